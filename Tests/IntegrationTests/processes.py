@@ -23,7 +23,7 @@ ORIGIN = "mayfly.test/log"
 KEY_ID, TEAM_ID, BUNDLE_ID = "ABC123DEFG", "DEF123GHIJ", "com.example.app"
 
 
-def eventually(question, seconds=5.0, pause=0.02, what="it"):
+def eventually(question, seconds=15.0, pause=0.02, what="it"):
     """Asks until the answer is true, and returns that answer; fails after `seconds`."""
     end = time.monotonic() + seconds
     while True:

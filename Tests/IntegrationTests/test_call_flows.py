@@ -17,18 +17,7 @@ DAY = 86_400
 NAME = r"[A-Za-z0-9_-]{22}"
 
 
-@pytest.fixture(scope="module")
-def world():
-    with CallWorld() as world:
-        yield world
-        assert world.broker.running, "the broker ended while the tests of this file ran"
-
-
-@pytest.fixture(scope="module")
-def service(world):
-    service = world.service()
-    yield service
-    service.close()
+make_world = CallWorld
 
 
 @pytest.fixture

@@ -24,18 +24,7 @@ from test_startup_errors import start_fails
 from world import World
 
 
-@pytest.fixture(scope="module")
-def world():
-    with CallWorld() as world:
-        yield world
-        assert world.broker.running, "the broker ended while the tests of this file ran"
-
-
-@pytest.fixture(scope="module")
-def service(world):
-    service = world.service()
-    yield service
-    service.close()
+make_world = CallWorld
 
 
 @pytest.fixture(scope="module")

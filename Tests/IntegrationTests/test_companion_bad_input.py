@@ -7,7 +7,7 @@ from secrets import token_hex
 
 import pytest
 
-from companion_calls import ROUTES, UNKNOWN, nothing_kept_by
+from companion_calls import ROUTES, UNKNOWN
 from companion_client import NEWS
 from companion_pushes import check_approval, check_end, check_task, check_update, content, seconds
 from companion_world import CompanionWorld, new_session
@@ -17,11 +17,7 @@ from processes import BUNDLE_ID
 ABSENT = type("Absent", (), {"__repr__": lambda self: "absent"})()
 
 
-@pytest.fixture(scope="module")
-def world():
-    with CompanionWorld() as world:
-        yield world
-        assert world.broker.running, "the broker ended while the tests of this file ran"
+make_world = CompanionWorld
 
 
 @pytest.fixture(scope="module")
@@ -30,19 +26,6 @@ def phone(world):
     phone.start_activity("a-session")
     yield phone
     phone.close()
-
-
-@pytest.fixture(scope="module")
-def back_end(world):
-    caller = world.back_end()
-    yield caller
-    caller.close()
-
-
-@pytest.fixture
-def nothing_kept(world):
-    with nothing_kept_by(world):
-        yield
 
 
 # What is in the fields.

@@ -16,11 +16,8 @@ from processes import eventually
 PATIENCE = 5
 
 
-@pytest.fixture(scope="module")
-def world():
-    with CompanionWorld(approvalSeconds=PATIENCE, answerKeptSeconds=2) as world:
-        yield world
-        assert world.broker.running, "the broker ended while the tests of this file ran"
+def make_world():
+    return CompanionWorld(approvalSeconds=PATIENCE, answerKeptSeconds=2)
 
 
 class Desk:

@@ -20,11 +20,7 @@ MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 NAME = r"[A-Za-z0-9_-]{22}"
 
 
-@pytest.fixture(scope="module")
-def world():
-    with CompanionWorld() as world:
-        yield world
-        assert world.broker.running, "the broker ended while the tests of this file ran"
+make_world = CompanionWorld
 
 
 @pytest.fixture
@@ -32,13 +28,6 @@ def phone(world):
     phone = world.user()
     yield phone
     phone.close()
-
-
-@pytest.fixture
-def back_end(world):
-    caller = world.back_end()
-    yield caller
-    caller.close()
 
 
 # The six push routes.

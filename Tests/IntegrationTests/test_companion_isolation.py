@@ -24,11 +24,8 @@ SESSIONS = [f"session-{number}" for number in range(4)]
 SHARED = [new_token() for _ in range(12)]
 
 
-@pytest.fixture(scope="module")
-def world():
-    with CompanionWorld(activityUpdateSeconds=1) as world:
-        yield world
-        assert world.broker.running, "the broker ended while the tests of this file ran"
+def make_world():
+    return CompanionWorld(activityUpdateSeconds=1)
 
 
 # Two hundred.

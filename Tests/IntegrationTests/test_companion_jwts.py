@@ -11,7 +11,7 @@ from websockets.exceptions import InvalidStatus
 
 import ledger
 from clocks import Clocks
-from companion_calls import ROUTES, UNKNOWN, nothing_kept_by
+from companion_calls import ROUTES, UNKNOWN
 from companion_client import Caller, Phone, SessionSocket, Users
 from companion_pushes import seconds
 from companion_world import CompanionWorld, new_session, users
@@ -19,24 +19,7 @@ from processes import audit_verify, eventually, mayfly
 from world import World
 
 
-@pytest.fixture(scope="module")
-def world():
-    with CompanionWorld() as world:
-        yield world
-        assert world.broker.running, "the broker ended while the tests of this file ran"
-
-
-@pytest.fixture(scope="module")
-def back_end(world):
-    caller = world.back_end()
-    yield caller
-    caller.close()
-
-
-@pytest.fixture
-def nothing_kept(world):
-    with nothing_kept_by(world):
-        yield
+make_world = CompanionWorld
 
 
 def bad_tokens(users):

@@ -17,11 +17,7 @@ from processes import eventually
 REGISTRATIONS = 100
 
 
-@pytest.fixture(scope="module")
-def world():
-    with CompanionWorld() as world:
-        yield world
-        assert world.broker.running, "the broker ended while the tests of this file ran"
+make_world = CompanionWorld
 
 
 def test_another_life():

@@ -13,11 +13,7 @@ from mayfly import new_token
 from processes import eventually
 
 
-@pytest.fixture(scope="module")
-def world():
-    with CompanionWorld() as world:
-        yield world
-        assert world.broker.running, "the broker ended while the tests of this file ran"
+make_world = CompanionWorld
 
 
 @pytest.fixture
@@ -26,13 +22,6 @@ def pair(world):
     yield alice, bob
     alice.close()
     bob.close()
-
-
-@pytest.fixture
-def back_end(world):
-    caller = world.back_end()
-    yield caller
-    caller.close()
 
 
 def test_one_token_of_two_users_is_two_rows(world, pair, back_end):

@@ -6,7 +6,7 @@ from secrets import token_hex
 
 import pytest
 
-from companion_calls import UNKNOWN, nothing_kept_by
+from companion_calls import UNKNOWN
 from mayfly import new_token
 from monitor_client import SETTINGS, PrinterServer
 from monitor_world import MonitorWorld, new_printer
@@ -20,11 +20,7 @@ ROUTES = [
     ("POST", "/api/monitors/p/status", {"oldStatus": "idle", "newStatus": "running"}), ("POST", "/api/monitors/p/progress", {"progress": 50})]
 
 
-@pytest.fixture(scope="module")
-def world():
-    with MonitorWorld() as world:
-        yield world
-        assert world.broker.running, "the broker ended while the tests of this file ran"
+make_world = MonitorWorld
 
 
 @pytest.fixture(scope="module")
@@ -32,19 +28,6 @@ def phone(world):
     phone = world.user().watch("p")
     yield phone
     phone.close()
-
-
-@pytest.fixture(scope="module")
-def server(world):
-    caller = world.server()
-    yield caller
-    caller.close()
-
-
-@pytest.fixture
-def nothing_kept(world):
-    with nothing_kept_by(world):
-        yield
 
 
 def invalid(answer, code, fields):

@@ -21,24 +21,7 @@ CHANGES = [
     ("running", "failed", "print_failed", "onFailed"), ("running", "paused", "print_paused", "onPaused")]
 
 
-@pytest.fixture(scope="module")
-def world():
-    with MonitorWorld() as world:
-        yield world
-        assert world.broker.running, "the broker ended while the tests of this file ran"
-        eventually(lambda: world.state.jobs() == 0, what="the end of all pushes")
-        assert world.broker.stop() == 0
-        verified = audit_verify(world.state)
-        assert verified.returncode == 0, verified.stdout + verified.stderr
-        counts = ledger.read(world.state).check().counts()
-        assert counts["token.opened"] == counts["push.delivered"] + counts["push.failed"], counts
-
-
-@pytest.fixture(scope="module")
-def server(world):
-    caller = world.server()
-    yield caller
-    caller.close()
+make_world = MonitorWorld
 
 
 @pytest.fixture
