@@ -145,7 +145,6 @@ BLOCKS = [
     ]
 ]
 
-NO_BODY = frame(DATA, 1, b"", END_STREAM)
 FIELDS = [
     *(bad(f"without {name.decode()}", create(start=without(name)), RESET) for name in (b":method", b":scheme", b":path")),
     bad("neither :authority nor host", create(start=without(b":authority")), RESET),

@@ -3,7 +3,6 @@
 import mmap
 import struct
 import time
-from pathlib import Path
 
 from preload import library
 
@@ -18,7 +17,7 @@ class Clocks:
         path.write_bytes(bytes(24))
         with open(path, "r+b") as file:
             self.map = mmap.mmap(file.fileno(), 24)
-        self.environment = {"LD_PRELOAD": library(Path(__file__).with_name("clocks.c")), "TEST_CLOCKS": path}
+        self.environment = {"LD_PRELOAD": library("clocks.c"), "TEST_CLOCKS": path}
         self.ahead = ahead
 
     def _get(self, place):

@@ -43,7 +43,7 @@ def _alert(title, body, category, subtitle=None, **more):
     return {"alert": alert, "sound": "default", "category": category, "mutable-content": 1} | more
 
 
-def check_approval(push, device, session, request, expires, approval_seconds=60):
+def check_approval(push, device, session, request, expires):
     payload = push["payload"]
     assert abs(payload["expiresAt"] - expires) <= 1, (payload["expiresAt"], expires)
     return _device_push(push, device, "alert", 10, 60, request, {

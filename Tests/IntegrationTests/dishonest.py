@@ -86,15 +86,6 @@ def midnight_missing(chance, entries):
     return bool(batch) and lasts(entries, time, GRACE) and remove(entries, *batch)
 
 
-def later_midnight_only(chance, entries):
-    """A closing that skips one: both buckets are empty."""
-    time, batch = pick(chance, midnights(entries)) or (0, ())
-    if not batch or any(other["until"] == moment(time + 2 * DAY) for other in entries if "until" in other):
-        return False
-    closing = next((entry for entry in batch if entry["op"] == "bucket.closed" and entry["sealed"] == 0), None)
-    return bool(closing) and lasts(entries, time, GRACE) and remove(entries, closing) and all(entry["op"] == "bucket.closed" for entry in batch)
-
-
 # Buckets.
 
 def purge_left_out(chance, entries):

@@ -3,7 +3,6 @@
 import errno
 import mmap
 import struct
-from pathlib import Path
 
 from preload import library
 
@@ -19,7 +18,7 @@ class Faults:
         self.path.write_bytes(bytes(self.SIZE))
         with open(self.path, "r+b") as file:
             self.map = mmap.mmap(file.fileno(), self.SIZE)
-        self.environment = {"LD_PRELOAD": library(Path(__file__).with_name("file_faults.c")), "TEST_FAULTS": self.path, "TEST_FAULTS_BELOW": state / below}
+        self.environment = {"LD_PRELOAD": library("file_faults.c"), "TEST_FAULTS": self.path, "TEST_FAULTS_BELOW": state / below}
 
     def arm(self, call, kind=FAILS, error=errno.EIO, only=""):
         """The call-th from now on is struck, each one if that is -1; of those of one name, if `only` is given."""

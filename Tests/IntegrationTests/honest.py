@@ -77,10 +77,6 @@ def midnights(entries):
     return [(time, batch) for time, batch in batches(entries) if batch[-1]["op"] == "bucket.closed"]
 
 
-def hours(entries):
-    return [(time, batch) for time, batch in batches(entries) if batch[-1]["op"] != "bucket.closed"]
-
-
 def closings(entries):
     return [entry for _, batch in midnights(entries) for entry in batch if entry["op"] == "bucket.closed"]
 

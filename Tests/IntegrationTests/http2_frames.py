@@ -87,7 +87,7 @@ class FramePeer(Peer):
         assert self.tls.selected_alpn_protocol() == "h2"
         self.decoder, self.statuses, self.bodies, self.ends = Decoder(), {}, {}, {}
         self.acknowledges = True  # that is, sends frames of its own accord
-        self.pongs, self.peer_settings, self.goaways, self.error = 0, {}, [], None
+        self.peer_settings, self.goaways, self.error = {}, [], None
 
     def next_frame(self):
         """The next frame; None at the end of the stream."""
@@ -121,7 +121,7 @@ class FramePeer(Peer):
                     with suppress(OSError):
                         self.send(settings(flags=ACK))
             case PingFrame():
-                self.pongs += 1
+                pass
             case GoAwayFrame():
                 self.goaways.append(told)
                 self.error = ERRORS[told.error_code] if told.error_code else None

@@ -11,7 +11,7 @@ import pytest
 
 import damages
 import logs
-import stories
+from honest import spelled
 from verifiers import Go
 
 SEED = int(os.environ.get("MAYFLY_TEST_SEED", 4))
@@ -48,7 +48,7 @@ def signed(folder, entries, **more):
     """The entries as a log of their own; returns folder and key."""
     place = folder / "signed"
     shutil.rmtree(place, ignore_errors=True)
-    return place, logs.write(place, stories.spelled(entries), **more)
+    return place, logs.write(place, spelled(entries), **more)
 
 
 def in_base64(data):

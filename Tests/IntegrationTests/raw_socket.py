@@ -21,7 +21,7 @@ class RawSocket:
         self.tcp.sendall((
             f"GET /ws HTTP/1.1\r\nHost: 127.0.0.1:{broker.port}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
             f"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n\r\n").encode())
-        self.input, self.has_ended, self.pings = b"", False, 0
+        self.input, self.has_ended = b"", False
         while b"\r\n\r\n" not in self.input:
             self.input += self.tcp.recv(4096)
         head, self.input = self.input.split(b"\r\n\r\n", 1)
@@ -61,10 +61,8 @@ class RawSocket:
             if opcode in (None, CLOSE):
                 self.has_ended = True
                 return None
-            if opcode == PING:
-                self.pings += 1
-                if answers:
-                    self.frame(PONG, payload)
+            if opcode == PING and answers:
+                self.frame(PONG, payload)
 
     def messages(self, seconds):
         """What comes in this time."""

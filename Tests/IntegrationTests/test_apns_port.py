@@ -10,6 +10,7 @@ import pytest
 from apns_recorder import APNsRecorder
 from certificates import openssl
 from mayfly import Client, new_client, new_code, new_token, other_address
+from preload import library
 from processes import BINARY, BUNDLE_ID, KEY_ID, TEAM_ID, Broker, clean_environment, mayfly
 from test_startup_errors import start_fails
 
@@ -21,8 +22,6 @@ def apple():
     """{environment: who stands in Apple's place there, at port 2197}, and the environment of a process that finds them."""
     with tempfile.TemporaryDirectory(prefix="mayfly-names-") as folder, ExitStack() as stack:
         folder = Path(folder)
-        library, source = folder / "names.so", Path(__file__).with_name("names.c")
-        subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", library, source, "-ldl"], check=True)
         certificate, key, both = (folder / f"apple.{end}" for end in ("crt", "key", "pem"))
         openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", key, "-out", certificate,
                 "-days", 30, "-subj", "/CN=apns.mayfly.test", "-addext",
@@ -32,7 +31,7 @@ def apple():
         recorders = {environment: stack.enter_context(APNsRecorder(both, (addresses[name], 2197), 200))
                      for environment, name in HOSTS.items()}
         names = ",".join(f"{name}={address}" for name, address in addresses.items())
-        yield recorders, {"LD_PRELOAD": library, "TEST_NAMES": names, "MAYFLY_APNS_CA": certificate}
+        yield recorders, {"LD_PRELOAD": library("names.c"), "TEST_NAMES": names, "MAYFLY_APNS_CA": certificate}
 
 
 def keys(state):

@@ -5,7 +5,6 @@ import re
 import subprocess
 import sys
 
-import pytest
 from openapi_spec_validator import validate
 
 import contract

@@ -13,7 +13,8 @@ from canary import Canaries
 from clocks import EPOCH, Clocks
 from key_reader import destroyed, keys, opens, sealing, token_rows, unwrapped
 from mayfly import Client
-from processes import ORIGIN, REPOSITORY, Broker, State, audit_verify, eventually, mayfly
+from preload import library
+from processes import ORIGIN, Broker, State, audit_verify, eventually, mayfly
 
 
 class Place:
@@ -251,10 +252,8 @@ def test_key_file_in_memory(memory):
 
 
 @pytest.mark.campaign
-def test_a_renewal_killed_at_each_call(tmp_path):
+def test_a_renewal_killed_at_each_call():
     """There is a key file, whole, or none, and the next renewal makes it."""
-    library, source = tmp_path / "kill_at.so", REPOSITORY / "Tests/IntegrationTests/kill_at.c"
-    subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", library, source, "-ldl"], check=True)
     state = State()
     try:
         folder, call, killed = state / "keys", 0, True
@@ -262,7 +261,7 @@ def test_a_renewal_killed_at_each_call(tmp_path):
             call += 1
             for path in folder.glob("ratchet.key*"):
                 path.unlink()
-            renewed = mayfly("keys", "renew", "--state", state.folder, LD_PRELOAD=library, KILL_AT=call)
+            renewed = mayfly("keys", "renew", "--state", state.folder, LD_PRELOAD=library("kill_at.c"), KILL_AT=call)
             killed = renewed.returncode == -9
             assert killed or renewed.returncode == 0, renewed
             for words in (["renew"], ["show"]):

@@ -12,7 +12,7 @@ from mayfly import new_token
 from monitor_client import MILESTONES, SETTINGS, DeviceRegistrationResponse
 from monitor_pushes import check_push
 from monitor_world import MonitorWorld, new_printer
-from processes import audit_verify, eventually, mayfly
+from processes import eventually, mayfly
 
 DAY = 86_400
 NAME = re.compile(r"[A-Za-z0-9_-]{22}")
@@ -280,3 +280,8 @@ def test_what_the_operator_finds_of_a_printer(world, server, printer, phone):
     assert drill("--token", bare.device.token, "--json")["audience_tokens"][1] == 1
     assert drill("--token", phone.device.token, "--json")["audience_tokens"][1] == 0
     bare.close()
+
+
+def test_the_log_verifies(world):
+    """Runs last."""
+    world.whole_log()

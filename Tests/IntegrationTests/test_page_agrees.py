@@ -10,8 +10,10 @@ import pytest
 
 import damages
 import logs
-import stories
 import test_hostile_logs
+from dishonest import RULES, breaking
+from no_entries import NO_ENTRIES, with_no_entry
+from stories import perhaps_honest
 from browser import Browser
 from log_server import LogServer
 from page_opinion import PageOpinion
@@ -87,10 +89,10 @@ def test_random_damage_to_files(folder, opinion):
     assert {"signature", "tree", "damaged"} <= codes.keys(), codes
 
 
-@pytest.mark.parametrize("rule", stories.RULES, ids=lambda rule: rule.__name__)
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
 def test_each_rule(folder, opinion, rule):
     for number, chance in chances(rule.__name__, 5):
-        entries, wanted = stories.breaking(chance, rule)
+        entries, wanted = breaking(chance, rule)
         place, vkey = signed(folder, entries, partials=False)
         code, said = opinion("signed", vkey)
         # A story that breaks one of several rules is judged as the other verifier does.
@@ -98,10 +100,10 @@ def test_each_rule(folder, opinion, rule):
 
 
 def test_what_is_no_entry(folder, opinion):
-    kinds = random.Random(SEED).sample(stories.NO_ENTRIES, min(60, len(stories.NO_ENTRIES)))
+    kinds = random.Random(SEED).sample(NO_ENTRIES, min(60, len(NO_ENTRIES)))
     for number, chance in chances("page no entry", len(kinds)):
         what, change = kinds[number]
-        entries, place = stories.with_no_entry(chance, change)
+        entries, place = with_no_entry(chance, change)
         _, vkey = signed(folder, entries, partials=False)
         code, said = opinion("signed", vkey)
         assert code == "entry", f"seed {SEED}, {what} at {place}: {entries[place][:200]}: {brief(said)}"
@@ -173,7 +175,7 @@ def test_ids_of_a_token(opinion):
 def test_random_stories(folder, opinion):
     codes = {}
     for number, chance in chances("page random", 150):
-        place, vkey = signed(folder, stories.perhaps_honest(chance), partials=False)
+        place, vkey = signed(folder, perhaps_honest(chance), partials=False)
         code, said = opinion("signed", vkey)
         wanted, words = python(place, vkey)
         assert code == wanted, f"seed {SEED}, number {number}: {brief(said)}, Python: {wanted} {words}"

@@ -15,9 +15,9 @@ from datetime import datetime, timezone
 import pytest
 
 import ledger
+from file_server import DocumentedServer
 from mayfly import Client, new_token
 from processes import BINARY, REPOSITORY, Broker, State, audit_verify, clean_environment, eventually, http_status, mayfly, quiet_rooms
-from static_server import StaticServer
 from test_startup_errors import start_fails
 from world import World
 
@@ -35,7 +35,7 @@ def log():
                 client.delete(room.roomid).expect(200)
         client.close()
         eventually(lambda: ledger.read(world.state).of(room.joiner.ref, "token.purged"), what="the last purge in the log")
-        with StaticServer(world.state / "ledger") as server:
+        with DocumentedServer(world.state / "ledger") as server:
             yield world, server, room
 
 
@@ -164,7 +164,7 @@ def test_a_gibibyte_in_a_files_place(log, tmp_path, path, over):
     if over == "folder":
         status, printed, memory = measured("audit", "verify", copy, "--key", world.state.vkey)
     else:
-        with StaticServer(copy) as server:
+        with DocumentedServer(copy) as server:
             status, printed, memory = measured("audit", "verify", server.url, "--key", world.state.vkey)
     assert status == 1 and path in printed and "Fatal error" not in printed, printed
     assert memory < 160, f"{memory} MiB"

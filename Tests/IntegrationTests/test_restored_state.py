@@ -1,48 +1,16 @@
 """A whole state folder put back from a snapshot: keys, database and ledger folder agree, so only something outside shows that there was more."""
 
-import http.server
 import shutil
 import socket
-import threading
 import urllib.request
 
 import pytest
 
 import ledger
+from log_server import LogServer
 from mayfly import Client
 from processes import Broker, State, audit_verify, eventually, free_port, mayfly, quiet_rooms
 from test_startup_errors import start_fails, tree
-
-
-class Mirror(http.server.ThreadingHTTPServer):
-    """Serves a folder on loopback; `status`: what it answers in place of files."""
-
-    def __init__(self, folder, status=None, port=None):
-        self.status, self.asked = status, []
-
-        class Handler(http.server.SimpleHTTPRequestHandler):
-            def __init__(self, *arguments):
-                super().__init__(*arguments, directory=folder)
-
-            def do_GET(self):
-                self.server.asked.append(self.path)
-                if self.server.status:
-                    return self.send_error(self.server.status)
-                return super().do_GET()
-
-            def log_message(self, *_):
-                pass
-        super().__init__(("127.0.0.1", port or free_port()), Handler)
-        threading.Thread(target=self.serve_forever, daemon=True).start()
-
-    @property
-    def url(self):
-        return f"http://127.0.0.1:{self.server_port}/"
-
-    def close(self):
-        if self.socket.fileno() >= 0:
-            self.shutdown()
-            self.server_close()
 
 
 def put_back(state, snapshot):
@@ -102,7 +70,7 @@ def mirrors():
     made = []
 
     def make(*arguments, **more):
-        made.append(Mirror(*arguments, **more))
+        made.append(LogServer(*arguments, **{"port": free_port()} | more))
         return made[-1]
     yield make
     for mirror in made:
@@ -132,7 +100,7 @@ WAYS = ["folder", *(pytest.param(way, marks=pytest.mark.campaign) for way in ("f
 
 def option(way, folder, mirrors):
     return {"folder": {"ledger-mirror": folder}, "file URL": {"ledger-mirror": f"file://{folder}"},
-            "URL": {"ledger-mirror": mirrors(folder).url if way == "URL" else None}, "checkpoint": {"not-before": folder / "checkpoint"}}[way]
+            "URL": {"ledger-mirror": mirrors(folder).url + "/" if way == "URL" else None}, "checkpoint": {"not-before": folder / "checkpoint"}}[way]
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -147,7 +115,7 @@ def test_a_snapshot_is_refused(stage, mirrors, way):
 def test_the_first_start_of_a_log(state, mirrors, tmp_path):
     """Nothing is published anywhere yet. The copy fills once the folder shows a checkpoint, and the log goes on."""
     mirror = mirrors(tmp_path)
-    broker = Broker(state, ledger_mirror=mirror.url)
+    broker = Broker(state, ledger_mirror=mirror.url + "/")
     broker.start()
     try:
         eventually(lambda: "it has no checkpoint" in broker.printed(), what="a word to the operator")
@@ -187,7 +155,7 @@ def metric(broker, name):
 def test_a_silent_copy_holds_the_log_and_not_the_broker(stage, mirrors, tmp_path, trouble):
     """Rooms are served and nothing is signed, until the copy can be read."""
     mirror = mirrors(tmp_path if trouble == "empty" else stage.older, status=503 if trouble == "broken" else None)
-    url = mirror.url
+    url = mirror.url + "/"
     if trouble == "down":
         mirror.close()
     before, head = tree(stage.state / "ledger"), committed(stage.state)
@@ -223,7 +191,7 @@ def test_a_copy_that_contradicts_later(stage, mirrors):
     """It was silent at the start, and then shows that this is a snapshot: nothing is signed, with a word and an alarm of its own."""
     mirror = mirrors(stage.newer, status=503)
     head = committed(stage.state)
-    broker = stage.broker_with(ledger_mirror=mirror.url)
+    broker = stage.broker_with(ledger_mirror=mirror.url + "/")
     broker.start()
     try:
         Client(broker.port).room()

@@ -16,6 +16,7 @@ import pytest
 
 import ledger
 from mayfly import Client, new_token
+from preload import library
 from processes import ORIGIN, REPOSITORY, Broker, Simulator, State, audit_verify, eventually, mayfly, quick_rooms, shifted
 
 NEXT = "mayfly.test/log-2"
@@ -375,14 +376,8 @@ def test_damage_stops_it_before_anything_is_closed(stopped, damage):
 
 @pytest.fixture(scope="module")
 def disturbed():
-    """The environment of a process that is killed before its n-th change to a file (KILL_AT), or has that fail (FAIL_AT)."""
-    folder = Path(tempfile.mkdtemp(prefix="mayfly-kill-"))
-    folder.chmod(0o755)
-    library = folder / "kill_at.so"
-    source = Path(__file__).with_name("kill_at.c")
-    subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", library, source, "-ldl"], check=True)
-    yield lambda kind, call: {"LD_PRELOAD": library, kind: call}
-    shutil.rmtree(folder)
+    """The environment of a process that is killed before its n-th change to a file (KILL_AT), or whose n-th change fails (FAIL_AT)."""
+    return lambda kind, call: {"LD_PRELOAD": library("kill_at.c"), kind: call}
 
 
 def stage(state):

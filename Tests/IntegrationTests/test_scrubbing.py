@@ -2,7 +2,6 @@
 
 import os
 import sqlite3
-import subprocess
 import time
 from pathlib import Path
 

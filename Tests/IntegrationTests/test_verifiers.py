@@ -10,7 +10,10 @@ import pytest
 import damages
 import ledger
 import logs
-import stories
+from dishonest import RULES, breaking, gaps_as_excuses, gaps
+from honest import honest, resort
+from no_entries import NO_ENTRIES, with_no_entry
+from stories import perhaps_honest
 from mayfly import new_token
 from processes import eventually, mayfly
 from verifiers import ask_swift, by_python, opinions, run_python, swift_answer
@@ -259,18 +262,18 @@ def agree_that_it_breaks(go, folder, entries, code, about, since=()):
 
 
 @pytest.mark.campaign
-@pytest.mark.parametrize("rule", stories.RULES, ids=lambda rule: rule.__name__)
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
 def test_each_rule(go, folder, rule):
     for number, chance in chances(rule.__name__, 9):
-        entries, code = stories.breaking(chance, rule)
+        entries, code = breaking(chance, rule)
         agree_that_it_breaks(go, folder, entries, code, f"{rule.__name__}, number {number}")
 
 
 @pytest.mark.campaign
 def test_what_is_no_entry(go, folder):
-    for number, chance in chances("no entry", len(stories.NO_ENTRIES)):
-        what, change = stories.NO_ENTRIES[number]
-        entries, place = stories.with_no_entry(chance, change)
+    for number, chance in chances("no entry", len(NO_ENTRIES)):
+        what, change = NO_ENTRIES[number]
+        entries, place = with_no_entry(chance, change)
         agree_that_it_breaks(go, folder, entries, "entry", f"number {number}, {what} at {place}: {entries[place][:200]}")
 
 
@@ -279,7 +282,7 @@ def test_a_rewritten_history(go, folder):
     """Consistent in itself and well signed: an older checkpoint shows it, and nothing else does."""
     kept = folder / "kept"
     for number, chance in chances("rewritten", 40):
-        entries = stories.honest(chance, outages=0)
+        entries = honest(chance, outages=0)
         tree = logs.Tree([logs.spell(entry) for entry in entries])
         size = chance.randint(1, len(entries))
         kept.write_bytes(logs.checkpoint(tree, logs.Key(), size=size))
@@ -327,7 +330,7 @@ def test_random_stories(go, folder, part):
     """Honest or not: what one verifier says, the other says too."""
     codes = {}
     for number, chance in chances(f"random {part}", 160):
-        entries = stories.perhaps_honest(chance)
+        entries = perhaps_honest(chance)
         place, vkey = signed(folder, entries, partials=False)
         said = opinions(go, place, vkey)
         assert said.swift == said.python == said.go, f"seed {SEED}, part {part}, number {number}: {said}"
@@ -340,7 +343,7 @@ def test_random_stories(go, folder, part):
 def test_gaps_that_the_auditor_allows(go, folder):
     """Only the length of gaps is forgiven, not what is overdue in spite of them."""
     for number, chance in chances("allowed gaps", 12):
-        entries, _ = stories.breaking(chance, stories.gaps if number % 2 else stories.gaps_as_excuses)
+        entries, _ = breaking(chance, gaps if number % 2 else gaps_as_excuses)
         place, vkey = signed(folder, entries, partials=False)
         child = ask_swift(place, vkey, (), "--allow-gaps")
         code, words, figures = by_python(place, vkey, allow_gaps=True)
@@ -353,13 +356,13 @@ def test_gaps_that_the_auditor_allows(go, folder):
 def test_an_id_twice(folder):
     """Nothing in the story shows it; whoever compares all ids sees it."""
     for number, chance in chances("twice", 12):
-        entries = stories.honest(chance, outages=0)
+        entries = honest(chance, outages=0)
         ids = [entry for entry in entries if "id" in entry]
         if number:
             one, two = chance.sample(ids, 2)
             name = "job" if number == 1 and "job" in two else "id"
             two[name] = chance.choice([one["id"]])
-            stories.resort(entries)
+            resort(entries)
         place, vkey = signed(folder, entries, partials=False)
         if by_python(place, vkey)[0]:
             continue  # Two in one batch.

@@ -21,7 +21,7 @@ hpack.hpack.decode_huffman = functools.lru_cache(4096)(hpack.hpack.decode_huffma
 
 def captured(path):
     """Environment of a process whose sessions are to be written to `path`."""
-    return {"LD_PRELOAD": library(Path(__file__).with_name("tls_capture.c")), "CAPTURE": path}
+    return {"LD_PRELOAD": library("tls_capture.c"), "CAPTURE": path}
 
 
 @dataclass

@@ -16,7 +16,7 @@ from nacl.signing import SigningKey, VerifyKey
 from ledger import _hash
 from processes import free_port
 
-LOG_KEY, COSIGNATURE_KEY, ML_DSA_KEY = 0x01, 0x04, 0x06
+LOG_KEY, COSIGNATURE_KEY = 0x01, 0x04
 
 
 def key_id(name, kind, public):

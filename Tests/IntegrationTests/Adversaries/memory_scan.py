@@ -1,51 +1,36 @@
 """Reads the whole memory of a process, or a core of it, and finds what is left of known secrets there, in every form."""
 
-import base64
 import ctypes
+import functools
 import os
 import signal
 import struct
-import subprocess
-import tempfile
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
 from hpack.huffman_constants import REQUEST_CODES, REQUEST_CODES_LENGTH
 
+from canary import base64_forms
+from preload import library
+
 PT_LOAD, PT_NOTE = 1, 4
 
 # A shorter piece of a raw, hexadecimal, ... form says too little, and is met by chance.
 LEAST = {"raw": 10, "text": 14, "hex": 16, "HEX": 16, "base64": 14, "huffman": 10, "masked": 12}
 
-_library = None
 
-
-def library():
-    global _library
-    if _library is None:
-        folder = Path(tempfile.mkdtemp(prefix="mayfly-scan-"))
-        target = folder / "memory_scan.so"
-        source = Path(__file__).with_suffix(".c")
-        subprocess.run(["gcc", "-shared", "-fPIC", "-O2", "-Wall", "-Werror", "-o", target, source], check=True)
-        _library = ctypes.CDLL(str(target))
-        _library.search_make.restype = ctypes.c_void_p
-        _library.search_make.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32]
-        _library.search_run.restype = ctypes.c_uint32
-        _library.search_run.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_void_p, ctypes.c_uint32]
-        _library.search_free.argtypes = [ctypes.c_void_p]
-        _library.fold.argtypes = [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_void_p]
-    return _library
-
-
-def base64_forms(secret):
-    """At each of the three offsets, without the characters that neighbours share; both alphabets."""
-    for offset in range(3):
-        padded = bytes(offset) + secret
-        text = base64.b64encode(padded[:len(padded) - len(padded) % 3])[(0, 2, 3)[offset]:]
-        yield text
-        if (url := text.translate(bytes.maketrans(b"+/", b"-_"))) != text:
-            yield url
+@functools.cache
+def scanner():
+    """The functions of memory_scan.c."""
+    scanner = ctypes.CDLL(str(library("Adversaries/memory_scan.c")))
+    scanner.search_make.restype = ctypes.c_void_p
+    scanner.search_make.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32]
+    scanner.search_run.restype = ctypes.c_uint32
+    scanner.search_run.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_void_p, ctypes.c_uint32]
+    scanner.search_free.argtypes = [ctypes.c_void_p]
+    scanner.fold.argtypes = [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_void_p]
+    return scanner
 
 
 def huffman_forms(text):
@@ -148,16 +133,16 @@ class _Table:
             table += struct.pack("=QII", start, len(form), least)
             start += len(form)
         self.table = bytes(table)
-        self.handle = library().search_make(self.bytes, self.table, len(pieces))
+        self.handle = scanner().search_make(self.bytes, self.table, len(pieces))
 
     def __del__(self):
-        library().search_free(self.handle)
+        scanner().search_free(self.handle)
 
     def run(self, data):
         room = 10_000
         hits = ctypes.create_string_buffer(24 * room)
         buffer = data if isinstance(data, bytes) else bytes(data)
-        count = library().search_run(self.handle, buffer, len(buffer), hits, room)
+        count = scanner().search_run(self.handle, buffer, len(buffer), hits, room)
         for number in range(min(count, room)):
             start, form, _, length, _ = struct.unpack_from("=QIIII", hits, 24 * number)
             yield start, form, length
@@ -166,7 +151,7 @@ class _Table:
 def xor4(data):
     """Each byte with the one four places on."""
     folded = ctypes.create_string_buffer(max(0, len(data) - 4))
-    library().fold(data, len(data), folded)
+    scanner().fold(data, len(data), folded)
     return folded.raw
 
 

@@ -23,10 +23,6 @@ def room_index(roomid):
     return derive(KEY_0, "room", roomid)
 
 
-def member_hash(member):
-    return derive(KEY_0, "member", member)
-
-
 def handle(roomid, slot):
     return hmac.new(roomid, b"mayfly/v1 handle" + b"room" + bytes([slot]), "sha256").digest()[:16]
 

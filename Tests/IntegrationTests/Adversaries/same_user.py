@@ -5,7 +5,6 @@ import ctypes
 import json
 import os
 import sys
-import time
 from pathlib import Path
 
 PTRACE_SEIZE, PTRACE_INTERRUPT, PTRACE_DETACH, PTRACE_PEEKDATA = 0x4206, 0x4207, 17, 2

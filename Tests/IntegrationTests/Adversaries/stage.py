@@ -13,7 +13,6 @@ from mayfly import Client
 from preload import library
 from processes import Broker, Simulator, State, eventually
 
-HERE = Path(__file__).parent
 
 # Seconds that only a broken broker takes.
 LONG = 60
@@ -37,10 +36,10 @@ class Stage:
         self.clients, self._is_never_scrubbed = [], False
         self.environment = self.clock.environment
         if switched_off:
-            off = {"LD_PRELOAD": library(HERE / "switched_off.c"), "TEST_SWITCHED_OFF": switched_off}
+            off = {"LD_PRELOAD": library("Adversaries/switched_off.c"), "TEST_SWITCHED_OFF": switched_off}
             self.environment = environments(off, self.environment)
         if files:
-            self.environment = environments({"LD_PRELOAD": library(HERE / "created_files.c"), "TEST_FILES": self.files}, self.environment)
+            self.environment = environments({"LD_PRELOAD": library("Adversaries/created_files.c"), "TEST_FILES": self.files}, self.environment)
         try:
             self.simulator.start(**self.clock.environment)
             self.broker.start(**self.environment)

@@ -14,14 +14,13 @@ import carving
 import ledger
 import table
 from audience_thief import AudienceThief
-from canary import Canaries
+from canary import Canaries, search
 from companion_client import Caller, Device, Phone
 from companion_pushes import seconds
 from companion_world import settings, users
 from mayfly import base64url_bytes
 from opening import is_row_of
 from processes import eventually
-from search import search
 from stage import DAY, Stage
 
 pytestmark = pytest.mark.campaign

@@ -13,10 +13,10 @@ import ledger
 import logs
 import opening
 import table
+from canary import search
 from opening import KEY_0, Keys
 from processes import REPOSITORY, mayfly
-from rank import correlation
-from search import search
+from traces import correlation
 
 pytestmark = pytest.mark.campaign
 

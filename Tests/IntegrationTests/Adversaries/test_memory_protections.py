@@ -8,7 +8,6 @@ import resource
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -17,6 +16,7 @@ import pytest
 import table
 from memory_load import Load
 from memory_scan import Search, core_of, mappings, memory_of, size_of, told
+from preload import library
 from processes import eventually
 from test_memory import POLICY, RELEASE, Loaded, outside_the_arena
 from world import World
@@ -31,11 +31,7 @@ POWERLESS = ("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--ambient-cap
 @pytest.fixture(scope="session")
 def switch():
     """Environment of a process with these protections off."""
-    with tempfile.TemporaryDirectory(prefix="mayfly-off-") as folder:
-        library = Path(folder) / "protections_off.so"
-        subprocess.run(
-            ["gcc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", library, HERE / "protections_off.c", "-ldl"], check=True)
-        yield lambda *names: {"LD_PRELOAD": library, "TEST_OFF": ",".join(names)} if names else {}
+    return lambda *names: {"LD_PRELOAD": library("Adversaries/protections_off.c"), "TEST_OFF": ",".join(names)} if names else {}
 
 
 def shell(line):

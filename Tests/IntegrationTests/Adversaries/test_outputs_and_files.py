@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import table
-from search import search
+from canary import search
 
 pytestmark = pytest.mark.campaign
 

@@ -6,10 +6,9 @@ import time
 import pytest
 
 import table
-from canary import Canaries
+from canary import Canaries, search
 from mayfly import Socket
 from processes import mayfly
-from search import search
 from truth import six_digits
 
 pytestmark = pytest.mark.campaign

@@ -5,12 +5,11 @@ import pytest
 import carving
 import ledger
 import table
+from canary import search
 from long_story import WORDS
 from opening import is_row_of
-from rank import correlation
-from remnants import remnants
-from search import search
 from thief import Recovered, Thief
+from traces import correlation
 from verdict import hold
 
 pytestmark = pytest.mark.campaign
@@ -99,7 +98,7 @@ def test_what_left_the_tables_left_the_disk(story):
     for image in images(story):
         # The others are taken amid what is going on.
         if image not in (story.quiet_image, story.at_once, story.after_a_day):
-            found |= {name for name, _ in remnants(image.database, earlier)}
+            found |= {name for name, _ in carving.remnants(image.database, earlier)}
         earlier.append(image.database)
     table.record(
         table.DATABASE, "pieces of 16 bytes of rows that are gone", f"some in {' and '.join(sorted(found))}" if found else "none",
