@@ -48,7 +48,7 @@ def test_check_goes_to_port_2197_of_both_environments(apple, state):
         assert recorder.request(1)[":authority"] == HOSTS[name] + ":2197"
 
 
-def test_send_goes_there_too(apple, state):
+def test_send_goes_to_port_2197(apple, state):
     recorders, environment = apple
     ran = subprocess.run(
         [BINARY, "apns", "send"], input=new_token() + "\n", capture_output=True, text=True, timeout=30, env=clean_environment(
@@ -58,7 +58,7 @@ def test_send_goes_there_too(apple, state):
     assert recorders["production"].requests.empty()
 
 
-def test_a_broker_goes_there(apple, state, processes):
+def test_a_broker_sends_to_port_2197(apple, state, processes):
     recorders, environment = apple
     broker = Broker(state, apns_endpoint=None, apns_ca=None)
     broker.options["apns-port"] = 2197
@@ -73,14 +73,14 @@ def test_a_broker_goes_there(apple, state, processes):
         assert headers[":authority"] == HOSTS[name] + ":2197" and headers[":path"] == f"/3/device/{token}"
 
 
-def test_no_other_port(state):
+def test_other_ports_are_refused(state):
     for words, value in ((["serve"], "2198"), (["apns", "check"], "2197 "), (["apns", "check"], "https")):
         ran = mayfly(*words, "--state", state.folder, f"--apns-port={value}", **keys(state))
         assert ran.returncode == 2 and "--apns-port (MAYFLY_APNS_PORT) must be 443 or 2197" in ran.stderr, ran
 
 
 @pytest.mark.parametrize("port", ["443", "2197"])
-def test_not_beside_an_endpoint(state, processes, port):
+def test_a_port_beside_an_endpoint_is_refused(state, processes, port):
     broker = Broker(state)
     broker.options["apns-port"] = port
     processes.append(broker)

@@ -71,7 +71,7 @@ def test_a_knock_fails_at_once_and_purges_nothing(without):
     assert len(lines) == 1, lines
 
 
-def test_nothing_to_renew(without):
+def test_a_renewal_without_credentials_is_refused(without):
     assert operator(without.broker, "GET", STATUS).expect(200).json == {"configured": False, "bundleId": BUNDLE_ID, "production": True}
     answer = operator(without.broker).expect(400).json
     assert answer["success"] is False
@@ -79,7 +79,7 @@ def test_nothing_to_renew(without):
         assert name in answer["error"]
 
 
-def test_devices_register_and_are_pushed_to_when_the_day_has_come(without):
+def test_devices_registered_without_credentials_are_pushed_to_later(without):
     phone, back_end = without.user(), without.back_end()
     back_end.event(new_session(), "task_complete", {}, phone.name).expect(202)
     entry = outcome(without, phone.device.ref)
@@ -107,7 +107,7 @@ def broker(state, processes):
     {"apns-key-id": KEY_ID}, {"apns-team-id": TEAM_ID}, {"apns-key-id": KEY_ID, "apns-team-id": TEAM_ID},
     {"apns-key-path": "keys/apns.p8"}, {"apns-key-path": "keys/apns.p8", "apns-key-id": KEY_ID},
     {"apns-certificate-passphrase": "nothing"}])
-def test_half_of_them_are_refused(state, broker, given):
+def test_incomplete_credentials_are_refused(state, broker, given):
     for name in CREDENTIALS:
         del broker.options[name]
     broker.options |= {name: state / value if value == "keys/apns.p8" else value for name, value in given.items()}
@@ -242,7 +242,7 @@ def test_a_bad_file_changes_nothing(world):
 
 
 def test_a_page_in_a_browser_renews_nothing(world):
-    """A form or a script on any page may send a POST to loopback; browsers say from where."""
+    """A form or script of any page may POST to loopback. Browsers send its origin, so the broker refuses."""
     put(world.key, world.second)
     for origin in ("https://example.org", "null", f"http://127.0.0.1:{world.broker.operator_port}", ""):
         assert operator(world.broker, headers={"Origin": origin}).expect(403).json["success"] is False
@@ -250,7 +250,7 @@ def test_a_page_in_a_browser_renews_nothing(world):
     put(world.key, world.first)
 
 
-def test_no_push_is_lost_or_doubled_by_renewals(world):
+def test_renewals_lose_and_repeat_no_push(world):
     world.simulator.fault(delayMs=30)
     sides = []
     for _ in range(5):
@@ -263,8 +263,8 @@ def test_no_push_is_lost_or_doubled_by_renewals(world):
     assert all(outcome(world, side.ref)["op"] == "push.delivered" for side in sides)
 
 
-def test_a_list_of_apps_is_read_again(state, processes):
-    """New lines come into use, with their keys; the app that was meant at the start must stay one of them."""
+def test_a_renewal_reads_the_list_of_apps_again(state, processes):
+    """New lines and their keys come into use. The app of the start must still be in the list."""
     simulator, broker = Simulator(state), Broker(state)
     processes += [simulator, broker]
     place, other = state.prints, "org.example.other"
@@ -295,7 +295,7 @@ def test_a_list_of_apps_is_read_again(state, processes):
 
 
 def test_a_renewal_makes_no_provider_token_too_soon(state, processes):
-    """Apple takes one in twenty minutes: the new courier's has the old one's birth, and the new key's signature."""
+    """Apple allows one in twenty minutes: the new courier's token has the old one's birth and the new key's signature."""
     key = state.prints / "in-use.p8"
     put(key, (state / "keys/apns.p8").read_bytes())
     with APNsRecorder(state / "keys/simulator.pem", status=200) as recorder:

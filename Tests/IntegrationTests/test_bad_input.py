@@ -74,7 +74,7 @@ def test_every_field_at_fault_is_told(refused, client, path, method, body, field
     assert all(len(told) == 1 and name in told[0] for name, told in problem["details"].items())
 
 
-def test_who_may_not_is_told_that_alone(refused, client):
+def test_a_stranger_is_told_only_that(refused, client):
     room, bad = client.room(), {"client": 7, "leaving": 7}
     problems = [
         refused("POST", "/api/room/presence", bad, 401, "no_capability"),
@@ -118,7 +118,7 @@ MEMBER_CALLS = [
 
 
 @pytest.mark.parametrize("method, path, body", MEMBER_CALLS)
-def test_room_ids_that_open_nothing(refused, client, method, path, body):
+def test_bad_room_ids_open_nothing(refused, client, method, path, body):
     room = client.room()
     answer = refused(method, path, body, 401, "no_capability")
     assert answer.headers["www-authenticate"].startswith("Bearer")

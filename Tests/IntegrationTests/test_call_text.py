@@ -15,8 +15,8 @@ from test_companion_text import Planted
 pytestmark = pytest.mark.campaign
 
 
-def test_text_in_every_field_is_found_nowhere():
-    """Names of people, and the app's own of users and sessions; the secret of webhooks; sent rightly and wrongly, killed and stopped."""
+def test_text_of_calls_is_kept_nowhere():
+    """Names of people, users and sessions, and the webhooks' secret; in good and bad calls, before and after a kill and a stop."""
     with CallWorld() as world:
         plant_and_search(world)
 

@@ -77,7 +77,7 @@ def test_fields_of_calls(world, phone, nothing_kept, name):
         assert not isinstance(value, str) or value in ("", "true", "a") or value not in answer.json["detail"].split(), "the answer says it back"
 
 
-def test_a_name_twice(phone, nothing_kept):
+def test_duplicate_names_are_refused(phone, nothing_kept):
     twice = b'{"type":"progress_update","data":{"elapsedSeconds":10,"elapsedSeconds":20}}'
     phone.call("POST", "/api/sessions/s/events", twice).expect(400, "malformed_json")
     twice = b'{"type":"progress_update","data":{"todoProgress":{"completed":1,"completed":2,"total":3}}}'
@@ -112,8 +112,8 @@ OWN_IDS = [("wrong_type", "data.requestId", {"requestId": bad}) for bad in (1, T
 @pytest.mark.parametrize("over", ["http", "socket"])
 @pytest.mark.parametrize("kind, wrong", [
     ("progress_update", PROGRESS), ("state_change", STATES), ("approval_request", OWN_IDS)])
-def test_data_of_events(world, phone, nothing_kept, kind, wrong, over):
-    """For a session with a Live Activity, where they would be pushed, and for one without."""
+def test_bad_event_data_is_refused(world, phone, nothing_kept, kind, wrong, over):
+    """For a session with a Live Activity and for one without."""
     found = []
     with phone.socket() as socket:
         for code, field, data in wrong:
@@ -142,8 +142,8 @@ def test_sessions_in_paths(phone, nothing_kept):
             assert answer.code in ("out_of_range", "not_found"), name
 
 
-def test_a_session_is_the_same_however_it_is_written(phone):
-    """In a path, encoded in one, in a body and in a message; a slash and a percent sign are part of its name."""
+def test_a_session_has_one_name_in_every_encoding(phone):
+    """In a path, percent-encoded, in a body and in a message. A slash and a percent sign are part of the name."""
     session = "a/b %é" + token_hex(4)
     encoded = session.replace("%", "%25").replace("/", "%2F").replace(" ", "%20").replace("é", "%C3%A9")
     activity = phone.start_activity(session)
@@ -154,7 +154,7 @@ def test_a_session_is_the_same_however_it_is_written(phone):
     check_end(phone.wait(2, activity)[1], activity, session)
 
 
-def test_methods_and_paths_that_are_not_there(phone, nothing_kept):
+def test_unknown_methods_and_paths_are_refused(phone, nothing_kept):
     for method, path, body in ROUTES:
         for wrong in {"GET", "POST", "PUT", "DELETE"} - {method}:
             phone.call(wrong, path, body if wrong != "GET" else None).expect(405, "method_not_allowed")
@@ -169,7 +169,7 @@ def test_methods_and_paths_that_are_not_there(phone, nothing_kept):
 BAD_IDS = [UNKNOWN, "", "x", "A" * 21, "A" * 23, "A" * 400, "*" * 22, "..", "%00" * 22, "1", "approval-123", "A" * 21 + "B"]
 
 
-def test_ids_that_are_nobodys(phone, nothing_kept):
+def test_unknown_ids_are_not_found(phone, nothing_kept):
     for bad in BAD_IDS:
         if bad:
             assert phone.is_late(bad)
@@ -185,8 +185,8 @@ def test_ids_that_are_nobodys(phone, nothing_kept):
             assert answer["error"] == "Request expired or not found"
 
 
-def test_each_error_names_what_it_answers(phone, nothing_kept):
-    """Several messages are under way, and claims have no answer but an error: `to` tells them apart, and says nothing back that a client made up."""
+def test_each_error_names_its_message(phone, nothing_kept):
+    """`to` distinguishes several messages under way, and contains nothing that the client made up."""
     messages = [
         ({"type": "approval_response", "requestId": UNKNOWN, "approved": True}, "approval_response"),
         ({"type": "my own words", "deviceId": "d"}, "claim"), ({"type": "progress_update", "sessionId": "s", "data": 7}, "progress_update"),
@@ -199,8 +199,8 @@ def test_each_error_names_what_it_answers(phone, nothing_kept):
     assert "my own words" not in str(answers)
 
 
-def test_a_topic_is_no_bundle_id(world, phone, nothing_kept):
-    """With the suffix that Apple wants of a Live Activity no push could leave; and one that was registered is not spoilt."""
+def test_a_topic_is_refused_as_bundle_id(world, phone, nothing_kept):
+    """No push could leave with that suffix. An earlier registration stays."""
     activity = phone.activities["a-session"]
     topic = f"{BUNDLE_ID}.push-type.liveactivity"
     for token in (activity.token, new_token()):
@@ -208,14 +208,14 @@ def test_a_topic_is_no_bundle_id(world, phone, nothing_kept):
     phone.register(new_token(), bundleId=topic).expect(400, "app_not_served")
 
 
-def test_a_question_is_no_approval(phone, back_end):
+def test_a_question_can_not_be_approved(phone, back_end):
     question = back_end.event(new_session(), "question_asked", {}, phone.name).expect(202).json["requestId"]
     assert phone.is_late(question)
     phone.clear_approval(question).expect(404, "request_not_found")
 
 
-def test_repeated_answers(world, back_end):
-    """A hundred at a time, of which one counts."""
+def test_the_first_of_many_answers_counts(world, back_end):
+    """A hundred at a time."""
     user = world.user()
     answer = back_end.event(new_session(), "approval_request", {}, user.name).expect(202).json
     said = []
@@ -239,8 +239,8 @@ def test_repeated_answers(world, back_end):
 
 # Order.
 
-def test_events_out_of_order(world, back_end):
-    """An end before anything began, what comes after an end, and another end: pushed as they come, and no activity is there."""
+def test_events_out_of_order_are_pushed_as_they_come(world, back_end):
+    """An end before any start, events after an end, and a second end, without an activity."""
     user, session = world.user(), new_session()
 
     def event(kind, data={}):
@@ -274,8 +274,8 @@ def test_events_out_of_order(world, back_end):
 # Anything at all.
 
 @pytest.mark.campaign
-def test_random_bodies_and_messages(world, phone):
-    """Bodies with anything in any field: each is answered, none with 5xx, and the socket stays."""
+def test_random_bodies_and_messages_are_answered(world, phone):
+    """None with a 5xx, and the socket stays open."""
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     chance = random.Random(seed)

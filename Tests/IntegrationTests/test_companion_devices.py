@@ -97,7 +97,7 @@ def published(state, ref):
 
 # In one life of the broker.
 
-def test_approved_on_one_cleared_on_the_other(desk):
+def test_an_approval_on_one_phone_clears_the_other(desk):
     with desk.back_end.socket() as back_end, desk.second.socket() as second:
         request, _ = desk.ask()
         assert desk.first.respond(request, True, desk.first.device.token).expect(200).json == {"success": True}
@@ -112,8 +112,8 @@ def test_approved_on_one_cleared_on_the_other(desk):
     assert [note.type for note in desk.first.received()] == ["approval"], "the phone that answered is told nothing"
 
 
-def test_answered_at_the_desktop_cleared_on_both(desk):
-    """A desktop has no push token: nothing is left out."""
+def test_an_answer_at_the_desktop_clears_both_phones(desk):
+    """A desktop has no push token, so no phone is left out."""
     request, _ = desk.ask()
     with desk.world.phone(desk.user).socket() as desktop:
         answer = desktop.ask({"type": "approval_response", "requestId": request, "approved": False})
@@ -123,8 +123,8 @@ def test_answered_at_the_desktop_cleared_on_both(desk):
     assert desk.status(request) == "denied"
 
 
-def test_two_phones_answer_at_once(desk):
-    """One of them has answered; the other is too late."""
+def test_of_two_answers_at_once_one_counts(desk):
+    """The other phone is told that it is too late."""
     request, _ = desk.ask()
     answers, gate = {}, threading.Barrier(2)
 
@@ -145,8 +145,8 @@ def test_two_phones_answer_at_once(desk):
     (desk.first if approved else desk.second).wait(1)
 
 
-def test_an_approval_that_apple_did_not_take_yet_is_not_shown_after_its_answer(desk):
-    """Apple is busy for a moment: what the other phone hears of first is that there is nothing to be answered, and that is all."""
+def test_an_unsent_approval_is_not_shown_after_its_answer(desk):
+    """Apple is busy. The other phone gets only the push that there is nothing to answer."""
     desk.world.simulator.fault(next=[{"token": desk.second.device.token, "reason": "ServiceUnavailable"}])
     request = desk.back_end.event(desk.session, "approval_request", {}, desk.user).expect(202).json["requestId"]
     desk.first.wait(1)
@@ -160,8 +160,8 @@ def test_an_approval_that_apple_did_not_take_yet_is_not_shown_after_its_answer(d
 
 @pytest.mark.campaign
 @pytest.mark.background
-def test_answers_at_the_moment_of_the_timeout(world):
-    """Thirty approvals that are answered just then: each has one end, and everyone is told of the same one."""
+def test_an_answer_at_the_timeout_has_one_end(world):
+    """Thirty approvals. Everyone hears of the same end."""
     with Desk(world) as desk, desk.back_end.socket() as back_end:
         asked = [desk.back_end.event(new_session(), "approval_request", {}, desk.user).expect(202).json for _ in range(30)]
         ends = {}
@@ -185,7 +185,7 @@ def test_answers_at_the_moment_of_the_timeout(world):
 
 
 @pytest.mark.background
-def test_sessions_cleared_and_done_at_the_desktop(world):
+def test_a_desktop_clears_and_completes_sessions(world):
     with Desk(world) as desk:
         activity = desk.first.start_activity(desk.session)
         other = desk.second.start_activity(desk.session)
@@ -205,8 +205,8 @@ def test_sessions_cleared_and_done_at_the_desktop(world):
 # kill -9 in the middle of each.
 
 @pytest.mark.background
-def test_killed_between_the_approval_and_its_pushes():
-    """The 202 was given: both phones are asked, and the time-out comes though its broker is another."""
+def test_an_accepted_approval_survives_a_kill():
+    """Both phones are asked, and the timeout comes from the next process."""
     with killed_in_the_middle(approvalSeconds=PATIENCE) as desk:
         slow(desk.world)
         answer = desk.back_end.event(desk.session, "approval_request", {}, desk.user).expect(202).json
@@ -225,8 +225,8 @@ def test_killed_between_the_approval_and_its_pushes():
 
 @pytest.mark.campaign
 @pytest.mark.background
-def test_killed_before_the_back_end_heard_the_answer():
-    """It sends the event again by its name, to the next life: that asks nobody again, and tells it what was asked."""
+def test_a_repeated_approval_event_after_a_kill_asks_nobody_again():
+    """The back end repeats the event by its id and gets the first answer."""
     with killed_in_the_middle() as desk:
         slow(desk.world)
         event = ("approval_request", {}, desk.user)
@@ -243,8 +243,8 @@ def test_killed_before_the_back_end_heard_the_answer():
 
 @pytest.mark.campaign
 @pytest.mark.background
-def test_killed_across_the_timeout():
-    """Nobody was there when the time was over: it is made up for at once, and once."""
+def test_a_timeout_during_an_outage_is_sent_at_the_start():
+    """At once, and once."""
     with killed_in_the_middle(approvalSeconds=PATIENCE) as desk:
         request, expires = desk.ask()
         desk.world.broker.kill()
@@ -265,8 +265,8 @@ def test_killed_across_the_timeout():
 
 @pytest.mark.campaign
 @pytest.mark.background
-def test_killed_between_the_answer_and_its_pushes():
-    """An answered approval stays answered, and the other phone still hears of it."""
+def test_an_answer_survives_a_kill():
+    """The approval stays answered, and the other phone is cleared."""
     with killed_in_the_middle(approvalSeconds=PATIENCE) as desk:
         request, expires = desk.ask()
         slow(desk.world)
@@ -286,8 +286,8 @@ def test_killed_between_the_answer_and_its_pushes():
 
 @pytest.mark.campaign
 @pytest.mark.background
-def test_killed_between_the_approval_and_its_answers_pushes():
-    """Asked and answered before Apple took either: after the next start no phone shows it."""
+def test_an_approval_answered_before_a_kill_is_never_shown():
+    """Apple had taken neither push."""
     with killed_in_the_middle() as desk:
         slow(desk.world, 3000)
         request = desk.back_end.event(desk.session, "approval_request", {}, desk.user).expect(202).json["requestId"]
@@ -300,7 +300,7 @@ def test_killed_between_the_approval_and_its_answers_pushes():
 
 @pytest.mark.campaign
 @pytest.mark.background
-def test_killed_between_a_handoff_and_its_push():
+def test_a_handoff_survives_a_kill():
     with killed_in_the_middle() as desk:
         claim = {"type": "activity", "sessionId": desk.session}
         with desk.first.socket() as here:
@@ -322,8 +322,8 @@ def test_killed_between_a_handoff_and_its_push():
 @pytest.mark.campaign
 @pytest.mark.background
 @pytest.mark.parametrize("how", ["complete", "cleared"])
-def test_killed_between_the_end_of_a_session_and_its_pushes(how):
-    """The activity's token is destroyed by then, and its last push has to go out all the same."""
+def test_the_end_of_a_session_survives_a_kill(how):
+    """The activity's token is destroyed before the kill, and its last push still leaves."""
     with killed_in_the_middle() as desk:
         activity = desk.first.start_activity(desk.session)
         slow(desk.world)
@@ -348,8 +348,8 @@ def test_killed_between_the_end_of_a_session_and_its_pushes(how):
 
 @pytest.mark.campaign
 @pytest.mark.background
-def test_killed_while_an_update_waits_for_its_window():
-    """The newest state is sent by the next life, when the window opens."""
+def test_a_waiting_update_survives_a_kill():
+    """The newest state is sent when the window opens."""
     with killed_in_the_middle(activityUpdateSeconds=4) as desk:
         activity = desk.first.start_activity(desk.session)
         begin = time.time()

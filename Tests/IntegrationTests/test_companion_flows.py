@@ -66,7 +66,7 @@ def test_register_a_live_activity(world, phone):
     assert PushStatus.decode(status).liveActivityTokens[0][2] == seconds(registered) and abs(seconds(registered) - time.time()) < 10
 
 
-def test_previous_token_is_destroyed(world, phone, back_end):
+def test_a_previous_token_is_destroyed(world, phone, back_end):
     session, before, other = new_session(), Device(), Device()
     before.answer = phone.register_activity(before.token, "activity", session).expect(200).json
     other.answer = phone.register_activity(other.token, "other", session).expect(200).json
@@ -99,7 +99,7 @@ def test_invalidate_a_token(world, phone, back_end, kind):
 
 
 def test_clear_approval(world, phone, back_end):
-    """By an app that has its own way to answer: two of three phones are told."""
+    """By an app with its own way to answer: two of three phones are told."""
     others = [world.phone(phone.name).log_in() for _ in range(2)]
     request = back_end.event(new_session(), "approval_request", {}, phone.name).expect(202).json["requestId"]
     # What waits for Apple would be replaced.
@@ -229,8 +229,8 @@ def test_progress(world, phone, back_end):
     phone.wait(0)
 
 
-def test_elapsed_seconds_go_on(world, phone, back_end):
-    """An event that says nothing of them counts on from the last that did, whatever happens to the broker."""
+def test_elapsed_seconds_continue(world, phone, back_end):
+    """An event without them counts on from the last that had them, also after a restart."""
     session = new_session()
     activity = phone.start_activity(session)
     back_end.event(session, "progress_update", {"elapsedSeconds": 1234}, phone.name).expect(202)
@@ -243,8 +243,8 @@ def test_elapsed_seconds_go_on(world, phone, back_end):
     assert state.elapsedSeconds in (1230, 1240) and state.elapsedSeconds <= time.time() - began + 1
 
 
-def test_a_back_ends_own_ids(world, phone, back_end):
-    """The document's approvals have ids that the back end made: they name them as long as the broker knows of them."""
+def test_a_back_end_may_choose_ids_of_approvals(world, phone, back_end):
+    """The ids name approvals as long as the broker knows them."""
     session, other = new_session(), world.phone(phone.name).log_in()
     own = "approval-1767312123456-k3/x" + token_hex(4)
     answer = back_end.event(session, "approval_request", {"id": own, "toolName": "Bash"}, phone.name).expect(202).json
@@ -273,8 +273,8 @@ def test_a_back_ends_own_ids(world, phone, back_end):
         caller.close()
 
 
-def test_screens_in_the_foreground(world, phone, back_end):
-    """Sockets of the user hear what the document's events say, without their text; nobody else does."""
+def test_open_sockets_hear_events_without_their_text(world, phone, back_end):
+    """Those of the user only."""
     session, stranger = new_session(), world.user()
     with phone.socket() as screen, stranger.socket() as another:
         data = {"currentOperation": "Running tests...", "elapsedSeconds": 45,
@@ -305,14 +305,14 @@ def test_state_change(phone, back_end):
         check_update(phone.wait(1, activity)[0], activity, session, content(state))
 
 
-def test_events_of_a_user_himself(world, phone):
-    """The app's desktop has no back end's JWT: its user's will do, for himself."""
+def test_a_users_own_jwt_may_send_events(world, phone):
+    """The app's desktop has no back end's JWT."""
     for more in ({}, {"user": phone.name}):
         phone.event(new_session(), "task_complete", {"status": "success"}, **more).expect(202)
     phone.wait(2)
 
 
-def test_the_same_event_twice(world, phone, back_end):
+def test_a_repeated_event_happens_once(world, phone, back_end):
     session = new_session()
     first = back_end.event(session, "approval_request", {}, phone.name, eventId="event-1").expect(202).json
     again = back_end.event(session, "approval_request", {}, phone.name, eventId="event-1").expect(202).json
@@ -330,14 +330,14 @@ def test_the_same_event_twice(world, phone, back_end):
     other.close()
 
 
-def test_whoever_has_registered_nothing_gets_nothing(back_end):
+def test_a_user_without_registrations_gets_no_push(back_end):
     answer = back_end.event(new_session(), "approval_request", {}, "nobody-" + token_hex(4)).expect(202).json
     assert answer["pushes"] == 0 and answer["requestId"]
     assert back_end.approval(answer["requestId"]).expect(200).json["status"] == "pending"
 
 
-def test_a_token_that_apple_no_longer_knows(world, phone, back_end):
-    """It is destroyed with the first push to it; the user's others and the same token of another user are not."""
+def test_a_token_unknown_to_apple_is_destroyed(world, phone, back_end):
+    """With the first push to it. The user's other tokens and another user's registration of it stay."""
     session, other, device = new_session(), world.user(), phone.device
     activity = phone.start_activity(new_session())
     theirs = other.register(device.token).expect(200).json
@@ -391,7 +391,7 @@ def test_events_over_a_socket(world, phone, back_end):
 
 
 def test_handoff(world, phone):
-    """Phone, desktop, phone: whoever had the session releases it. Without a push token there is nobody to tell."""
+    """Phone, desktop, phone: the device that had the session releases it. A desktop without a push token is not told."""
     session, other = new_session(), world.phone(phone.name).log_in()
     with phone.socket() as here, other.socket() as there:
         claim = {"type": "activity", "sessionId": session}
@@ -421,8 +421,8 @@ def test_handoff(world, phone):
     other.close()
 
 
-def test_what_the_operator_finds_of_a_user(world, phone, back_end):
-    """`mayfly drill`, beside the running broker: how much opens with a name or without one, and not what."""
+def test_the_drill_counts_what_opens_for_a_user(world, phone, back_end):
+    """`mayfly drill` beside the running broker prints how much opens, with and without a name, and no content."""
     session = new_session()
     activity = phone.start_activity(session)
     request = back_end.event(session, "approval_request", {}, phone.name).expect(202).json["requestId"]

@@ -238,7 +238,7 @@ class Crowd:
                 work.result()
 
 
-def test_two_hundred_users_at_once(world):
+def test_nothing_crosses_between_two_hundred_users(world):
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     crowd = Crowd(world, seed)
@@ -322,8 +322,8 @@ def check_sockets(crowd):
             (request, session, state) for request, (session, state) in member.requests.items() if state != "pending"), member.name
 
 
-def test_the_check_finds_a_push_that_crossed(world):
-    """The model itself: a push too many, one too few, and one to the wrong user."""
+def test_the_model_notices_a_crossed_push(world):
+    """A push too many, one too few, and one to the wrong user."""
     seed = 1
     crowd = Crowd(world, seed)
     crowd.members = crowd.members[:2]

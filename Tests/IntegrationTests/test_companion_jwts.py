@@ -33,7 +33,7 @@ def bad_tokens(users):
 
 
 @pytest.mark.parametrize("method, path, body", ROUTES, ids=[f"{m} {p}".replace(UNKNOWN, "X") for m, p, _ in ROUTES])
-def test_calls_without_a_good_jwt(world, nothing_kept, method, path, body):
+def test_calls_need_a_good_jwt(world, nothing_kept, method, path, body):
     caller = Caller(world.broker, None)
     for headers in ({}, {"Authorization": "Basic YTpi"}, {"Authorization": world.users.token("mallory")},
                     {"Authorization": "Token " + world.users.token("mallory")}):
@@ -48,8 +48,8 @@ def test_calls_without_a_good_jwt(world, nothing_kept, method, path, body):
     caller.close()
 
 
-def test_a_jwt_over_eight_kib(world, nothing_kept):
-    """Whether the engine's limit for a header's length comes first or not, it is refused."""
+def test_a_jwt_over_eight_kib_is_refused(world, nothing_kept):
+    """By the engine's limit of a header or by the JWT's."""
     caller = Caller(world.broker, None)
     for size in (8_192, 20_000, 200_000):
         caller.close()
@@ -61,8 +61,8 @@ def test_a_jwt_over_eight_kib(world, nothing_kept):
     caller.close()
 
 
-def test_jwts_at_their_bounds(world):
-    """Clocks may differ by half a minute; a name may have 128 bytes; of the scope one word counts."""
+def test_jwts_at_their_bounds_are_accepted(world):
+    """Thirty seconds of clock skew, a name of 128 bytes, and one word of the scope."""
     now = int(time.time())
     for token in (world.users.token("a", nbf=now + 20), world.users.token("a", exp=now - 20), world.users.token("x" * 128),
                   world.users.token("é" * 64), world.users.token("a", scope=["read", "broker.notify"]),
@@ -75,14 +75,14 @@ def test_jwts_at_their_bounds(world):
     nearly.close()
 
 
-def test_a_back_end_must_say_whom_it_means(back_end, nothing_kept):
+def test_a_back_end_must_name_the_user(back_end, nothing_kept):
     back_end.event("s", "approval_request", {}).expect(400, "missing_field", "userId")
     with back_end.socket() as socket:
         answer = socket.ask({"type": "approval_request", "sessionId": "s", "data": {}})
         assert (answer["type"], answer["code"]) == ("error", "missing_field")
 
 
-def test_sockets_without_a_good_jwt(world, nothing_kept):
+def test_sockets_need_a_good_jwt(world, nothing_kept):
     firsts = [
         ("hello", "malformed_json"), ("[]", "malformed_json"), ({"type": "ping"}, None), ({"type": "approval_request", "sessionId": "s"}, None),
         ({}, None), ({"type": "auth"}, "no_jwt"), ({"type": "auth", "token": None}, "no_jwt"), ({"type": "auth", "token": 7}, "wrong_type"),
@@ -115,8 +115,8 @@ def test_a_socket_ends_with_its_jwt(world):
     phone.close()
 
 
-def test_sockets_end_with_their_key(world):
-    """SIGHUP ends those that have shown a JWT when a key is gone by which they may have done so, and else none."""
+def test_sockets_end_with_the_key_of_their_jwt(world):
+    """SIGHUP with a key removed ends only the sockets that may have used it."""
     path, read = world.state / "keys/jwt.secret", "jwt: one key for HS256 from "
 
     def install(secret):
@@ -143,8 +143,8 @@ def test_sockets_end_with_their_key(world):
     back_end.close()
 
 
-def test_jwts_go_by_the_wall_clock(tmp_path):
-    """One that was ahead and was set right locks nobody out, though broker time does not go back."""
+def test_jwts_use_the_wall_clock(tmp_path):
+    """A clock that was ahead and set right locks nobody out, though broker time never goes back."""
     clocks = Clocks(tmp_path / "clocks")
     with CompanionWorld(start=False) as world:
         world.broker.start(**clocks.environment)
@@ -162,8 +162,8 @@ def test_jwts_go_by_the_wall_clock(tmp_path):
 
 
 @pytest.mark.parametrize("user", ["ann", 42])
-def test_another_claim_names_the_user(user):
-    """A login that has its own name for it, in text or as a row's number; and one JWT that is good for a year."""
+def test_the_user_claim_can_be_chosen(user):
+    """As text or as a number. One of the JWTs is valid for a year."""
     with CompanionWorld(start=False) as world:
         world.broker.options["jwt-user-claim"] = "userId"
         world.broker.start()
@@ -192,7 +192,7 @@ def test_another_claim_names_the_user(user):
             caller.close()
 
 
-def test_a_broker_for_rooms_only():
+def test_without_a_key_no_jwt_is_accepted():
     """Without an algorithm and a key nobody is known, however good a JWT."""
     with World(apns=False) as world:
         caller = Caller(world.broker, users(world.state).token("alice"))
@@ -205,7 +205,7 @@ def test_a_broker_for_rooms_only():
 
 
 @pytest.mark.campaign
-def test_a_socket_that_says_nothing_ends(world):
+def test_a_silent_socket_is_closed(world):
     with SessionSocket(world.broker) as socket:
         assert socket.closed(timeout=12) == (1008, [])
 

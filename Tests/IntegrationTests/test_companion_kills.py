@@ -76,7 +76,7 @@ def check(tale):
     tale.phone.close()
 
 
-def test_kills_at_random_moments():
+def test_acknowledged_calls_survive_kills():
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     chance = random.Random(seed)

@@ -20,8 +20,8 @@ REGISTRATIONS = 100
 make_world = CompanionWorld
 
 
-def test_another_life():
-    """What was registered while the policy had it live longer or shorter is pushed to, seen, renewed and deleted as before."""
+def test_another_lifetime_in_the_policy_keeps_registrations():
+    """Earlier registrations with a longer or shorter life are pushed to, shown, renewed and deleted as before."""
     with CompanionWorld(deviceLifeSeconds=172_800) as world, ExitStack() as callers:
         phone, other = world.user(), world.user()
         for one in (phone, other):
@@ -44,8 +44,8 @@ def test_another_life():
 @pytest.mark.campaign
 @pytest.mark.background
 @pytest.mark.parametrize("kind", ["devices", "activities"])
-def test_ten_thousand_registrations_by_one_user(kind):
-    """A hundred, as the policy says, however many come at once; the same ones may come again, and others are not in the way."""
+def test_a_users_registrations_are_limited(kind):
+    """A hundred by the policy, however many come at once. Repeats are accepted, and other users are not limited."""
     with CompanionWorld() as world:
         register_very_often(world, kind)
 
@@ -101,8 +101,8 @@ def register_very_often(world, kind):
     world.user().close()
 
 
-def test_sixty_four_sockets_of_one_user(world):
-    """One more is refused, and those that are open hear what there is to hear. A back end has as many as it likes."""
+def test_a_user_has_sixty_four_sockets_at_most(world):
+    """One more is refused, and the others keep hearing. A back end has no limit."""
     user, back_end, other = world.user(), world.back_end(), world.user()
     with ExitStack() as stack:
         sockets = [stack.enter_context(user.socket()) for _ in range(64)]
@@ -131,8 +131,8 @@ def comes_in(user):
     return True
 
 
-def test_events_beyond_what_the_policy_lets():
-    """So many for one user in a time, whoever sends them and however; no other user is in the way of it."""
+def test_a_users_events_are_limited():
+    """Whoever sends them and however. Other users are not limited."""
     with CompanionWorld(eventsPerUser={"count": 20, "seconds": 60}) as world:
         back_end, user, other = world.back_end(), world.user(), world.user()
         # The registration was one.

@@ -33,8 +33,8 @@ class Planted:
         return value.hex()
 
 
-def test_text_in_every_field_is_found_nowhere():
-    """Each field of each call and message, its names and paths too; sent rightly and wrongly, answered and timed out; killed and stopped."""
+def test_text_of_a_companion_is_kept_nowhere():
+    """Each field of each call and message, names and paths too; in good and bad calls, before and after answers, timeouts, a kill and a stop."""
     with CompanionWorld(approvalSeconds=5, activityUpdateSeconds=1) as world:
         plant_and_search(world)
 

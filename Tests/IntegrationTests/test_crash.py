@@ -76,7 +76,7 @@ def check(client, story):
 
 
 # Promise: durable-before-answered
-def test_twenty_kills(worlds):
+def test_acknowledged_operations_survive_twenty_kills(worlds):
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     chance = random.Random(seed)

@@ -40,7 +40,7 @@ def crowd(port, certificate):
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("way", ["plain", "tls"])
-def test_nothing_that_was_sent_is_lost(certificate, way):
+def test_a_stop_answers_every_sent_request(certificate, way):
     certificate = certificate if way == "tls" else None
     with World(apns=False, **(certificate.flags if certificate else {})) as world:
         rooms = 0
@@ -69,8 +69,8 @@ HALF = request()[:-20]
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("ask_twice", [False, True], ids=["once", "twice"])
-def test_a_second_signal_ends_at_once(ask_twice):
-    """A request of which half has come holds the end up for its deadline at most; a second SIGTERM does not wait for it."""
+def test_a_second_signal_ends_the_broker_at_once(ask_twice):
+    """Half a request delays the end until its deadline. A second SIGTERM does not wait."""
     with World(apns=False) as world, Peer(world.broker.port, timeout=15) as peer:
         code = fresh()
         peer.send(HALF.replace(CODE, code))
@@ -90,7 +90,7 @@ def test_a_second_signal_ends_at_once(ask_twice):
             assert world.broker.child.wait(5) == 0
 
 
-def test_idle_connections_do_not_hold_up_the_end():
+def test_idle_connections_do_not_delay_a_stop():
     with World(apns=False) as world:
         peers = [Peer(world.broker.port) for _ in range(50)]
         for peer in peers[:25]:
@@ -119,7 +119,7 @@ class Waits:
 
 
 @pytest.mark.campaign
-def test_websockets_are_told():
+def test_a_stop_closes_websockets():
     with World(apns=False) as world:
         room = world.client().room()
         with Socket(world.broker) as one, Socket(world.broker) as other:
@@ -175,7 +175,7 @@ HOLDS = [
 @pytest.mark.campaign
 @pytest.mark.background
 @pytest.mark.parametrize("hold, secure", HOLDS, ids=lambda value: getattr(value, "__name__", "tls" if value else "plain"))
-def test_nobody_can_hold_up_the_end(hold, secure):
+def test_no_client_can_delay_a_stop(hold, secure):
     with tempfile.TemporaryDirectory() as folder:
         certificate = Certificate(Path(folder)) if secure else None
         with World(apns=False, **(certificate.flags if certificate else {})) as world:
@@ -211,9 +211,9 @@ def test_no_library_tidies_up_at_the_end(signals):
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("load", ["wrk", "wrk over TLS", "h2load"])
-def test_loads_of_others(certificate, load, tmp_path):
-    """wrk's errors of connecting and writing are its tries after nobody listens; what it had sent, it would miss as a read or a time-out.
-    h2load also counts what it never sent: its log has no time of sending for those."""
+def test_wrk_and_h2load_lose_no_answer_in_a_stop(certificate, load, tmp_path):
+    """wrk counts retries after the stop as connect and write errors, and lost answers as read errors and timeouts. h2load's log marks requests that were
+    never sent."""
     secure = load != "wrk"
     log = tmp_path / "requests"
     with World(apns=False, **(certificate.flags if secure else {})) as world:

@@ -18,8 +18,8 @@ def sleep_until(instant):
     time.sleep(max(0, instant - time.time()))
 
 
-def test_room_of_two_seconds(tmp_path):
-    """Accepted with two tokens, and pending with one: rows, answers and ledger."""
+def test_a_room_of_two_seconds_expires(tmp_path):
+    """An accepted room with two tokens, and a pending room with one: rows, answers and log."""
     policy = quick_rooms()
     policy["limits"]["roomLifeSeconds"]["min"] = policy["limits"]["joinCode"]["lifeSeconds"]["min"] = 1
     path = tmp_path / "policy.json"
@@ -57,8 +57,8 @@ def test_room_of_two_seconds(tmp_path):
         assert verified.returncode == 0, verified.stdout + verified.stderr
 
 
-def test_expired_while_nobody_ran(state, processes):
-    """Stopped for a quarter of an hour of its clock: purged at the next start, before the first answer, and excused."""
+def test_rooms_that_expire_during_an_outage_are_purged_at_the_start(state, processes):
+    """After a quarter of an hour, before the first answer. The log excuses the delay."""
     broker = Broker(state)
     processes.append(broker)
     broker.start()

@@ -22,7 +22,7 @@ def peer(world):
 
 
 @pytest.mark.parametrize("size", [b"", TABLE_SIZE], ids=["before the table is closed", "after it is closed"])
-def test_hpack_bomb(world, peer, size):
+def test_a_header_bomb_is_refused(world, peer, size):
     """A large field in the table and a block of references to it: 16 KB that unpack to 48 MB."""
     large = b"\x40" + field(b"a", b"b" * 3_000)[1:]
     peer.send(START + frame(HEADERS, 1, size + block(*POST)[1:] + large + b"\xbe" * 12_000, END_HEADERS | END_STREAM))
@@ -30,6 +30,6 @@ def test_hpack_bomb(world, peer, size):
     assert world.growth("tls") < 16e6
 
 
-def test_table_sizes_again_and_again(peer):
+def test_repeated_table_sizes_are_refused(peer):
     peer.send(START + frame(HEADERS, 1, b"\x20\x3f\x01" * 5_000 + block(*POST)[1:], END_HEADERS | END_STREAM))
     assert peer.outcome(1) in ("goaway COMPRESSION_ERROR", "answer 400")

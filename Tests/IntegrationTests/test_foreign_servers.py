@@ -104,8 +104,8 @@ def check_representations(kinds, first):
             assert kind in ("incremental", "indexed") and (first or name in ONCE or kind == "indexed"), f"{name}: {kind}"
 
 
-def test_h2_takes_each_push(state):
-    """Rules, signature and representation of each of many pushes, one by one and together, across a restart of the broker."""
+def test_h2_accepts_each_push(state):
+    """Rules, signature and representation of many pushes, one by one and together, across a restart of the broker."""
     canaries = Canaries()
     with H2Server(state / "keys/simulator.pem") as server, broker_at(state, server.port) as broker:
         client = Client(broker.port)
@@ -137,7 +137,7 @@ def test_h2_takes_each_push(state):
 
 @pytest.mark.campaign
 def test_streams_wait_for_the_first_answer(state):
-    """One stream until an answer has come, however many the server's settings allow; then as many as they do, and no more."""
+    """One stream until the first answer, then as many as the server's settings allow."""
     canaries = Canaries()
     with H2Server(state / "keys/simulator.pem", streams=5, holds=True) as server, broker_at(state, server.port) as broker:
         client = Client(broker.port)
@@ -160,7 +160,7 @@ def test_streams_wait_for_the_first_answer(state):
 
 
 @pytest.mark.campaign
-def test_no_more_streams_while_the_provider_token_is_refused(state):
+def test_a_refused_provider_token_opens_no_more_streams(state):
     """A refusal of the provider token is an answer, and not one that opens more streams."""
     canaries = Canaries()
     with H2Server(state / "keys/simulator.pem", holds=True) as server, broker_at(state, server.port) as broker:
@@ -179,8 +179,8 @@ def test_no_more_streams_while_the_provider_token_is_refused(state):
 
 
 @pytest.mark.campaign
-def test_nghttpd_takes_each_push(state, tmp_path):
-    """What its own log of frames shows: the pseudo-header fields, what may never be indexed, and no frame that Apple does not take."""
+def test_nghttpd_accepts_each_push(state, tmp_path):
+    """Its log of frames shows the pseudo-header fields, the never-indexed fields, and only frames that Apple accepts."""
     canaries = Canaries()
     with Nghttpd(state / "keys/simulator.pem", tmp_path / "nghttpd") as server, broker_at(state, server.port) as broker:
         client = Client(broker.port)
@@ -210,8 +210,8 @@ def test_nghttpd_takes_each_push(state, tmp_path):
 
 
 @pytest.mark.campaign
-def test_nghttpd_that_has_no_such_path(state, tmp_path):
-    """Its 404 has a page of HTML: no reason of Apple's. The push is recorded as failed and the token kept."""
+def test_nghttpds_404_fails_the_push_and_keeps_the_token(state, tmp_path):
+    """The HTML page carries no reason of Apple's."""
     canaries = Canaries()
     with Nghttpd(state / "keys/simulator.pem", tmp_path / "nghttpd", echoes=False) as server:
         with broker_at(state, server.port) as broker:

@@ -87,7 +87,7 @@ def flags(issuer, algorithm):
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_pyjwt_takes_what_is_made(issuer, algorithm):
+def test_pyjwt_accepts_made_jwts(issuer, algorithm):
     made = mayfly("jwt", "--sub", 'a "user" ü', "--algorithm", algorithm, "--key", issuer.private(algorithm), "--scope", "broker.notify",
                   "--issuer", "login.example", "--audience", "mayfly", "--kid", "k1", "--expires-in", 60)
     assert made.returncode == 0, made.stderr
@@ -100,7 +100,7 @@ def test_pyjwt_takes_what_is_made(issuer, algorithm):
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_what_pyjwt_makes_is_taken(issuer, other, algorithm):
+def test_jwts_of_pyjwt_are_accepted(issuer, other, algorithm):
     assert verify(issuer.token(algorithm), *flags(issuer, algorithm)) == (0, 'good: the user is "ann"\n')
     status, told = verify(issuer.token(algorithm, iat=NOW, nbf=NOW, jti="1", scope="x broker.notify"), *flags(issuer, algorithm))
     assert status == 0 and told.endswith(", by a back end\n")
@@ -117,7 +117,7 @@ def test_what_pyjwt_makes_is_taken(issuer, other, algorithm):
         assert status == 1 and told.startswith("invalid_jwt: ") and word in told
 
 
-def test_help_has_words_for_both_forms():
+def test_help_names_both_forms():
     told = mayfly("jwt", "--help").stdout
     assert "public key that verifies them" in told and "uses the private key" in told
     assert told.count("`mayfly jwt --sub` writes it") == 3
@@ -126,8 +126,8 @@ def test_help_has_words_for_both_forms():
 # settings
 
 
-def test_settings_that_do_not_go_together(issuer):
-    """Each is refused in words, before anything is opened."""
+def test_conflicting_settings_are_refused(issuer):
+    """Before anything is opened."""
     secret, public = issuer.public("HS256"), issuer.public("ES256")
     loose, short = issuer.write("loose", b"s" * 40), issuer.write("short", b"s" * 31)
     loose.chmod(0o640)
@@ -167,8 +167,8 @@ def told(world, text, times):
     eventually(lambda: world.broker.printed().count(text) == times, what=f"{times} times {text!r}")
 
 
-def test_keys_are_read_again(issuer, other):
-    """SIGHUP takes new keys, and a file that is no good changes nothing and is an alarm."""
+def test_a_signal_reads_keys_again(issuer, other):
+    """SIGHUP takes new keys. A bad file changes nothing and raises an alarm."""
     path = issuer.folder / "rotating.json"
     install(path, issuer.jwk("ES256", kid="first"))
     with World(apns=False, jwt_algorithm="ES256", jwt_jwks=path) as world:
@@ -203,7 +203,7 @@ def test_the_demo_plays_its_story_and_ends(tmp_path):
     assert ran.returncode == 0 and "The ledger's verdict: good." in ran.stdout, ran
 
 
-def test_run_prints_one_users_and_one_back_ends(tmp_path):
+def test_run_prints_jwts_of_a_user_and_a_back_end(tmp_path):
     ports = demo_ports()
     state, printed = tmp_path / "var", tmp_path / "printed"
     with open(printed, "wb") as out:

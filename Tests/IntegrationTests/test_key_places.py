@@ -83,8 +83,8 @@ def wrapping(tmp_path):
     return path
 
 
-def test_wrapped_under_a_file(wrapping):
-    """A room's life with a key file that is worth nothing alone; and each way in which file and key do not fit together."""
+def test_keys_wrapped_under_a_file(wrapping):
+    """A room's life with a key file that opens nothing alone, and each mismatch of file and key."""
     secret, canaries = wrapping.read_bytes(), Canaries()
     canaries.add("wrapping key", secret)
     canaries.add("what is made of it", sealing.derive(secret, "wrapping"))
@@ -138,7 +138,7 @@ def test_wrapped_under_a_file(wrapping):
 
 
 @pytest.mark.campaign
-def test_an_unwrapped_file_where_a_key_is_named(state, wrapping):
+def test_an_unwrapped_file_is_refused_beside_a_wrapping_key(state, wrapping):
     shown = mayfly("keys", "show", "--state", state.folder, "--wrapping-key", wrapping)
     assert shown.returncode == 1 and "not wrapped" in shown.stderr, shown.stderr
     # Nothing is made where the key can't be had.
@@ -149,8 +149,8 @@ def test_an_unwrapped_file_where_a_key_is_named(state, wrapping):
 
 
 @pytest.mark.campaign
-def test_wrapped_behind_a_command(wrapping, tmp_path):
-    """Its output is the key; what it says beside goes nowhere; no shell touches its words."""
+def test_keys_wrapped_under_a_commands_output(wrapping, tmp_path):
+    """What the command prints as errors is dropped, and no shell reads its words."""
     secret = wrapping.read_bytes()
     ask = tmp_path / "ask-kms"
     ask.write_text(f'#!/bin/sh\necho "asked for $1: SECRET-ERROR" >&2\n[ "$1" = "$HOME;x" ] && exit 1\n[ "$1" = good ] && base64 {wrapping}\n')
@@ -204,8 +204,8 @@ def memory(tmp_path):
 
 
 @pytest.mark.campaign
-def test_key_file_in_memory(memory):
-    """The machine is restarted: the start is refused until someone says that the keys are lost; then everything is purged, and told."""
+def test_a_lost_key_file_in_memory_purges_everything(memory):
+    """After a restart of the machine the start is refused until the operator renews the keys. Then everything is purged and recorded."""
     path = memory.path / "ratchet.key"
     with Place({"ratchet-key": path}) as place:
         assert {file.name for file in memory.path.iterdir()} == {"ratchet.key", "ratchet.key.new"}
@@ -253,7 +253,7 @@ def test_key_file_in_memory(memory):
 
 @pytest.mark.campaign
 def test_a_renewal_killed_at_each_call():
-    """There is a key file, whole, or none, and the next renewal makes it."""
+    """Afterwards the key file is whole or missing, and the next renewal makes it."""
     state = State()
     try:
         folder, call, killed = state / "keys", 0, True
@@ -305,8 +305,8 @@ def disk(tmp_path):
 @pytest.mark.campaign
 @pytest.mark.parametrize("options, wraps, remain", [
     ("data=ordered", False, False), ("data=journal", False, True), ("data=journal", True, False)])
-def test_destroyed_keys_on_the_blocks_of_a_disk(disk, wrapping, options, wraps, remain):
-    """ext4 as it is usually mounted holds none; with its data in the journal it does, and there wrapping helps."""
+def test_destroyed_keys_leave_the_blocks_of_ext4(disk, wrapping, options, wraps, remain):
+    """As usually mounted. With data in the journal they stay, and wrapping makes them useless."""
     disk.mount(options)
     flags = {"ratchet-key": disk.path / "ratchet.key"} | ({"wrapping-key": wrapping} if wraps else {})
     with Place(flags) as place:
@@ -330,8 +330,8 @@ def test_destroyed_keys_on_the_blocks_of_a_disk(disk, wrapping, options, wraps, 
 
 
 @pytest.mark.campaign
-def test_a_folder_that_is_not_mounted(memory):
-    """Keys do not go to the disk below."""
+def test_an_unmounted_folder_of_keys_is_refused(memory):
+    """Otherwise keys would be written to the disk below."""
     with Place() as place:
         missing = memory.path / "not-mounted/ratchet.key"
         made = mayfly("keys", "init", "--state", place.state.parent / "new", "--origin", ORIGIN, "--ratchet-key", missing)
@@ -345,8 +345,8 @@ def test_a_folder_that_is_not_mounted(memory):
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("way", ["mounted", "linked"])
-def test_whole_folder_of_keys_in_memory(memory, way):
-    """A file system mounted at keys/, or a link to it: steps as ever. A restart takes the log's key as well: another state folder, another log."""
+def test_the_folder_of_keys_may_be_in_memory(memory, way):
+    """Mounted at keys/ or linked to. A restart of the machine loses the log's key as well, so a new state folder and log begin."""
     with Place() as place:
         folder = place.state / "keys"
         if way == "linked":

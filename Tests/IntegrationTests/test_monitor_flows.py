@@ -53,7 +53,8 @@ def test_register_a_device(world, printer):
     phone.close()
 
 
-def test_another_printer_takes_the_place_of_the_first(world, server, printer, phone):
+def test_a_device_watches_one_printer(world, server, printer, phone):
+    """Another printer replaces the first."""
     phone.set(onPaused=False).expect(200)
     other, before = new_printer(), phone.device.answer
     phone.device.answer = phone.register(other).expect(200).json
@@ -131,7 +132,7 @@ WORDS = [
     ("running", "idle", None), ("running", "cancelled", None), ("idle", "complete", None), ("paused", "failed", None), ("idle", "prepare", None)]
 
 
-def test_words_of_printers(world, server):
+def test_printers_words_for_a_status_are_understood(world, server):
     for old, new, kind in WORDS:
         printer = new_printer()
         phone = world.user().watch(printer)
@@ -144,7 +145,7 @@ def test_words_of_printers(world, server):
 
 # Promise: seed-monitor
 def test_a_print_from_start_to_end(server, printer, phone):
-    """Progress as a printer sends it, and what a phone shows of it."""
+    """Progress as a printer sends it, and the pushes on a phone."""
     server.status(printer, "prepare", "running").expect(202)
     phone.wait(1)
     told = []
@@ -166,7 +167,7 @@ def test_a_print_from_start_to_end(server, printer, phone):
     assert sorted(shown.values()) == ["print_complete", "progress_milestone"]
 
 
-def test_milestones_are_told_once_a_run(world, server, printer, phone):
+def test_milestones_are_pushed_once_a_run(world, server, printer, phone):
     def told(percent):
         answer = server.progress(printer, percent).expect(202).json
         eventually(lambda: world.state.jobs() == 0, what="the end of the push")
@@ -182,8 +183,8 @@ def test_milestones_are_told_once_a_run(world, server, printer, phone):
     assert [state.progress for state in phone.told() if state.type == "progress_milestone"] == [75, 25, 50]
 
 
-def test_a_run_is_known_over_kills(world, server, printer, phone):
-    """kill -9 after each step: nothing is told twice, and nothing is forgotten."""
+def test_a_run_survives_kills(world, server, printer, phone):
+    """kill -9 after each step: no push is repeated, and none is missing."""
     def restart():
         world.restart()
         server.close()
@@ -207,7 +208,7 @@ def test_a_run_is_known_over_kills(world, server, printer, phone):
     assert list(pushes.values()) == [None, 25, 50, 75, None, 50]
 
 
-def test_a_named_event_happens_once(server, printer, phone):
+def test_an_event_with_an_id_happens_once(server, printer, phone):
     first = server.progress(printer, 50, eventId="event-1").expect(202).json
     again = server.progress(printer, 80, eventId="event-1").expect(202).json
     assert first["pushes"] == 1 and again == {"success": True, "pushes": 0, "repeated": True}
@@ -217,7 +218,7 @@ def test_a_named_event_happens_once(server, printer, phone):
 
 
 def test_many_devices_on_one_printer(world, server, printer):
-    """Each by its own settings, in one change."""
+    """Each by its own settings, in one transaction."""
     caller, devices = world.user(), []
     settings = [{}, {"onStart": False}, {"onMilestone": False}, {"notificationsEnabled": False}]
     for number in range(120):
@@ -237,7 +238,7 @@ def test_many_devices_on_one_printer(world, server, printer):
         assert len({push["payload"]["printerState"]["prefix"] for push in pushes}) == 60, "handles of two devices are alike"
 
 
-def test_a_token_that_apple_no_longer_knows(world, server, printer, phone):
+def test_a_token_unknown_to_apple_is_destroyed(world, server, printer, phone):
     world.simulator.fault(next=[{"token": phone.device.token, "reason": "Unregistered", "timestamp": int(time.time() * 1000) + 1000}])
     server.status(printer, "idle", "running").expect(202)
     purged = eventually(lambda: ledger.read(world.state).of(phone.device.ref, "token.purged"), what="the purge")
@@ -246,8 +247,8 @@ def test_a_token_that_apple_no_longer_knows(world, server, printer, phone):
     phone.set(onStart=False).expect(404, "device_not_found")
 
 
-def test_names_of_printers(world, server):
-    """In a path percent-encoded; a slash, a percent sign and what looks like a route are part of a name."""
+def test_printers_have_names_in_any_characters(world, server):
+    """Percent-encoded in paths. A slash, a percent sign and the words of a route are part of a name."""
     for prefix, encoded in (("a/b %é", "a%2Fb%20%25%C3%A9"), ("settings", "settings"), ("register", "register"), ("P1S", "P1S"), ("p1s", "p1s")):
         phone = world.user().watch(prefix)
         assert [one["id"] for one in server.devices(encoded).expect(200).json["devices"]] == [phone.id]
@@ -258,8 +259,8 @@ def test_names_of_printers(world, server):
 
 # What the operator finds.
 
-def test_what_the_operator_finds_of_a_printer(world, server, printer, phone):
-    """`mayfly drill`: a device opens with its printer's prefix, or without one with nothing; not with its user's name."""
+def test_the_drill_counts_what_opens_for_a_printer(world, server, printer, phone):
+    """A device with a printer opens with the printer's prefix, and one without opens alone. A user's name opens neither."""
     bare = world.user()
     bare.register().expect(200)
     server.status(printer, "idle", "running").expect(202)

@@ -15,8 +15,8 @@ from test_companion_text import Planted
 pytestmark = pytest.mark.campaign
 
 
-def test_text_in_every_field_is_found_nowhere():
-    """Names, file names, URLs, prefixes and uids, in each field of each call, its names and paths too; sent rightly and wrongly; killed and stopped."""
+def test_text_of_a_monitor_is_kept_nowhere():
+    """Names, file names, URLs, prefixes and uids, in each field and path of good and bad calls, before and after a kill and a stop."""
     with MonitorWorld() as world:
         plant_and_search(world)
 

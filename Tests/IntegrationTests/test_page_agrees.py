@@ -148,8 +148,8 @@ HASHES = """(async () => {
 })()"""
 
 
-def test_hashes(opinion):
-    """BLAKE2b as Python has it, for messages of any length around a block's."""
+def test_blake2b_equals_pythons(opinion):
+    """For messages of any length around a block's."""
     chance = random.Random(SEED)
     cases = [(chance.randbytes(key), chance.randbytes(length)) for key in (1, 16, 32, 64) for length in (1, 44, 127, 128, 129, 255, 256, 257, 1000)]
     found = opinion.page.value(HASHES % json.dumps([[in_base64(part) for part in case] for case in cases]))

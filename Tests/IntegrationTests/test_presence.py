@@ -81,7 +81,7 @@ def test_connection_that_breaks_is_followed_by_a_push(world, how):
 
 @pytest.mark.campaign
 def test_two_who_arrive_together_ring_nobody(world, client):
-    """Two hundred pairs, each within milliseconds and just after the accept."""
+    """Two hundred pairs, each within milliseconds, just after the accept."""
     tokens = []
     for _ in range(10):
         with ExitStack() as sockets:

@@ -39,7 +39,7 @@ def play(proxy, context, sent):
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_frames_in_front(kind, way):
+def test_no_frames_are_smuggled_past_a_proxy(kind, way):
     with tempfile.TemporaryDirectory() as folder:
         certificate = Certificate(Path(folder))
         with behind(kind, way, certificate=certificate) as (world, proxy):

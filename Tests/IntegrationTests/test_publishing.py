@@ -46,7 +46,7 @@ def head(url):
 
 # Promise: any-file-server-publishes
 def test_served_by_nginx(log):
-    """As the manual has it: the same bytes, types and lifetimes as the broker's own."""
+    """With the manual's configuration nginx serves the same bytes, types and lifetimes as the broker."""
     world, server, room = log
     done = mayfly("audit", "verify", server.url, "--key", world.state / "ledger.vkey")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -62,8 +62,8 @@ def test_served_by_nginx(log):
 
 
 @pytest.mark.campaign
-def test_read_while_it_grows(log):
-    """Windows are published all the while, and each verification finds a whole log."""
+def test_a_growing_log_verifies(log):
+    """Windows are published meanwhile. Each verification finds a whole log."""
     world, server, _ = log
     stop = threading.Event()
 
@@ -99,8 +99,8 @@ def publish_script(folder):
 
 @pytest.mark.campaign
 @pytest.mark.skipif(shutil.which("rsync") is None, reason="NOT TESTED: copies of the log, for lack of rsync")
-def test_copied_while_it_grows(log, tmp_path):
-    """The copy verifies between any two files that are copied, and continues what it showed before."""
+def test_a_copy_of_a_growing_log_verifies(log, tmp_path):
+    """Between any two copied files. It continues its earlier checkpoints."""
     world, _, _ = log
     copy, kept, client = tmp_path / "copy", [], world.client()
     copy.mkdir()
@@ -151,7 +151,7 @@ def measured(*arguments):
 @pytest.mark.campaign
 @pytest.mark.parametrize("over", ["folder", "http"])
 @pytest.mark.parametrize("path", ["tile/0/000", "tile/entries/000", "tile/1/000.p", "checkpoint", "policy"])
-def test_a_gibibyte_in_a_files_place(log, tmp_path, path, over):
+def test_a_gibibyte_instead_of_a_file_is_refused(log, tmp_path, path, over):
     world, _, _ = log
     copy = tmp_path / "ledger"
     shutil.copytree(world.state / "ledger", copy, ignore=shutil.ignore_patterns("*.new"))
@@ -172,7 +172,7 @@ def test_a_gibibyte_in_a_files_place(log, tmp_path, path, over):
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("argument", ["--proof", "--since", "--key"])
-def test_a_gibibyte_as_an_argument(log, tmp_path, argument):
+def test_a_gibibyte_as_an_argument_is_refused(log, tmp_path, argument):
     world, _, _ = log
     path = tmp_path / "large"
     path.touch()
@@ -189,8 +189,8 @@ def test_a_gibibyte_as_an_argument(log, tmp_path, argument):
 # A folder from a backup, and one that can't be written.
 
 @pytest.mark.campaign
-def test_folder_from_a_backup(state, processes):
-    """It lacks what the database no longer has: the start is refused, and nothing is made up."""
+def test_a_folder_from_a_backup_is_refused(state, processes):
+    """It lacks entries that the database no longer has. Nothing is made up."""
     broker = Broker(state)
     processes.append(broker)
     broker.start()
@@ -256,7 +256,7 @@ def proved(state, ref):
 @pytest.mark.campaign
 @pytest.mark.background
 def test_entries_that_can_not_be_written_stop_creations():
-    """Nothing is taken in, all is forgotten on time; the log has it later, and then all goes on by itself."""
+    """Nothing new is accepted and everything is purged on time. The log gets the purges later, and creations go on without a restart."""
     if os.geteuid() != 0:
         pytest.skip("NOT TESTED: a ledger's disk that can't be written needs root, for a tmpfs of its own")
     state = State()

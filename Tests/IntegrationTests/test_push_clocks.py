@@ -13,7 +13,7 @@ from world import World
 pytestmark = pytest.mark.campaign
 
 
-def test_a_clock_that_is_set_back_gives_pushes_no_more_time():
+def test_a_clock_set_back_does_not_extend_pushes():
     with World(start=False) as world:
         clocks = Clocks(world.state.prints / "clocks")
         world.broker.start(**clocks.environment)

@@ -56,7 +56,7 @@ def quickest(attempt):
 
 @pytest.mark.parametrize("waiting", ["creator", "joiner"])
 def test_push_within_350_ms(world, client, waiting):
-    """From sending the join to the push at APNs. A quarter of a second of it is waited, since the accept was just before."""
+    """From the join to the push at APNs. A quarter of a second is the wait after an accept."""
     def join():
         room = client.room()
         here, away = (room.joiner, room.creator) if waiting == "creator" else (room.creator, room.joiner)
@@ -105,8 +105,8 @@ def test_no_token_no_push(world, client):
 
 
 # Promise: apple-learns-little
-def test_token_given_in_capitals_and_handles(world, client):
-    """A token is bytes, however it was written; a handle says nothing of the token or the other side."""
+def test_a_token_in_capitals_is_the_same(world, client):
+    """A handle shows neither the token nor the other side."""
     room = client.room()
     token = new_token()
     client.put_token(room.roomid, room.creator.client, token.upper()).expect(200)
@@ -137,7 +137,7 @@ def test_unregistered_purges(world, client):
 
 
 def test_retry_has_the_same_apns_id(state, processes):
-    """An APNs of h2's takes the request and dies without an answer; the simulator at the same place gets it again."""
+    """A server of h2's takes the request and closes without an answer. The simulator at the same address gets the retry."""
     with APNsRecorder(state / "keys/simulator.pem") as recorder:
         broker = Broker(state, recorder.port)
         processes.append(broker)
@@ -170,8 +170,8 @@ def knock(state, broker):
 @pytest.mark.campaign
 @pytest.mark.background
 @pytest.mark.parametrize("why", ["unreachable", "untrusted"])
-def test_apns_that_can_not_be_used(why):
-    """The knock fails at its deadline, never later than the room; the token is kept until then; the broker lives on."""
+def test_an_unusable_apns_fails_the_push_at_its_deadline(why):
+    """Never later than the room's end. The token is kept, and the broker runs on."""
     state, other = State(), State()
     stranger = Simulator(other, key=state / "keys/apns.p8") if why == "untrusted" else None
     broker = Broker(state, stranger and stranger.port)
@@ -203,7 +203,7 @@ def test_apns_that_can_not_be_used(why):
 
 @pytest.mark.campaign
 @pytest.mark.background
-def test_apns_that_does_not_know_the_key():
+def test_an_unknown_key_fails_the_push():
     state, other = State(), State()
     simulator = Simulator(state, key=other / "keys/apns.p8")
     broker = Broker(state, simulator.port)

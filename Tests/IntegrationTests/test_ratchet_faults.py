@@ -152,8 +152,8 @@ def die(life, call):
 
 
 @pytest.mark.background
-def test_killed_at_each_call_of_a_step():
-    """A start at which a step is due is killed before each call that changes something; and so is the start after it, as it cleans up."""
+def test_a_step_recovers_from_a_kill_at_each_call():
+    """A start with a due step is killed before each call that changes something, and so is the next start while it cleans up."""
     left, seen = template(), []
     while True:
         with Life(left) as life:
@@ -182,8 +182,8 @@ def test_killed_at_each_call_of_a_step():
 
 
 @pytest.mark.background
-def test_each_call_of_a_step_fails():
-    """Of a running broker's steps one call after the other fails: alarm, tries again, and the step is done, whole."""
+def test_a_step_recovers_from_each_failed_call():
+    """Each failure raises an alarm, the broker retries, and the step is done whole."""
     with Life() as life:
         life.start()
         lasting, short, rows = rooms(life)
@@ -224,8 +224,8 @@ def test_each_call_of_a_step_fails():
 
 
 @pytest.mark.background
-def test_whoever_held_the_old_file_holds_zeros():
-    """A hard link and an open descriptor from before a step; a second name for the spare never gets the next keys."""
+def test_other_names_of_the_old_key_file_hold_zeros():
+    """A hard link and an open descriptor from before a step. A second name of the spare never gets the next keys."""
     with Life() as life:
         life.start()
         thief = life.state.parent / "thief"
@@ -245,8 +245,8 @@ def test_whoever_held_the_old_file_holds_zeros():
 
 # Promise: step-waits-for-nobody
 @pytest.mark.background
-def test_a_start_that_is_refused_steps_all_the_same():
-    """As long as the log's folder can't be written, or the disk is full, no start gets further: keys go in time, however often it is tried."""
+def test_a_refused_start_still_steps():
+    """While the log's folder can't be written no start succeeds, but keys are destroyed on time."""
     with Life() as life:
         life.faults = Faults(life.state, below="ledger")
         life.environment = environments(life.clocks.environment, life.faults.environment)
@@ -276,9 +276,8 @@ def test_a_start_that_is_refused_steps_all_the_same():
 
 
 @pytest.mark.background
-def test_clock_a_day_forward():
-    """Alarm; what is expired by it is gone at once, the keys follow in a minute, a restart keeps to it; and nothing comes back when the clock
-    is put right."""
+def test_a_clock_a_day_ahead_expires_rooms_at_once():
+    """It raises an alarm. The keys follow in a minute, a restart keeps the time, and nothing comes back when the clock is set right."""
     with Life() as life:
         life.start()
         lasting, short, rows = rooms(life)
@@ -320,8 +319,8 @@ def test_clock_a_day_forward():
 
 
 @pytest.mark.background
-def test_clock_an_hour_back():
-    """Alarm; time goes on at half the pace; what has expired stays so, and keys go on being destroyed."""
+def test_a_clock_an_hour_back_revives_nothing():
+    """It raises an alarm. Broker time runs at half speed, and keys are still destroyed."""
     with Life() as life:
         life.start()
         lasting, short, _ = rooms(life)
@@ -355,7 +354,7 @@ def test_clock_an_hour_back():
 
 @pytest.mark.background
 def test_generations_over_three_days():
-    """An old key file opens nothing that was sealed a day later; a generation leaves when nothing sealed in it can live."""
+    """An old key file opens nothing sealed a day later. A generation is dropped when nothing sealed in it can live."""
     policy = json.loads((REPOSITORY / "policies/rooms.json").read_text())
     policy["name"], policy["limits"]["roomLifeSeconds"]["max"] = "a-day", DAY
     with Life() as life:

@@ -51,7 +51,7 @@ def matches(expected, actual):
     return re.fullmatch(".*".join(parts), tidy(actual), re.S) is not None
 
 
-def test_transcripts_are_read_rightly():
+def test_transcripts_are_parsed():
     steps = transcript("x\n```console\n$ a\n> b\nout ... 1\n$ c\n```\n```sh\n$ no\n```\n```console\n$ d\n```\n")
     assert steps == [["a\nb", "out ... 1\n"], ["c", ""], ["d", ""]]
     assert matches("a ... c\n", "a b\nb c") and not matches("a ... c", "a b") and matches("", "\n")
@@ -130,7 +130,7 @@ def place():
 
 # Promise: make-run
 @pytest.mark.campaign  # It builds a release.
-def test_readme(place):
+def test_the_readme_works(place):
     shell, moved = place
     assert README.exists(), "there is no README.md"
     steps = transcript(README.read_text())

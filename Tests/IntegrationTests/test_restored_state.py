@@ -112,8 +112,8 @@ def test_a_snapshot_is_refused(stage, mirrors, way):
 
 
 @pytest.mark.campaign
-def test_the_first_start_of_a_log(state, mirrors, tmp_path):
-    """Nothing is published anywhere yet. The copy fills once the folder shows a checkpoint, and the log goes on."""
+def test_a_new_log_may_start_with_an_empty_mirror(state, mirrors, tmp_path):
+    """The copy fills once the folder shows a checkpoint."""
     mirror = mirrors(tmp_path)
     broker = Broker(state, ledger_mirror=mirror.url + "/")
     broker.start()
@@ -130,7 +130,7 @@ def test_the_first_start_of_a_log(state, mirrors, tmp_path):
 
 
 @pytest.mark.campaign
-def test_what_is_no_checkpoint(stage, tmp_path):
+def test_bad_checkpoints_are_refused(stage, tmp_path):
     for content in (b"", b"no note", bytes(70_000)):
         (tmp_path / "checkpoint").write_bytes(content)
         refused(stage.broker_with(not_before=tmp_path / "checkpoint"), "--not-before")
@@ -152,8 +152,8 @@ def metric(broker, name):
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("trouble", ["down", "broken", "empty"])
-def test_a_silent_copy_holds_the_log_and_not_the_broker(stage, mirrors, tmp_path, trouble):
-    """Rooms are served and nothing is signed, until the copy can be read."""
+def test_an_unreadable_mirror_stops_publication_only(stage, mirrors, tmp_path, trouble):
+    """Rooms are served and nothing is signed until the copy can be read."""
     mirror = mirrors(tmp_path if trouble == "empty" else stage.older, status=503 if trouble == "broken" else None)
     url = mirror.url + "/"
     if trouble == "down":
@@ -187,8 +187,8 @@ def test_a_silent_copy_holds_the_log_and_not_the_broker(stage, mirrors, tmp_path
 
 
 @pytest.mark.campaign
-def test_a_copy_that_contradicts_later(stage, mirrors):
-    """It was silent at the start, and then shows that this is a snapshot: nothing is signed, with a word and an alarm of its own."""
+def test_a_mirror_that_contradicts_later_stops_publication(stage, mirrors):
+    """It was unreadable at the start. Nothing is signed, and the log line and alarm name the mirror."""
     mirror = mirrors(stage.newer, status=503)
     head = committed(stage.state)
     broker = stage.broker_with(ledger_mirror=mirror.url + "/")
@@ -221,7 +221,7 @@ def test_a_rotation_of_a_snapshot_is_refused(stage, tmp_path):
 
 @pytest.mark.campaign
 def test_the_key_file_of_a_snapshot_is_not_stale(stage):
-    """It is as old as the database beside it: `stale_keys` compares these two, and can't notice a snapshot."""
+    """It is as old as the database beside it. `stale_keys` compares these two, so it can't notice a snapshot."""
     broker = stage.broker_with()
     broker.start(clock_offset=1000)
     assert broker.stop() == 0 and "stale_keys" not in broker.printed()

@@ -152,8 +152,8 @@ def stopped(template):
     state.remove()
 
 
-def test_a_log_is_closed_and_the_next_goes_on(template, stopped, processes):
-    """Every life that the old log leaves open goes on in the new one, to its end."""
+def test_a_rotation_continues_every_life_in_the_next_log(template, stopped, processes):
+    """To its end."""
     state, archive, old, secret = stopped, stopped.parent / "closed", stopped.vkey, seed(stopped)
     kept = state.prints / "kept"
     shutil.copy(state / "ledger/checkpoint", kept)
@@ -212,7 +212,7 @@ def test_a_log_is_closed_and_the_next_goes_on(template, stopped, processes):
 
 
 @pytest.mark.campaign
-def test_every_origin_stands_for_one_log(stopped):
+def test_an_origin_is_never_used_again(stopped):
     state = stopped
     for number in (2, 3, 4):
         rotated(state, f"log.test/{number}", state.parent / f"closed-{number}")
@@ -227,8 +227,8 @@ def test_every_origin_stands_for_one_log(stopped):
 
 
 @pytest.mark.campaign
-def test_a_policy_of_shorter_lives_afterwards(state, processes):
-    """A seal that waited is published in the new log, which knows the policy that it was made by."""
+def test_a_waiting_seal_keeps_its_policy_in_the_next_log(state, processes):
+    """The next start has a policy of shorter lives."""
     def policy(longest):
         rooms = quick_rooms() | {"ledger": {"hourSeconds": 2, "daySeconds": 20, "batchSeals": 1000}}
         rooms["limits"] |= {"roomLifeSeconds": rooms["limits"]["roomLifeSeconds"] | {"default": longest, "max": longest}}
@@ -251,8 +251,8 @@ def test_a_policy_of_shorter_lives_afterwards(state, processes):
 
 
 @pytest.mark.campaign
-def test_long_after_the_broker_stopped(template, stopped, processes):
-    """What came due meanwhile is purged in the old log, late and excused; nothing is overdue at its end."""
+def test_a_late_rotation_purges_what_came_due(template, stopped, processes):
+    """In the old log, late and excused. Nothing is overdue at its end."""
     state, broker = stopped, Broker(stopped, origin=NEXT)
     processes.append(broker)
     rotated_late(state, 2 * 3600)
@@ -270,14 +270,14 @@ def test_long_after_the_broker_stopped(template, stopped, processes):
 # Refusals: nothing is closed, moved or destroyed.
 
 @pytest.mark.campaign
-def test_origins_that_are_refused(stopped):
+def test_bad_origins_are_refused(stopped):
     for origin, status in ((ORIGIN, 1), ("log test", 2)):
         assert refused(stopped, status=status, origin=origin) == set()
         assert not (stopped.parent / "closed").exists()
 
 
 @pytest.mark.campaign
-def test_archives_that_are_refused(stopped):
+def test_bad_archives_are_refused(stopped):
     full = stopped.parent / "full"
     full.mkdir()
     (full / "x").write_text("x")
@@ -292,14 +292,14 @@ def test_archives_that_are_refused(stopped):
 
 
 @pytest.mark.campaign
-def test_a_ledger_that_is_a_link(stopped):
+def test_a_linked_ledger_is_refused(stopped):
     (stopped / "ledger").rename(stopped.parent / "elsewhere")
     (stopped / "ledger").symlink_to(stopped.parent / "elsewhere")
     assert refused(stopped, "A link") == set()
 
 
 @pytest.mark.campaign
-def test_something_in_the_way_of_the_trial(stopped):
+def test_a_file_in_the_way_is_kept(stopped):
     (stopped / "ledger.new").mkdir()
     (stopped / "ledger.new/x").write_text("x")
     assert refused(stopped, "in the way") == set()
@@ -307,7 +307,7 @@ def test_something_in_the_way_of_the_trial(stopped):
 
 
 @pytest.mark.campaign
-def test_an_archive_on_another_file_system(stopped):
+def test_an_archive_on_another_file_system_is_refused(stopped):
     other = Path("/dev/shm")
     if not other.is_dir() or other.stat().st_dev == stopped.folder.stat().st_dev:
         pytest.skip("NOT TESTED: a second file system, there is none")
@@ -320,13 +320,13 @@ def test_an_archive_on_another_file_system(stopped):
 
 
 @pytest.mark.campaign
-def test_an_empty_folder_is_good_enough(stopped):
+def test_an_archive_may_be_an_empty_folder(stopped):
     (stopped.parent / "closed").mkdir()
     rotated(stopped, archive=f"{stopped.parent}/closed/")
     archived(stopped.parent / "closed")
 
 
-def test_while_a_broker_runs(state, processes):
+def test_a_rotation_beside_a_broker_is_refused(state, processes):
     broker = Broker(state)
     processes.append(broker)
     broker.start()
@@ -348,7 +348,8 @@ def test_bad_use(stopped, state):
 
 
 @pytest.mark.campaign
-def test_a_state_folder_of_a_version_that_knew_one_policy(stopped):
+def test_a_state_folder_with_one_policy_can_be_rotated(stopped):
+    """Older versions recorded no list of policies."""
     subprocess.run(["sqlite3", stopped / "mayfly.sqlite", "DELETE FROM node WHERE name = 'log.policies'"], check=True)
     rotated(stopped)
     archived(stopped.parent / "closed")
@@ -357,7 +358,7 @@ def test_a_state_folder_of_a_version_that_knew_one_policy(stopped):
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("damage", ["checkpoint", "policy", "companion", "ledger key", "ratchet key", "database", "start"])
-def test_damage_stops_it_before_anything_is_closed(stopped, damage):
+def test_damage_stops_a_rotation_before_anything_is_closed(stopped, damage):
     policies = sorted((stopped / "ledger/policies").iterdir(), key=lambda path: b'"kind": "companion"' in path.read_bytes())
     path = {
         "checkpoint": stopped / "ledger/checkpoint", "policy": policies[0], "companion": policies[1],
@@ -468,8 +469,8 @@ def cut_off_in(wanted, template, state, disturbed, step):
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("wanted", ["closing", "moving"])
-def test_finished_hours_later(template, disturbed, stopped, processes, wanted):
-    """What came due between crash and end is purged by the next start, in the new log, and excused."""
+def test_a_cut_rotation_can_be_finished_hours_later(template, disturbed, stopped, processes, wanted):
+    """Tokens that came due meanwhile are purged by the next start, in the new log, and excused."""
     state = stopped
     # How many calls a stage takes differs between runs, so large steps can miss one.
     assert any(cut_off_in(wanted, template, state, disturbed, step) for step in (20, 7, 3, 1))
@@ -486,8 +487,8 @@ def test_finished_hours_later(template, disturbed, stopped, processes, wanted):
 
 
 @pytest.mark.campaign
-def test_mounted(template, tmp_path):
-    """A ledger that something is mounted on can't be moved, even from the same file system: nothing is closed then."""
+def test_a_mounted_ledger_is_refused(template, tmp_path):
+    """It can't be moved, even on the same file system. Nothing is closed."""
     if os.geteuid() != 0:
         pytest.skip("NOT TESTED: a mount of its own needs root")
     state = State(parent=tmp_path, keys=None)
@@ -507,8 +508,8 @@ def test_mounted(template, tmp_path):
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("left", [0, 40, 80, 100, 120, 160])
-def test_disk_full(template, small_disk, left):
-    """It fails with a word, and succeeds once there is space: `left` KiB are free at first."""
+def test_a_rotation_on_a_full_disk_can_be_repeated(template, small_disk, left):
+    """It fails with a message, and succeeds once there is space. `left` KiB are free at first."""
     state = State(parent=small_disk, keys=None)
     shutil.copytree(template.state.folder, state.folder)
     filler = small_disk / "filler"

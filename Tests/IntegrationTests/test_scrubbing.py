@@ -66,7 +66,7 @@ class Database:
 # Promise: wal-emptied
 @pytest.mark.background
 def test_purged_rows_leave_the_files():
-    """Rooms that expire, are closed, accepted, and tokens that are replaced and withdrawn, among many that stay."""
+    """Rooms that expire, are closed or accepted, and tokens that are replaced or withdrawn, among many that stay."""
     with Database() as here:
         def rooms(client, count, expires):
             codes = [new_code() for _ in range(count)]
@@ -109,8 +109,8 @@ def test_purged_rows_leave_the_files():
 
 
 @pytest.mark.background
-def test_a_push_that_is_done_leaves_the_files():
-    """Its row holds the token for the broker alone to open, with a key that lives ten minutes more. Nothing else is purged meanwhile."""
+def test_a_finished_push_leaves_the_files():
+    """The broker alone could open its row, with a key that lives ten minutes more. Nothing else is purged meanwhile."""
     with Database() as here:
         here.simulator.start(**here.clocks.environment)
         room = here.ask(lambda client: client.room(expires=3600))
@@ -130,8 +130,8 @@ def test_a_push_that_is_done_leaves_the_files():
 
 
 @pytest.mark.background
-def test_a_reader_holds_the_log_open():
-    """Someone reads the database for long, as a backup does: the broker goes on at once, says so, and empties the log when they have gone."""
+def test_a_reader_delays_the_scrub_and_nothing_else():
+    """Somebody reads the database for long, as a backup does. The broker serves on and raises an alarm, and empties the log afterwards."""
     with Database() as here:
         room = here.ask(lambda client: client.room(expires=3600))
         gone = [value for values in here.secrets().values() for value in values]
@@ -154,8 +154,8 @@ def test_a_reader_holds_the_log_open():
 
 
 @pytest.mark.background
-def test_a_crash_before_the_log_is_emptied():
-    """Killed between a purge and the emptying of the log: the next start does it."""
+def test_a_start_empties_the_log_after_a_crash():
+    """The broker is killed between a purge and the scrub."""
     with Database() as here:
         room = here.ask(lambda client: client.room(expires=3600))
         gone = [value for values in here.secrets().values() for value in values]
@@ -167,8 +167,8 @@ def test_a_crash_before_the_log_is_emptied():
 
 
 @pytest.mark.background
-def test_nothing_is_written_elsewhere():
-    """No temporary file, with a name or without, whatever the database is asked."""
+def test_no_temporary_file_is_written():
+    """With or without a name, whatever the database has to do."""
     with Database() as here:
         def rooms(client):
             for _ in range(100):

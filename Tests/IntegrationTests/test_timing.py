@@ -71,7 +71,7 @@ def timed():
         yield world
 
 
-def test_what_the_operator_is_told(timed, tmp_path):
+def test_policy_show_prints_the_chance_of_a_guess(timed, tmp_path):
     shown = mayfly("policy", "show", timed_policy(tmp_path / "policy.json", 30, 15)).stdout
     assert "(a guess at its second is right at most 1 time in 30)" in shown
     assert "cut the send slots of 2 s" in timed.broker.printed(), "windows of a second"
@@ -79,8 +79,8 @@ def test_what_the_operator_is_told(timed, tmp_path):
 
 @pytest.mark.campaign
 @pytest.mark.background
-def test_a_kill_changes_nothing():
-    """kill -9 between knock and slot: each push leaves once, at the time that was drawn before."""
+def test_a_slot_survives_a_kill():
+    """kill -9 between knock and slot: each push leaves once, at the time drawn before."""
     slot, jitter = 6, 2
     with timed_world(slot=slot, jitter=jitter) as world:
         client = world.client()

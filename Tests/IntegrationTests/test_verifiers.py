@@ -60,8 +60,8 @@ def test_honest_stories(go, folder):
 
 
 @pytest.mark.campaign
-def test_many_days(go, folder):
-    """Real hours and days, tokens that live for a week, and stops in every night."""
+def test_days_of_real_length_verify(go, folder):
+    """Tokens live for a week, and the broker stops each night."""
     simulation = logs.simulate(9_000, SEED, policies=(logs.policy(3600, 86_400, 64),), seconds=9 * 86_400, longest=604_000, outages=5)
     place = folder / "days"
     log = logs.make(place, logs.cut(simulation, 9_000), partials=False)
@@ -70,8 +70,8 @@ def test_many_days(go, folder):
 
 
 @pytest.mark.campaign
-def test_policies_that_change(go, folder):
-    """A start with other templates; what was opened before it is answered after it."""
+def test_a_change_of_policies_verifies(go, folder):
+    """A start with other templates. Pushes opened before it get their outcome after it."""
     templates = set()
     for number, chance in chances("policies", 6):
         simulation = logs.simulate(100, chance.getrandbits(32), outages=0, resolution=chance.choice((60, 10)))
@@ -86,8 +86,8 @@ def test_policies_that_change(go, folder):
 
 
 @pytest.mark.campaign
-def test_a_chain_of_logs(go, folder):
-    """Four logs, each of which carries on the one before it."""
+def test_a_chain_of_four_logs_verifies(go, folder):
+    """Each continues the one before."""
     for number, chance in chances("chain", 12):
         simulation = logs.simulate(60, chance.getrandbits(32), resolution=chance.choice((60, 10, 1)))
         for _ in range(3):
@@ -104,13 +104,13 @@ def test_a_chain_of_logs(go, folder):
 
 
 @pytest.mark.campaign
-def test_an_empty_log(go, folder):
+def test_an_empty_log_verifies(go, folder):
     agree_that_it_is_good(go, *signed(folder, []))
 
 
 @pytest.mark.campaign
-def test_a_tree_of_three_levels(go, folder):
-    """66,000 entries: 257 full tiles, of which one is of the second level."""
+def test_a_tree_of_three_levels_verifies(go, folder):
+    """66,000 entries: 257 full tiles, one of them of the second level."""
     publications = logs.story(66_000, SEED)
     place = folder / "deep"
     log = logs.make(place, publications, partials=False)
@@ -124,8 +124,8 @@ def test_a_tree_of_three_levels(go, folder):
 
 
 @pytest.mark.campaign
-def test_a_log_that_has_grown_beyond_its_checkpoint(go, folder):
-    """A reader holds a checkpoint while the log goes on, and the partial tiles of that checkpoint have gone: full ones serve."""
+def test_full_tiles_replace_the_partial_ones_of_a_checkpoint(go, folder):
+    """A reader holds a checkpoint whose partial tiles are gone, since the log has grown."""
     publications = logs.story(700, SEED, resolution=60)
     entries = [entry for window in publications for entry in window]
     place = folder / "grown"
@@ -209,8 +209,8 @@ def test_random_damage_to_files(go, bases, part):
 
 
 @pytest.mark.campaign
-def test_endless_files(go, bases):
-    """A gibibyte of garbage, a device without end, a pipe without a writer: none is read whole or waited for."""
+def test_endless_files_are_not_read_whole(go, bases):
+    """A gibibyte of garbage, an endless device and a pipe without a writer."""
     base = bases[2]
     for path in ("checkpoint", "tile/0/000", "tile/entries/000", "tile/1/000.p/1", "tile/entries/001.p/1"):
         for what in ("zeros", "pipe"):
@@ -278,8 +278,8 @@ def test_what_is_no_entry(go, folder):
 
 
 @pytest.mark.campaign
-def test_a_rewritten_history(go, folder):
-    """Consistent in itself and well signed: an older checkpoint shows it, and nothing else does."""
+def test_only_an_older_checkpoint_shows_a_rewritten_history(go, folder):
+    """It is consistent and well signed."""
     kept = folder / "kept"
     for number, chance in chances("rewritten", 40):
         entries = honest(chance, outages=0)
@@ -312,7 +312,7 @@ def test_a_rewritten_history(go, folder):
 
 
 @pytest.mark.campaign
-def test_older_checkpoints_that_are_none(go, bases, tmp_path):
+def test_bad_older_checkpoints_are_refused(go, bases, tmp_path):
     base = bases[1]
     good = base.log.checkpoints[0]
     kept = tmp_path / "kept"
@@ -326,8 +326,8 @@ def test_older_checkpoints_that_are_none(go, bases, tmp_path):
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("part", range(2))
-def test_random_stories(go, folder, part):
-    """Honest or not: what one verifier says, the other says too."""
+def test_the_verifiers_agree_on_random_stories(go, folder, part):
+    """Honest or not."""
     codes = {}
     for number, chance in chances(f"random {part}", 160):
         entries = perhaps_honest(chance)
@@ -340,8 +340,8 @@ def test_random_stories(go, folder, part):
 
 
 @pytest.mark.campaign
-def test_gaps_that_the_auditor_allows(go, folder):
-    """Only the length of gaps is forgiven, not what is overdue in spite of them."""
+def test_allowed_gaps_excuse_no_lateness(go, folder):
+    """Only their length is allowed."""
     for number, chance in chances("allowed gaps", 12):
         entries, _ = breaking(chance, gaps if number % 2 else gaps_as_excuses)
         place, vkey = signed(folder, entries, partials=False)
@@ -353,8 +353,8 @@ def test_gaps_that_the_auditor_allows(go, folder):
 
 
 @pytest.mark.campaign
-def test_an_id_twice(folder):
-    """Nothing in the story shows it; whoever compares all ids sees it."""
+def test_a_repeated_id_is_noticed(folder):
+    """The story is otherwise consistent. Only a comparison of all ids shows it."""
     for number, chance in chances("twice", 12):
         entries = honest(chance, outages=0)
         ids = [entry for entry in entries if "id" in entry]
@@ -371,8 +371,8 @@ def test_an_id_twice(folder):
 
 
 @pytest.mark.campaign
-def test_a_tokens_story(folder, tmp_path):
-    """Its owner finds it, with the outcomes of its pushes; nobody finds one of another ref."""
+def test_an_owner_finds_its_tokens_story(folder, tmp_path):
+    """With the outcomes of its pushes. Other refs find nothing."""
     simulation = logs.simulate(600, SEED, outages=0)
     place = folder / "owner"
     log = logs.make(place, logs.cut(simulation, 600))

@@ -39,7 +39,7 @@ BAD_POLICIES = [
     ("witness a {vkey} https://witness.example\nquorum b\n", "line 2: b is not defined")]
 
 
-def test_bad_policies(asked, tmp_path):
+def test_bad_witness_policies_are_refused(asked, tmp_path):
     public = bytes(SigningKey.generate().verify_key)
     path = tmp_path / "witnesses"
     before = sorted(entry.name for entry in asked.state.folder.iterdir())

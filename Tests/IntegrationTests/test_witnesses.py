@@ -67,8 +67,8 @@ def test_cosigned_checkpoints_verify():
 
 @pytest.mark.campaign
 @pytest.mark.background
-def test_liars_beside_an_honest_witness():
-    """Each lie there is, all at once: none of them reaches the checkpoint, holds up the log, or fills memory."""
+def test_lying_witnesses_change_nothing():
+    """All lies at once. None reaches the checkpoint, delays the log or fills memory."""
     watched = Watched(1)
     liars = {}
     for number, kind in enumerate(faults(watched.witnesses[0]), 1):
@@ -98,8 +98,8 @@ def test_liars_beside_an_honest_witness():
 
 @pytest.mark.campaign
 @pytest.mark.background
-def test_closed_waits_for_the_quorum():
-    """Nothing uncosigned is published; the service goes on, and so does the log once the witness is back."""
+def test_a_closed_log_waits_for_its_quorum():
+    """Nothing uncosigned is published. The service goes on, and the log continues when the witness is back."""
     with Watched(1) as watched:
         witness = watched.witnesses[0]
         witness.fault = faults(witness)["bad signature"]
@@ -148,8 +148,8 @@ def test_closed_waits_for_the_quorum():
 
 @pytest.mark.campaign
 @pytest.mark.background
-def test_open_publishes_what_came():
-    """Without the quorum the log goes on and says so once; a late witness cosigns the same head."""
+def test_an_open_log_is_published_without_its_quorum():
+    """With one alarm. A late witness cosigns the same head."""
     with Watched(2, "both", "group both all w0 w1", mode="open") as watched:
         first, second = watched.witnesses
         watched.broker.start()
@@ -175,7 +175,7 @@ def test_open_publishes_what_came():
 
 @pytest.mark.campaign
 @pytest.mark.background
-def test_witness_behind_tls():
+def test_a_witness_with_an_untrusted_certificate_gets_no_checkpoint():
     """Over https the certificate is verified: one that the system does not trust is not shown the checkpoint."""
     with Watched(2, "w0", mode="open") as watched:
         for witness in watched.witnesses:
@@ -208,7 +208,7 @@ def test_a_stalling_witness_is_not_asked_each_window():
 
 @pytest.mark.campaign
 @pytest.mark.background
-def test_witness_that_forgot_and_one_that_knows_more():
+def test_a_witness_that_forgot_or_knows_more_is_served():
     with Watched(1) as watched:
         witness = watched.witnesses[0]
         watched.broker.start()
@@ -256,8 +256,8 @@ def test_witness_that_forgot_and_one_that_knows_more():
 
 @pytest.mark.campaign
 @pytest.mark.background
-def test_kill_between_commit_and_publication():
-    """kill -9 while a witness has the head: the next start publishes that same head, never another of its size."""
+def test_a_kill_before_publication_publishes_the_same_head():
+    """A witness has the head already. No other head of its size may ever be signed."""
     with Watched(1) as watched:
         witness = watched.witnesses[0]
         watched.broker.start()
@@ -313,7 +313,7 @@ def put_back(state, backup):
 @pytest.mark.background
 @pytest.mark.parametrize("mode", ["open", "closed"])
 def test_restored_backup_is_refused(mode):
-    """Database and folder put back together agree with each other. Only the witnesses know that there was more."""
+    """Database and folder agree with each other. Only the witnesses know that there was more."""
     with Watched(3, "most", "group most 2 w0 w1 w2", mode=mode) as watched:
         watched.broker.start()
         watched.grows()
@@ -364,7 +364,7 @@ def rewrite(state):
 @pytest.mark.campaign
 @pytest.mark.background
 def test_rewritten_history_is_refused():
-    """Entries, tiles, head and signature changed alike: every check of the folder passes, and the witness does not."""
+    """Entries, tiles, head and signature are changed consistently. Only the witness shows it."""
     with Watched(1, mode="open") as watched:
         witness = watched.witnesses[0]
         watched.broker.start()
@@ -395,7 +395,7 @@ def test_rewritten_history_is_refused():
 @pytest.mark.campaign
 @pytest.mark.background
 def test_the_end_of_a_log_is_cosigned():
-    """A change of logs asks the old log's witnesses, and waits for them where a broker would."""
+    """A rotation asks the old log's witnesses, and waits for them where a broker would."""
     with Watched(1) as watched:
         witness = watched.witnesses[0]
         watched.broker.start()
@@ -429,7 +429,7 @@ def test_the_end_of_a_log_is_cosigned():
 @pytest.mark.campaign
 @pytest.mark.background
 def test_no_witness_ever_cosigns_two_heads_of_one_size():
-    """Over restarts, kills and lost answers: of each size one root, in what was committed and in what was published."""
+    """Over restarts, kills and lost answers, committed and published heads of one size have one root."""
     with Watched(2, "any", "group any any w0 w1", mode="open") as watched:
         seen = {}
 

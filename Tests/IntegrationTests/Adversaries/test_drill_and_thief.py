@@ -9,8 +9,8 @@ from thief import Thief
 pytestmark = pytest.mark.campaign
 
 
-def test_everything(story, drill):
-    """At four moments, the thief knowing nothing: tokens that open by themselves, codes that fall, rooms that wait for them."""
+def test_the_drill_counts_what_a_thief_opens(story, drill):
+    """At four moments, without a guess: tokens that open, short codes, and rooms that wait for them."""
     waiting = {room.code for room in story.pending}
     said = []
     for image in (story.at_once, story.after_a_minute, story.after_retries, story.after_codes):
@@ -31,8 +31,8 @@ def test_everything(story, drill):
         "what the thief gets from the same images")
 
 
-def test_a_room(story, drill):
-    """Whoever brings a room's id gets what a member with the disk gets, whatever became of the room's tokens."""
+def test_the_drill_of_a_room_opens_what_a_member_could(story, drill):
+    """Whatever became of the room's tokens."""
     image, said = story.after_a_minute, []
     for room in (story.member_room, story.replaced, story.withdrawn, story.closed, story.short):
         found = drill(image, "--room", room.roomid_text)

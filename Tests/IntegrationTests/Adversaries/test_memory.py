@@ -133,8 +133,8 @@ def except_looks(found, moment):
             or find.secret.turn.looked_at < moment]
 
 
-def test_the_search_finds_what_was_planted():
-    """Every form of every kind of secret, whole and cut at both ends, under a WebSocket's mask too; and nothing in what is random."""
+def test_the_search_finds_planted_secrets():
+    """Every form of every kind of secret, whole and cut at both ends, also under a WebSocket's mask. Random bytes contain none."""
     value, text, mask = token_bytes(32), new_word().encode(), token_bytes(4)
     for secret in (Secret("token", value, value.hex().encode()), Secret("client id", None, text)):
         search, here = Search([secret]), Mapping(0, 0, "heap")
@@ -150,7 +150,7 @@ def test_the_search_finds_what_was_planted():
         assert search.in_block(xor4(token_bytes(1 << 20)), here, 0) == []
 
 
-def test_neighbours_are_told_without_what_could_be_a_secret():
+def test_finds_are_reported_without_neighbouring_secrets():
     token, other = token_bytes(32), token_hex(32)
     search = Search([Secret("token", token, token.hex().encode())])
     find, = search.in_block(b'{"client1_token":"' + token.hex().encode() + b'","other":"' + other.encode() + b'"}', Mapping(0, 0, "heap"), 0)
@@ -159,7 +159,7 @@ def test_neighbours_are_told_without_what_could_be_a_secret():
 
 
 # Promise: no-copy-after-a-second
-def test_under_load_nothing_is_left_of_what_was_answered_a_second_ago(loaded):
+def test_under_load_secrets_are_gone_a_second_after_the_answer(loaded):
     found = outside_the_arena(loaded.search(loaded.settled).in_image(loaded.middle))
     assert len(loaded.settled) > 100
     assert found == [], told(found)
@@ -169,8 +169,8 @@ def test_under_load_nothing_is_left_of_what_was_answered_a_second_ago(loaded):
 
 
 # Promise: memory-holds-what-sockets-need
-def test_a_second_after_the_last_answer_only_what_open_sockets_need_is_left(loaded):
-    """The search must find exactly what is still needed: so it would have found more."""
+def test_open_sockets_keep_only_the_secrets_they_need(loaded):
+    """The search finds exactly those, which shows that it would find others."""
     search = loaded.search()
     found = except_looks(search.in_image(loaded.end), loaded.end_at)
     outside = outside_the_arena(found)
@@ -189,7 +189,7 @@ def test_a_second_after_the_last_answer_only_what_open_sockets_need_is_left(load
         "memory; the secret of HS256 in locked memory", "the same")
 
 
-def test_once_the_sockets_are_closed_nothing_is_left(loaded):
+def test_closed_sockets_leave_no_secret(loaded):
     search = loaded.search()
     loaded.load.close()
     # A busy machine may take its time to tell the broker.

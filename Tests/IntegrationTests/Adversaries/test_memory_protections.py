@@ -79,8 +79,8 @@ class Rooms:
         return image, Search(self.rooms).in_image(image)
 
 
-def test_a_core_against_its_will_has_nothing(tmp_path):
-    """As gdb takes one with sockets open: as the broker asks for it, with all but what is kept out of cores, and without any regard."""
+def test_a_forced_core_contains_no_secret(tmp_path):
+    """gdb takes a core while sockets are open: by the broker's settings, with all mappings, and ignoring both."""
     with Rooms() as broker:
         asked, nothing = broker.in_core(tmp_path)
         assert nothing == [], told(nothing)
@@ -97,7 +97,7 @@ def test_a_core_against_its_will_has_nothing(tmp_path):
         "locked memory, then with that", f"nothing; nothing; the {rooms} room ids", "nothing, but to root")
 
 
-def test_a_core_without_these_has_the_rooms(tmp_path, switch):
+def test_without_protections_a_core_contains_room_ids(tmp_path, switch):
     with Rooms(environment=switch("madvise", "coredump_filter")) as broker:
         image, found = broker.in_core(tmp_path)
         assert size_of(image) > 1 << 20
@@ -115,7 +115,7 @@ def cores_allowed():
 # Promise: no-secret-in-a-core
 @pytest.mark.parametrize("off", [(), ("setrlimit",), ("prctl",), ("prctl", "setrlimit")], ids=lambda off: "and".join(off) or "none")
 def test_a_crash_leaves_no_core(off, switch, tmp_path, cores_allowed):
-    """Each of the two is enough by itself; with both off the kernel takes one, which shows that it would."""
+    """Each of the two protections suffices. With both off the kernel writes a core, which shows that the test would notice."""
     with World(binary=RELEASE, apns=False, environment=switch(*off), prefix=shell(f"cd {tmp_path}")) as world:
         world.broker.child.send_signal(signal.SIGSEGV)
         end = os.waitid(os.P_PID, world.broker.child.pid, os.WEXITED | os.WNOWAIT)
@@ -124,8 +124,8 @@ def test_a_crash_leaves_no_core(off, switch, tmp_path, cores_allowed):
 
 
 @pytest.mark.parametrize("off", [(), ("signal",)], ids=lambda off: "and".join(off) or "none")
-def test_a_crash_prints_nothing_of_its_memory(off, switch):
-    """Swift's runtime would, on its own: registers, and what they point at."""
+def test_a_crash_prints_no_memory(off, switch):
+    """By default Swift's runtime prints registers and the memory around them."""
     with World(binary=RELEASE, apns=False, environment=switch(*off)) as world:
         before = world.broker.printed()
         world.broker.child.send_signal(signal.SIGSEGV)
@@ -166,7 +166,7 @@ def test_a_process_of_the_same_user_reads_nothing(off, switch):
 
 # Promise: secrets-locked
 def test_secrets_are_in_locked_memory(switch):
-    """Locked, kept out of cores, between pages that nobody can touch. Where memory can't be locked, no start."""
+    """It is kept out of cores and lies between guard pages. The broker does not start if memory can't be locked."""
     with Rooms() as broker:
         arenas = [mapping for mapping in mappings(broker.pid) if mapping.kind == "arena"]
         assert sum(mapping.end - mapping.start for mapping in arenas) >= 64 << 10
@@ -195,7 +195,7 @@ EVERYTHING = {
     # Records that OpenSSL has decrypted.
     ("OPENSSL_cleanse", True, "anonymous", {"token", "join code", "client id", "user id", "session", "text"}),
 ])
-def test_with_a_wipe_off_they_are_found(off, tls, where, kinds, switch, tmp_path):
+def test_without_a_wipe_secrets_are_found(off, tls, where, kinds, switch, tmp_path):
     # What a second's traffic leaves is chance: few requests of one kind may all be overwritten by later ones.
     found = []
     for attempt in range(3):

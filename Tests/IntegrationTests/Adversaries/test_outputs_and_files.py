@@ -14,8 +14,8 @@ pytestmark = pytest.mark.campaign
 
 
 # Promise: no-secret-in-output
-def test_what_it_says(story):
-    """Logs have one level, and this is all of it. Errors are those of calls that name secrets, wrong in every place."""
+def test_output_contains_no_secret(story):
+    """Logs have one level. The errors are those of calls that carry secrets in every wrong place."""
     client, room, waiting = story.stage.client(), story.truth.pair(story.client), story.truth.create(story.client)
     token = room.phones[1].token.hex()
     answers = [
@@ -39,8 +39,8 @@ def test_what_it_says(story):
     assert not found
 
 
-def test_no_file_elsewhere(story):
-    """Each file that was opened to be written, by any library, lies in the state folder. Nor is any open that has no name any more."""
+def test_only_files_in_the_state_folder_are_written(story):
+    """By any library. No open file is unnamed."""
     opened = [line.split(" ", 1) for line in story.stage.files.read_text().splitlines()]
     assert any(path.endswith("mayfly.sqlite-wal") for _, path in opened), "the watch does not see what there is"
     folder = str(story.stage.state.folder)

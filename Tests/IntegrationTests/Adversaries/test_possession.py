@@ -64,8 +64,8 @@ def as_the_other_over_a_socket(world, room, victim, **secret):
 @pytest.mark.campaign
 @pytest.mark.parametrize("victim", ["creator", "joiner"])
 @pytest.mark.parametrize("proof", ["put", "presence", "socket"])
-def test_the_other_side(world, client, victim, proof):
-    """With the victim's client id, which is a secret that apps may have made badly, and every secret that is not the victim's."""
+def test_the_peer_can_not_act_for_the_victim(world, client, victim, proof):
+    """It has the victim's client id and every secret that is not the victim's."""
     room, elsewhere = client.room(), client.room()
     other = room.joiner if victim == "creator" else room.creator
     victim = getattr(room, victim)
@@ -98,8 +98,8 @@ def test_the_other_side(world, client, victim, proof):
         "can't read, replace or withdraw the other's token")
 
 
-def test_the_other_side_knows_the_client_id_before_any_secret_was_used(world, client):
-    """The line that the threat model draws: until a side has used its secret, its client id speaks for it."""
+def test_a_client_id_suffices_until_the_member_secret_is_used(world, client):
+    """The limit that the threat model names."""
     room = client.room()
     taken = client.put_token(room.roomid, room.creator.client, new_token()).expect(200).json["ref"]
     assert token_row(world, room.creator.ref) is None and token_row(world, taken)
@@ -129,7 +129,7 @@ def together(*works):
         raise failures[0]
 
 
-def test_both_sides_replace_at_once(world):
+def test_both_sides_replace_their_tokens_at_once(world):
     client = world.client()
     room = client.room()
     latest = {}
@@ -148,8 +148,8 @@ def test_both_sides_replace_at_once(world):
     pushed(world, latest[room.creator.client][1])
 
 
-def test_the_owner_proves_itself_while_the_other_replaces(world):
-    """Whatever the other side does at that moment: once the owner was answered, the owner's token stands."""
+def test_a_proven_owner_keeps_its_token(world):
+    """Whatever the peer does at that moment."""
     client = world.client()
     for _ in range(8):
         room, over = client.room(), threading.Event()
@@ -181,8 +181,8 @@ def own(row):
     return {name: row[name] for name in ("sealed", "ref", "purge_id")}
 
 
-def test_one_phone_in_two_rooms_is_two_rows(world, client):
-    """Every column, every six bytes, each entry of the ledger, each header at Apple's but the token."""
+def test_one_phone_in_two_rooms_is_unlinkable(world, client):
+    """Compares every column, every six bytes, each entry of the log, and each header at Apple except the token."""
     token, clients = new_token(), (new_client(), new_client())
     phones, strangers = [], []
     for _ in range(2):
@@ -236,8 +236,8 @@ def test_the_same_token_sealed_again_is_another_row(world, client):
     assert not parts(own(first), 6) & parts(own(second), 6)
 
 
-def test_a_token_survives_its_end_in_other_rooms(world, client):
-    """Six rooms of one phone: in each it ends in another way, and in the last it does not."""
+def test_a_token_that_ends_in_one_room_survives_in_another(world, client):
+    """Six rooms of one phone: in five of them it ends, each in another way."""
     token, refs, rooms = new_token(), {}, {}
     for end in ("room_closed", "deleted", "replaced", "expired", "unregistered", "none"):
         rooms[end] = room = client.room(expires=1 if end == "expired" else 3600)
@@ -260,8 +260,8 @@ def test_a_token_survives_its_end_in_other_rooms(world, client):
     assert [entry["op"] for entry in found.outcomes(refs["none"])] == ["push.delivered"]
 
 
-def test_apple_calls_a_token_dead_in_each_room_once(world, client):
-    """A 410 speaks of the token, a purge is of the row that was pushed to: the others can't be found, and end at their own next push."""
+def test_a_410_purges_only_the_pushed_row(world, client):
+    """The broker can't find the other rows of that token. Each ends at its own next push."""
     token, refs, rooms = new_token(), [], []
     for _ in range(3):
         rooms.append(room := client.room())
@@ -280,7 +280,7 @@ def test_apple_calls_a_token_dead_in_each_room_once(world, client):
 # A room deleted and made again.
 
 def test_a_room_made_again_inherits_nothing(world, client):
-    """The same join code, client ids and token, and something of each kind left behind."""
+    """The new room has the same join code, client ids and token."""
     code, creator, joiner, token = new_code(), new_client(), new_client(), new_token()
     old = client.create(code, creator, token).expect(201).json
     old_side = client.accept(code, joiner, new_token()).expect(200).json
@@ -353,8 +353,8 @@ class Mallory:
         return knock(self.client, roomid, name), ref
 
 
-def test_who_knows_a_token_can_not_evict_its_owner(world, client):
-    """Whatever Apple says to a push of Mallory's: it costs Mallory's row, at most."""
+def test_a_known_token_does_not_evict_its_owner(world, client):
+    """Whatever Apple answers to a push for Mallory, at most Mallory's row is purged."""
     room = client.room()
     token, ref = room.creator.token, room.creator.ref
     before = token_row(world, ref), room_row(world, ref)

@@ -20,8 +20,8 @@ def client(story):
     return story.stage.client()
 
 
-def test_a_stranger_learns_nothing(story, client):
-    """What never was, what has ended and what was closed are answered alike, byte by byte."""
+def test_strangers_get_one_answer_for_all_missing_rooms(story, client):
+    """Unknown, expired and closed rooms have the same answer, byte by byte."""
     gone = [story.short, story.closed, story.pending[0]]
     answers = {(a.status, a.body) for a in [client.status(room.roomid_text) for room in gone] + [client.status("A" * 43)]}
     answers |= {(a.status, a.body) for a in [client.delete(room.roomid_text) for room in gone]}
@@ -32,8 +32,8 @@ def test_a_stranger_learns_nothing(story, client):
     assert len(answers) == len(told) == 1 and answers.pop()[0] == told.pop()[0] == 404
 
 
-def test_a_stranger_guesses_within_the_budget(story, client):
-    """Codes of six digits, one address: a hundred in ten minutes, right ones included, as `policy show` prints it."""
+def test_guesses_of_a_stranger_are_limited(story, client):
+    """Six digits, one address: a hundred guesses in ten minutes, right ones included, as `policy show` prints."""
     waiting = story.truth.create(story.stage.client(), code=six_digits())
     tried = []
     for number in range(110):
@@ -49,8 +49,8 @@ def test_a_stranger_guesses_within_the_budget(story, client):
     assert "six digits" in shown or "6 digits" in shown, shown
 
 
-def test_one_member(story, client):
-    """The joiner, who knows even the creator's client id: whether the other is there, knocking and closing, and no more."""
+def test_a_member_can_only_knock_close_and_see_presence(story, client):
+    """The joiner knows even the creator's client id."""
     truth = story.truth
     room = truth.pair(client)
     # The creator shows its member secret once: from then on its client id is worth nothing.

@@ -59,8 +59,8 @@ class Vector:
         return plaintext, wanted
 
 
-def test_it_opens_what_the_page_says():
-    """The published vectors: each kind of row."""
+def test_the_thief_opens_the_published_vectors():
+    """One of each kind of row."""
     vectors = json.loads((REPOSITORY / "Tests/Vectors/sealing.json").read_text())
     keys, opened = opening.Keys(bytes.fromhex(vectors["file"])), set()
     for case in vectors["cases"]:
@@ -75,7 +75,7 @@ def test_it_opens_what_the_page_says():
         "each audience's token", "every audience's token until it expires: the broker alone can open these")
 
 
-def test_it_makes_the_logs_ids():
+def test_the_thief_derives_the_logs_ids():
     vectors = json.loads((REPOSITORY / "Tests/Vectors/sealing.json").read_text())
     cases = [case for case in vectors["cases"] if case["op"] == "ledger_ids"]
     for case in cases:
@@ -86,8 +86,8 @@ def test_it_makes_the_logs_ids():
     assert cases
 
 
-def test_carving_finds_rows_that_sql_does_not(tmp_path):
-    """The search itself: of two rows one is deleted, without secure_delete. SQL shows one, the thief finds both."""
+def test_carving_finds_deleted_rows(tmp_path):
+    """Without secure_delete: of two rows one is deleted. SQL shows one, carving finds both."""
     database = sqlite3.connect(tmp_path / "mayfly.sqlite", isolation_level=None)
     database.executescript("PRAGMA secure_delete = OFF; PRAGMA journal_mode = WAL;")
     columns = ", ".join(carving.TABLES["token"])

@@ -98,7 +98,7 @@ def stories():
 
 
 @pytest.mark.parametrize("check", [check_erased, check_forgotten, check_pushed, check_keys_gone, check_erased_by_the_next_start])
-def test_with_all_protections(stories, check):
+def test_the_checks_pass_with_all_protections(stories, check):
     check(stories[None])
 
 
@@ -106,12 +106,12 @@ def test_with_all_protections(stories, check):
     ("secure_delete", check_erased, "a token's row, with its room id"), ("truncate", check_erased, "a token's row, with its room id"),
     ("truncate", check_forgotten, "retry, with its join code"), ("truncate", check_pushed, "a job"),
     ("zeroing", check_keys_gone, "its epoch's key")])
-def test_without(stories, protection, check, why):
-    """The check fails, and because the thief got what the protection should have kept from it."""
+def test_the_checks_fail_without_their_protection(stories, protection, check, why):
+    """The thief then gets what the protection keeps from it."""
     with table.aside(), pytest.raises(AssertionError, match=why):
         check(stories[protection])
 
 
-def test_without_locking():
+def test_memory_is_not_locked_without_mlock():
     with Stage("locking") as stage, table.aside(), pytest.raises(AssertionError, match="kB are locked"):
         check_locked(stage.broker.child.pid)
