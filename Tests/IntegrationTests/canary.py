@@ -23,7 +23,7 @@ def forms(secret):
 
 
 class Canaries:
-    """Named secrets, each given as the bytes it stands for and, if that differs, the text it was written as."""
+    """Named secrets, each as its bytes and, if it is written differently, as text."""
 
     def __init__(self):
         self.forms = {}
@@ -81,7 +81,7 @@ class Given:
         self.heads = set()
 
     def add(self, token):
-        """Hexadecimal, as apps give it. One that stands for nothing, or for little, is no canary."""
+        """Adds a hexadecimal token. Tokens of few different bytes are ignored, since they occur by chance."""
         try:
             value = bytes.fromhex(token)
         except (TypeError, ValueError):
@@ -98,7 +98,7 @@ class Given:
             for pattern, offsets, decode in self.RUNS for run in re.finditer(b"(" + pattern.pattern + b")", data) for offset in range(offsets))
 
     def in_files(self, *paths):
-        """The names of those files in which one stands; never what stands there."""
+        """The names of the files that contain one. The token itself is never returned."""
         return [str(path) for path in map(Path, paths) if path.is_file() and self.is_in(path.read_bytes())]
 
 

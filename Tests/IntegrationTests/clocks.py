@@ -28,7 +28,7 @@ class Clocks:
 
     @property
     def ahead(self):
-        """By how many seconds all clocks are, as if the machine had slept."""
+        """How many seconds all clocks are ahead, as if the machine had slept."""
         return self._get(_PASSED) / 1000
 
     @ahead.setter
@@ -46,7 +46,7 @@ class Clocks:
         return self._get(_SCRUBBED)
 
     def go_on(self, seconds):
-        """Time passes, once whoever has just woken sleeps again: a sleep that begins now and was worked out before would be too long."""
+        """Lets time pass, after a short wait: a thread that has just woken must first compute its next sleep."""
         time.sleep(0.05)
         self._add(_PASSED, seconds)
 

@@ -4,7 +4,7 @@ from contextlib import contextmanager
 
 from processes import eventually
 
-# An id of the right form that nobody has.
+# A well-formed id that nothing has.
 UNKNOWN = "A" * 22
 ROUTES = [
     ("POST", "/api/push/register", {"deviceToken": "ab" * 32}),
@@ -17,7 +17,7 @@ ROUTES = [
 
 @contextmanager
 def nothing_kept_by(world):
-    """No row more, and no push, after what is done inside."""
+    """Fails if the block adds a row or a push."""
     eventually(lambda: world.state.jobs() == 0, what="the end of earlier pushes")
     before, pushes = world.state.counts(), len(world.simulator.pushes())
     yield

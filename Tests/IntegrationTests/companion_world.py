@@ -13,7 +13,7 @@ def users(state):
 
 
 def settings(state, kind="companion", rooms="rooms", **limits):
-    """What makes a broker serve a companion, or another `kind` of app. `rooms`: the policy of rooms beside it."""
+    """The options with which a broker serves a companion, or another `kind` of app. `rooms`: the policy for rooms beside it."""
     return {"jwt-algorithm": "HS256", "jwt-key": state / "keys/jwt.secret", "policy": f"{rooms},{_policy(state, kind, limits)}"}
 
 
@@ -54,7 +54,7 @@ class CompanionWorld(World):
         return Caller(self.broker, self.users.back_end(name), name)
 
     def user(self, user=None):
-        """A user of its own, with one phone."""
+        """A new user with one phone."""
         return self.phone(user or "user-" + secrets.token_hex(6)).log_in()
 
     def restart(self):

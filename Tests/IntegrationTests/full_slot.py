@@ -35,7 +35,7 @@ def in_parts(world, items, work):
 
 
 class Asking:
-    """Asks again and again, from a thread of its own, and keeps when and how long each answer took."""
+    """Sends requests from a thread of its own, and records the time and the latency of each answer."""
 
     def __init__(self, what, ask):
         self.what, self.ask, self.took, self.ended = what, ask, [], False

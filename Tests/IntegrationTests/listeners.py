@@ -1,4 +1,4 @@
-"""A broker for each way to reach one, and what the tables ask of them."""
+"""A broker for each kind of listener, and questions that tables of requests ask of them."""
 
 import re
 import secrets
@@ -39,7 +39,7 @@ class Listeners:
         return Peer(self.broker(way).port, self.context if way == "tls" else None, **more)
 
     def made(self, way, *codes):
-        """How many rooms there are with these codes: asked by an honest caller on a connection of its own."""
+        """How many rooms with these codes exist. An honest caller asks on a connection of its own."""
         with self.connect(way) as peer:
             statuses = []
             for code in codes:

@@ -39,7 +39,7 @@ def bases(folder):
 
 
 def chances(name, count):
-    """A source of chance for each of `count` cases; a case says its own number when it fails."""
+    """A source of chance for each of `count` cases. A failing case prints its number."""
     print(f"seed {SEED}")
     return [(number, random.Random(f"{SEED} {name} {number}")) for number in range(count)]
 

@@ -1,4 +1,4 @@
-"""A WebSocket over a plain TCP connection: it answers pings only when told to read, and can end in any way."""
+"""A WebSocket over a plain TCP connection. It answers pings only while it reads, and can end in any way."""
 
 import base64
 import json
@@ -52,7 +52,7 @@ class RawSocket:
         return joined
 
     def receive(self, seconds=5, answers=True):
-        """The next message; None when the server has closed. Pings that come before it are answered."""
+        """Returns the next message, or None once the server has closed. Pings before it are answered."""
         end = time.monotonic() + seconds
         while True:
             opcode, payload = self._frame(end)
@@ -65,7 +65,7 @@ class RawSocket:
                 self.frame(PONG, payload)
 
     def messages(self, seconds):
-        """What comes in this time."""
+        """All messages within `seconds`."""
         found, end = [], time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
             try:
@@ -100,7 +100,7 @@ class RawSocket:
             self.input += more
 
     def close(self, code):
-        """Says goodbye with this code."""
+        """Sends a close frame with this code."""
         self.frame(CLOSE, struct.pack(">H", code))
 
     def reset(self):

@@ -5,7 +5,7 @@ from logs import EPOCH, GRACE, moment, policy
 
 
 def shift_something(chance, entries):
-    """One entry or batch at another time, often exactly at the edge of what is allowed."""
+    """Moves one entry or batch to another time, often exactly to a limit."""
     length, kind = window(entries), chance.randrange(3)
     if kind == 0 and batches(entries):
         time, some = chance.choice(batches(entries))
@@ -37,7 +37,7 @@ def repeat_something(chance, entries):
 
 
 def be_silent(chance, entries):
-    """Nothing for a while, then perhaps a start; batches and steps of the keys come after it."""
+    """Removes all entries for a while, then perhaps adds a start. Batches and steps of the keys come after it."""
     length = window(entries)
     begin = chance.randrange(at(entries[0]) + length, at(entries[-1]) + length + 1, length)
     if chance.random() < 0.5:

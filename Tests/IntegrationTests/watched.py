@@ -88,6 +88,6 @@ def log_signature(state, text):
 
 
 def head(state, size, root):
-    """A checkpoint of this log, signed with its key: what an operator can always make."""
+    """A checkpoint of this log, signed with its key. An operator can always make one."""
     text = f"{ORIGIN}\n{size}\n{base64.b64encode(root).decode()}\n"
     return f"{text}\n{log_signature(state, text)}"

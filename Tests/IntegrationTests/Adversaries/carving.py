@@ -93,7 +93,7 @@ def carve(data):
                     row[column], at = _value(kind, data, at)
             except ValueError:
                 continue
-            # What was half written over may still look like a record.
+            # A half-overwritten record may still look like one.
             if all(not isinstance(value, int) or 0 <= value < 1 << 44 for value in row.values()) and _begins(row[first]):
                 found[name].append(row)
     return found

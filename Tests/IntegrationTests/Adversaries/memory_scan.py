@@ -1,4 +1,4 @@
-"""Reads the whole memory of a process, or a core of it, and finds what is left of known secrets there, in every form."""
+"""Reads the memory of a process, or a core, and finds pieces of known secrets in every form."""
 
 import ctypes
 import functools
@@ -16,7 +16,7 @@ from preload import library
 
 PT_LOAD, PT_NOTE = 1, 4
 
-# A shorter piece of a raw, hexadecimal, ... form says too little, and is met by chance.
+# The shortest pieces that don't occur by chance, by form.
 LEAST = {"raw": 10, "text": 14, "hex": 16, "HEX": 16, "base64": 14, "huffman": 10, "masked": 12}
 
 
@@ -59,7 +59,7 @@ def forms(secret):
 
 @dataclass(frozen=True)
 class Secret:
-    """`value`: its bytes, or None for what is only text; `text`: as it travels; `turn`: in which of the load's stories."""
+    """`value`: its bytes, or None for text. `text`: as it is transmitted. `turn`: the story of the load that it belongs to."""
 
     kind: str
     value: bytes | None
@@ -77,7 +77,7 @@ class Mapping:
 
 @dataclass(frozen=True)
 class Find:
-    """A piece of a secret; `around` is what stands beside it, with everything that could be one blotted out."""
+    """A piece of a secret. `around`: its neighbouring bytes, with anything that could be a secret replaced."""
 
     secret: Secret
     form: str
@@ -113,7 +113,7 @@ class Search:
             return Find(secret, form, mapping, base + start, length, neighbours(data, start, length))
         found = [find(*self.forms[form], start, length) for start, form, length in self.plain.run(data)]
         found += [find(self.secrets[form], "masked", start, length + 4) for start, form, length in self.masked.run(xor4(data))]
-        # The same bytes may be a piece of several forms: the longest tells.
+        # The same bytes may be a piece of several forms. The longest counts.
         kept = []
         for one in sorted(found, key=lambda one: (-one.length, one.form == "masked")):
             if not any(one.secret is other.secret and one.within(other) for other in kept):
@@ -121,7 +121,7 @@ class Search:
         return kept
 
     def in_image(self, image):
-        """Finds in what `memory_of` or `core_of` gave."""
+        """Searches an image of `memory_of` or `core_of`."""
         return [find for mapping, start, data in image for find in self.in_block(data, mapping, start)]
 
 
@@ -156,7 +156,7 @@ def xor4(data):
 
 
 def neighbours(data, start, length, reach=48):
-    """What stands before and after a piece, as text: long runs of what a secret is written with become dots."""
+    """The bytes before and after a piece, as text. Long runs of a secret's characters become dots."""
     def shown(part):
         text, run = "", ""
         for byte in [*part, None]:
@@ -199,7 +199,7 @@ def _blocks(memory, mapping):
 
 
 def core_of(path, maps=()):
-    """What is in a core file, in the same form; `registers` are its notes. Mappings get the names that they have in `maps`."""
+    """A core file in the same form. `registers` are its notes. Mappings get their names from `maps`."""
     core, image = Path(path).read_bytes(), []
     for kind, offset, address, size in segments(core):
         data = core[offset:offset + size]
@@ -217,7 +217,7 @@ def size_of(image):
 
 
 def mappings(pid):
-    """What a process has mapped, by what it is: arena (locked and kept out of cores), heap, stack, anonymous, a file's name."""
+    """A process's mappings by kind: arena (locked and kept out of cores), heap, stack, anonymous, or a file's name."""
     found, current = [], None
     for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
         words = line.split()

@@ -1,4 +1,4 @@
-"""A broker and its simulator for which time passes when the test says so, and images of what they hold, taken while they run."""
+"""A broker and its simulator with clocks that the test moves, and images of the disk while they run."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ from preload import library
 from processes import Broker, Simulator, State, eventually
 
 
-# Seconds that only a broken broker takes.
+# Only a broken broker takes so many seconds.
 LONG = 60
 
 
@@ -89,7 +89,7 @@ class Stage:
     # Time.
 
     def pass_to(self, moment, step=50):
-        """Lets time pass, as long as that is ahead; then waits until the broker has done what is due. Nobody may ask it anything meanwhile."""
+        """Lets time pass up to this moment, then waits until the broker has done what is due. It must get no requests meanwhile."""
         for client in self.clients:
             client.close()
         while (left := moment - self.now) > 0:
@@ -153,7 +153,7 @@ class Stage:
     # Images.
 
     def image(self):
-        """What a thief finds on the disk at one instant, the broker standing still for it as for a snapshot of the volume."""
+        """A copy of the disk at one instant, like a snapshot of the volume. The broker is stopped meanwhile."""
         process = self.broker.child.pid
         os.kill(process, signal.SIGSTOP)
         try:

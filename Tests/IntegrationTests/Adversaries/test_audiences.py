@@ -87,7 +87,7 @@ class Story:
         return device
 
     def _pass(self, moment, step):
-        """Time passes, and what ended in it has left the write-ahead log too."""
+        """Lets time pass until expired rows have left the write-ahead log, too."""
         before = self.stage.clock.scrubbed
         self.stage.pass_to(moment, step)
         self.stage.pass_(65, step=15)
@@ -99,7 +99,7 @@ class Story:
         self.alice, self.bob = self.user("alice"), self.user("bob")
         self.stranger, self.asked, self.waiting, self.queued = (self.user() for _ in range(4))
         self.users = [self.alice, self.bob, self.stranger, self.asked, self.waiting, self.queued]
-        # One phone of two users, and of two who are not guessed.
+        # One phone of two guessed users, and of two others.
         self.shared = self.add_device(self.bob, self.stranger.devices[0].token)
         self.add_device(self.asked, self.stranger.devices[0].token)
         self.deleted = self._register(self.alice, Device())
@@ -126,14 +126,14 @@ class Story:
         self._pass(max(seconds(user.activities[0].answer["expiresAt"]) for user in self.users) + 620, step=1_800)
         self.after_activities = stage.image()
 
-        # A new generation of keys takes these.
+        # A new generation of keys seals these.
         stage.pass_(DAY, step=DAY / 2)
         self.later = [(user, self._register(user, Device())) for user in (self.alice, self.stranger)]
         self.after_a_day = stage.image()
         self._pass(max(seconds(device.answer["expiresAt"]) for user in self.users for device in user.devices) + 620, step=DAY / 2)
         self.at_the_end = stage.image()
 
-    # What there is to be found.
+    # What the thief could find.
 
     @property
     def all_tokens(self):
@@ -207,7 +207,7 @@ def test_the_database_alone_opens_nothing(audiences):
             of = {row["purge_id"]: owner for row in rows for ref, owner in owners.items() if is_row_of(ref, row)}
             assert len(of) == len(rows)
             assert all(len({of[name] for name in pair}) == 1 for pair in got.links), "registrations of two users have something in common"
-    # What the design lets it see, or it did not look.
+    # The design allows these. Without them the search would prove nothing.
     assert found[0].links
     table.record(
         table.DATABASE, "registrations, sessions, timers: opening rows, guessing users, tokens and names, comparing rows",
@@ -350,7 +350,7 @@ def test_no_secret_is_in_any_file_or_output(audiences):
             canaries.add("handle key", base64url_bytes(device.answer["handleKey"]), device.answer["handleKey"])
             canaries.add("ref", device.ref, bytes.fromhex(device.ref))
             canaries.add("token id", base64url_bytes(device.id[4:]))
-    # A registration's id stands in its row, and is nobody's secret there.
+    # A registration's id is in its row, and isn't a secret there.
     rows = {form for form, name in canaries.forms.items() if name == "token id"}
     contents = set()
     for image in images(audiences):

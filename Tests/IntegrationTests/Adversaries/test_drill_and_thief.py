@@ -1,4 +1,4 @@
-"""What `mayfly drill` says that the operator could hand over, held against what the thief gets from the same image."""
+"""Compares what `mayfly drill` reports with what the thief opens in the same image."""
 
 import pytest
 
@@ -52,7 +52,7 @@ def test_a_code_and_a_token(story, drill):
     assert room.roomid in got.rooms and room.tokens <= got.tokens
     found = drill(image, "--code", room.code)
     assert (found["room_ids"], found["creator_token"], found["joiner_token"]) == ((1, 1), (1, 1), (0, 0))
-    # A used code opens the room for who knows the joiner's client id, and only for two minutes.
+    # A used code opens the room with the joiner's client id, for two minutes.
     assert drill(image, "--code", story.accepted[0].code)["room_ids"] == (1, 0)
     assert drill(story.after_retries, "--code", story.accepted[0].code)["room_ids"] == (0, 0)
     assert drill(image, "--token", story.knocked.phones[2].token.hex())["queued_tokens"] == (1, 1)

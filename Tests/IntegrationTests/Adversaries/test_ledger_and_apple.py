@@ -1,4 +1,4 @@
-"""Whoever reads the log, Apple, and both together; and the operator who would like the log to say something else."""
+"""Adversaries with the log, with Apple's records, and with both; and an operator who edits the log."""
 
 import base64
 import hashlib
@@ -49,7 +49,7 @@ def percent(text):
 
 
 def sealed_id(log, ref):
-    """What the owner of this ref knows, and the linker does not."""
+    """The id of the seal, which only the ref's owner can compute."""
     [entry] = log.of(ref, "token.sealed")
     return entry["id"]
 
@@ -61,7 +61,7 @@ def sealed_id(log, ref):
 def test_the_log_contains_no_secret(story, log):
     found = search([content for content in story.after_three_days.ledger.values()], story.truth.canaries())
     assert set().union(*log.entries) <= KEYS, "an entry says something new: does it say too much?"
-    # Ids mean nothing: not even who has all tokens can make them again. Without a ref, which no entry has.
+    # Without the ref nobody can recompute an id, not even with all tokens. No entry contains a ref.
     made = set()
     ids = {entry[key] for entry in log.entries for key in ("id", "job") if key in entry}
     refs = set(story.truth.sealed)

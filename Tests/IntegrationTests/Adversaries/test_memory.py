@@ -1,4 +1,4 @@
-"""Whoever reads all memory of the broker, under load and a second after the last answer. MEMORY_SECONDS makes the load longer than a few."""
+"""Reads all memory of the broker under load and a second after the last answer. MEMORY_SECONDS makes the load longer."""
 
 import os
 import random
@@ -25,9 +25,9 @@ pytestmark = pytest.mark.campaign
 
 SECONDS = float(os.environ.get("MEMORY_SECONDS", 3))
 RATE = 1000
-# So many of the secrets are looked for, the first and the last among them.
+# So many of the secrets are searched for, the first and the last among them.
 SOUGHT = 6_000 if SECONDS < 10 else 40_000
-# What people run: other code leaves other things behind than a debug build's.
+# Release builds leave other copies than debug builds.
 RELEASE = REPOSITORY / ".build/release/mayfly" if "MAYFLY_BINARY" not in os.environ else BINARY
 POLICY = REPOSITORY / "Benchmarks/policy.json"
 
@@ -43,7 +43,7 @@ class Loaded:
         secret = (self.world.state / "keys/jwt.secret").read_bytes().strip()
         self.jwt_secret = Secret("JWT secret", None, secret, Turn())
         contexts = (certificate.context("http/1.1"), certificate.context("h2")) if tls else None
-        # What is left to its time-out early enough does not keep the test waiting for long.
+        # A timeout begun this early doesn't delay the test.
         stories = rooms, partial(companion, secret, lambda: self.load.began + seconds - 2.5)
         self.load = Load(self.world.broker.port, contexts, rate, seconds, stories=stories)
         try:
@@ -60,7 +60,7 @@ class Loaded:
             self.load.finish()
             if not at_once:
                 eventually(lambda: not any(self.waiting()), 20, what="the end of all that waited")
-                # Nothing comes after this one that would take the place of what it leaves on a stack.
+                # No later call would overwrite what this one leaves on a stack.
                 self.load.one_more(stories[1])
                 time.sleep(1)
             self.end, self.end_at = memory_of(self.pid), time.monotonic()
@@ -75,7 +75,7 @@ class Loaded:
         return self.world.broker.child.pid
 
     def note_pushes(self):
-        """Tells each turn when its last push left."""
+        """Records in each turn when its last push left."""
         turns = {secret.text.decode(): secret.turn for secret in self.load.secrets if secret.kind == "token"}
         behind = time.time() - time.monotonic()
         for push in self.world.simulator.pushes():
@@ -123,7 +123,7 @@ def outside_the_arena(found):
 
 
 def held(loaded, kind):
-    """What the broker needs for sockets that are open."""
+    """The secrets that open sockets need."""
     return {secret.text for secret in loaded.load.secrets if secret.kind == kind and secret.text.decode() in secret.turn.held}
 
 
@@ -192,7 +192,7 @@ def test_open_sockets_keep_only_the_secrets_they_need(loaded):
 def test_closed_sockets_leave_no_secret(loaded):
     search = loaded.search()
     loaded.load.close()
-    # A busy machine may take its time to tell the broker.
+    # On a busy machine the broker may learn of it late.
     eventually(lambda: "\nmayfly_connections 0\n" in loaded.metrics(), what="the end of all connections")
     time.sleep(1)
     found = except_looks(search.in_image(memory_of(loaded.pid)), time.monotonic())

@@ -24,7 +24,7 @@ from world import World
 pytestmark = pytest.mark.campaign
 
 HERE = Path(__file__).resolve().parent
-# The same user without any capability: what a broker's neighbour is, wherever the tests' files lie.
+# The same user without capabilities, like any neighbour process of the broker.
 POWERLESS = ("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--ambient-caps=-all")
 
 
@@ -68,7 +68,7 @@ class Rooms:
         self.world.close()
 
     def in_core(self, folder, *settings):
-        """A core as gdb takes it, with these settings of its own: the image, and which open rooms' ids are in it."""
+        """Takes a core with gdb and these settings. Returns the image, and the open rooms' ids in it."""
         path = folder / "core"
         options = [part for setting in ("auto-solib-add off", *settings) for part in ("-iex", f"set {setting}")]
         done = subprocess.run(
@@ -138,7 +138,7 @@ def test_a_crash_prints_no_memory(off, switch):
 
 
 def attempts(pid, address):
-    """What a process of the same user achieves, by the way it takes."""
+    """The outcome of each way to another process's memory, for a process of the same user."""
     done = subprocess.run(
         [*POWERLESS, sys.executable, HERE / "same_user.py", str(pid), str(address)], capture_output=True, text=True, timeout=30)
     assert done.returncode == 0, done.stderr
@@ -155,7 +155,7 @@ def test_a_process_of_the_same_user_reads_nothing(off, switch):
         achieved = attempts(broker.pid, found[0].address)
         assert set(achieved) == {"ptrace", "process_vm_readv", "/proc/PID/mem", "/proc/PID/maps", "/proc/PID/environ", "/proc/PID/fd"}
         if off:
-            # The way the kernel gives it to any debugger, and with it the room id.
+            # Without the protection the kernel opens it to any debugger, and it contains the room id.
             assert all(result.startswith("read ") for result in achieved.values()), achieved
             assert achieved["/proc/PID/mem"] == achieved["process_vm_readv"] == "read " + found[0].secret.value[:16].hex()
         else:
@@ -190,16 +190,16 @@ EVERYTHING = {
 @pytest.mark.parametrize("off, tls, where, kinds", [
     # Freed memory, and the bytes of requests and answers before they are freed.
     ("explicit_bzero", False, "anonymous", EVERYTHING),
-    # Slots of the arena when they are given back.
+    # Slots of the arena when they are freed.
     ("sodium_memzero", False, "arena", {"token", "room id", "member secret", "handle key"}),
     # Records that OpenSSL has decrypted.
     ("OPENSSL_cleanse", True, "anonymous", {"token", "join code", "client id", "user id", "session", "text"}),
 ])
 def test_without_a_wipe_secrets_are_found(off, tls, where, kinds, switch, tmp_path):
-    # What a second's traffic leaves is chance: few requests of one kind may all be overwritten by later ones.
+    # Traces of a second's traffic vary: later requests may overwrite those of rare kinds.
     found = []
     for attempt in range(3):
-        # OpenSSL's buffers are given back, and so overwritten, when there was no traffic for a second.
+        # OpenSSL's buffers are freed, and so overwritten, after a second without traffic.
         folder = tmp_path / str(attempt)
         folder.mkdir()
         loaded = Loaded(folder, tls, seconds=1, rate=1000, environment=switch(off), at_once=off == "OPENSSL_cleanse")

@@ -1,4 +1,4 @@
-"""What a broker leaves elsewhere: what it prints, its metrics, its errors, files outside its folder, memory that may be swapped out."""
+"""Secrets outside the state folder: output, metrics, errors, other files, and memory that may be swapped out."""
 
 import os
 import re
@@ -44,7 +44,7 @@ def test_only_files_in_the_state_folder_are_written(story):
     opened = [line.split(" ", 1) for line in story.stage.files.read_text().splitlines()]
     assert any(path.endswith("mayfly.sqlite-wal") for _, path in opened), "the watch does not see what there is"
     folder = str(story.stage.state.folder)
-    # The kernel's filter of what a core may hold is no file.
+    # The kernel's core filter isn't a file.
     inside = (folder + "/", "/dev/", "/proc/self/coredump_filter")
     elsewhere = {f"{call} {path}" for call, path in opened if path != folder and not path.startswith(inside)}
     try:

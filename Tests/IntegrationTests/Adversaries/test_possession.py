@@ -1,4 +1,4 @@
-"""Whose token it is: the other side of a room, a phone's other rooms, a room made again, and who knows a token that is another's."""
+"""Who may act on a token: the peer, a phone's other rooms, a recreated room, and strangers who know the token."""
 
 import json
 import threading
@@ -103,7 +103,7 @@ def test_a_client_id_suffices_until_the_member_secret_is_used(world, client):
     room = client.room()
     taken = client.put_token(room.roomid, room.creator.client, new_token()).expect(200).json["ref"]
     assert token_row(world, room.creator.ref) is None and token_row(world, taken)
-    # The owner can take its place back, for good.
+    # The owner can take its place back for good.
     client.put_token(room.roomid, room.creator.client, room.creator.token, member=room.creator.member).expect(200)
     client.put_token(room.roomid, room.creator.client, new_token()).expect(403, "member_required")
     table.record(
@@ -112,7 +112,7 @@ def test_a_client_id_suffices_until_the_member_secret_is_used(world, client):
 
 
 def together(*works):
-    """Runs each in a thread of its own, and raises what one of them raised."""
+    """Runs each in a thread of its own, and raises the error of any."""
     failures = []
 
     def run(work):
@@ -177,7 +177,7 @@ def test_a_proven_owner_keeps_its_token(world):
 # One phone in two rooms.
 
 def own(row):
-    """What is random in a token's row."""
+    """The random parts of a token's row."""
     return {name: row[name] for name in ("sealed", "ref", "purge_id")}
 
 
@@ -203,7 +203,7 @@ def test_one_phone_in_two_rooms_is_unlinkable(world, client):
     rooms = [room_row(world, room[0]["ref"]) for room in phones]
     assert same(*rooms) <= {"creator_generation", "joiner_generation", "code_generation"}, same(*rooms)
     assert not parts(rooms[0], 6) & parts(rooms[1], 6)
-    # Two rooms of four phones agree in the same columns: nothing tells the ones from the others.
+    # Two rooms of four phones share the same columns, so columns don't distinguish them.
     other_rooms = [room_row(world, room[0]["ref"]) for room in strangers]
     assert same(*rooms) == same(*other_rooms)
 
@@ -317,7 +317,7 @@ def test_a_room_made_again_inherits_nothing(world, client):
     new_side = client.accept(code, joiner, new_token()).expect(200).json
     assert new_side["roomid"] == new["roomid"]
     assert not {old_side[part] for part in ("roomid", "member", "ref")} & {new_side[part] for part in ("roomid", "member", "ref")}
-    # Nobody has used a secret there, nobody is present, nobody was knocked at.
+    # No member secret was used, nobody is present, nobody was knocked at.
     world.simulator.fault()
     assert knock(client, new["roomid"], joiner) == "queued"
     pushes = pushed(world, token)
@@ -328,10 +328,10 @@ def test_a_room_made_again_inherits_nothing(world, client):
     assert world.simulator.pushes(token) == pushes, "a push of the room that was deleted"
 
 
-# Who knows a token that is another's.
+# Strangers who know a token.
 
 class Mallory:
-    """Knows a token, and puts it into rooms of its own, on either side."""
+    """A stranger who knows a token, and registers it in rooms of its own on either side."""
 
     def __init__(self, world, token):
         self.client, self.token, self.rooms = world.client(), token, 0
@@ -359,7 +359,7 @@ def test_a_known_token_does_not_evict_its_owner(world, client):
     token, ref = room.creator.token, room.creator.ref
     before = token_row(world, ref), room_row(world, ref)
     mallory, theirs, soon = Mallory(world, token), {}, int(time.time() * 1000) + 5000
-    # Where Apple takes nothing no token is purged for being refused.
+    # While Apple accepts nothing, a refusal purges no token.
     for environment in ("production", "sandbox"):
         other = client.room(environment=environment)
         assert knock(client, other.roomid, other.joiner.client) == "queued"
@@ -374,7 +374,7 @@ def test_a_known_token_does_not_evict_its_owner(world, client):
             idle(world)
             theirs[their_ref] = [] if timestamp == 1 and reason == "Unregistered" else ["ended"]
             assert (token_row(world, their_ref) is None) == bool(theirs[their_ref])
-        # Nor does what it may do with rooms of its own.
+        # Rooms of its own don't help either.
         roomid, their_ref, _ = mallory.room()
         mallory.client.delete(roomid).expect(200)
         theirs[their_ref] = ["ended"]

@@ -1,4 +1,4 @@
-"""Who has no disk: a stranger, and a member of a room, over HTTP and a socket."""
+"""Adversaries without the disk: a stranger, and a member of a room, over HTTP and a socket."""
 
 import base64
 import time
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.campaign
 
 @pytest.fixture
 def client(story):
-    """One caller with an address of its own, on the long story's broker."""
+    """One caller with an address of its own, on the broker of the long story."""
     return story.stage.client()
 
 
@@ -82,7 +82,7 @@ def test_a_member_can_only_knock_close_and_see_presence(story, client):
     with Socket(story.stage.broker) as creator, Socket(story.stage.broker) as other:
         creator.join(room.roomid_text, room.clients[1], _text(room.members[1]))
         seen.append(repr(other.join(room.roomid_text, room.clients[2])).encode())
-    # What belongs to the other side, in what this side was told.
+    # Secrets of the peer in the answers to this side.
     found = search(seen, _of_the_other(room))
     purged = joiner.delete(room.roomid_text).expect(200).json["purged"]
     table.record(

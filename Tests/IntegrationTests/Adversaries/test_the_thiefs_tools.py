@@ -1,4 +1,4 @@
-"""The thief's own tools find what is there to be found: without that, what it does not find would mean nothing."""
+"""The thief's tools find what is there. Otherwise a search without finds would prove nothing."""
 
 import json
 import sqlite3
@@ -17,7 +17,7 @@ ENVIRONMENTS = {"production": 1, "sandbox": 2}
 
 
 class Vector:
-    """A published seal, as a row of the database and what is inside."""
+    """A published seal, as a row of the database, and its content."""
 
     def __init__(self, case):
         self.name, self.sealed = case["op"].removeprefix("seal_"), bytes.fromhex(case["output"])
@@ -30,7 +30,7 @@ class Vector:
         self.time = case.get("until") or case.get("deadline") or case["expiry"]
 
     def opened(self, keys):
-        """What the thief's functions get out of it, and what should come out."""
+        """What the thief's functions open, and what they should open."""
         row, name = self.row, self.name
         if name in ("token", "audience_token", "job"):
             data = opening.job_data(row) if name == "job" else opening.token_data(row)

@@ -1,4 +1,4 @@
-"""Whoever takes the disk: the database, its log and backups, with and without the key file, of one moment or of several."""
+"""Thieves with the disk: the database, its log and backups, with and without the key file, of one or several moments."""
 
 import pytest
 
@@ -96,7 +96,7 @@ def test_purged_rows_leave_no_piece_on_the_disk(story):
     """After a minute: not in a free page, not between rows, not in the write-ahead log."""
     earlier, found = [], set()
     for image in images(story):
-        # The others are taken amid what is going on.
+        # The other images are taken under load.
         if image not in (story.quiet_image, story.at_once, story.after_a_day):
             found |= {name for name, _ in carving.remnants(image.database, earlier)}
         earlier.append(image.database)
@@ -138,7 +138,7 @@ def test_keys_open_rooms_with_short_codes(story):
     created = fallen | {"members": {waiting[0].members[1]}}
     knocked = {story.knocked.phones[2].token}
     answer = {"rooms": {first.roomid}, "tokens": first.tokens, "clients": {"bob"}, "members": {first.members[2]}, "links": set()}
-    # Just after an accept the write-ahead log still holds what waited for it.
+    # Just after an accept the write-ahead log still holds the pending row.
     just_now = {"rooms": ids(accepted), "tokens": tokens(accepted), "clients": {"dora"}, "members": {accepted[2].members[1]},
                 "links": story.truth.links(accepted)}
 
@@ -240,7 +240,7 @@ def test_a_member_with_the_disk_opens_the_peers_token(story):
         got = Thief(image.database, image.keys, [room.roomid], WORDS, tries_codes=False).work()
         allowed = "both sides' present tokens; a client id that it guesses" if room.tokens else "nothing of the room"
         hold(got, story.truth, table.MEMBER_WITH_DISK, f"{what}, a minute ago",
-             # The queued knock is anyone's who has the keys.
+             # Anyone with the keys can open the queued push.
              f"{allowed}; a queued knock's token",
              tokens=room.tokens | {story.knocked.phones[2].token}, clients=guessed)
 

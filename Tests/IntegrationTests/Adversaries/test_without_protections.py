@@ -1,4 +1,4 @@
-"""A short story on a quiet broker, and what is left of it; then the same with one protection switched off, which must not go unnoticed."""
+"""A short story on a quiet broker, then the same with one protection switched off, which the checks must notice."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -30,7 +30,7 @@ class ShortStory:
             self.changed, self.left, self.closed = truth.pair(client), truth.pair(client), truth.pair(client)
             self.short = truth.pair(client, life=60)
             self.knocked = truth.pair(client)
-            # Last, so that no other row comes to lie where these did.
+            # Last, so that no other row overwrites these.
             truth.replace(client, self.changed, 1)
             truth.withdraw(client, self.left, 1)
             truth.close(client, self.closed)

@@ -1,4 +1,4 @@
-"""What a room and its tokens leave behind: rows, entries of the ledger, pushes; and what two of them have in common."""
+"""The traces of a room and its tokens: rows, entries of the ledger, pushes, and what two of them share."""
 
 import sqlite3
 
@@ -60,13 +60,13 @@ def purges(log, ref):
 
 
 def parts(row, size):
-    """All runs of so many bytes in a row's values."""
+    """All substrings of so many bytes in a row's values."""
     blobs = [value for value in row.values() if isinstance(value, bytes)]
     return {blob[start:start + size] for blob in blobs for start in range(len(blob) - size + 1)}
 
 
 def same(one, other):
-    """The columns in which two rows agree, but for nothing in both."""
+    """The columns in which two rows are equal, except for empty ones."""
     return {column for column in one if one[column] == other.get(column) and one[column] not in (None, 0)}
 
 
