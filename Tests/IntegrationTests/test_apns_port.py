@@ -1,4 +1,4 @@
-"""Apple's other port, 2197: pushes go to Apple's own names there, in both environments. A preloaded library says that these are on loopback."""
+"""Apple's other port, 2197, in both environments. A preloaded library resolves Apple's names to loopback."""
 
 import subprocess
 import tempfile
@@ -19,7 +19,7 @@ HOSTS = {"production": "api.push.apple.com", "sandbox": "api.sandbox.push.apple.
 
 @pytest.fixture(scope="module")
 def apple():
-    """{environment: who stands in Apple's place there, at port 2197}, and the environment of a process that finds them."""
+    """{environment: the recorder at port 2197 of its address}, and the environment of a process that resolves Apple's names to these."""
     with tempfile.TemporaryDirectory(prefix="mayfly-names-") as folder, ExitStack() as stack:
         folder = Path(folder)
         certificate, key, both = (folder / f"apple.{end}" for end in ("crt", "key", "pem"))

@@ -191,7 +191,7 @@ def test_a_key_that_apple_refuses_stays_out_of_use(world, way):
     alarms = count(world.broker, "last_alarm_timestamp_seconds")
     delivered(world)
     put(world.key, world.second)
-    # What waits while the key is refused, and after that, is not lost.
+    # Pushes that wait while the key is refused are not lost.
     world.simulator.fault(delayMs=100)
     sides = [knock(world) for _ in range(10)]
     again(stays, 400)

@@ -1,4 +1,4 @@
-"""`mayfly apns`: what tells an operator why no push comes. Held against the simulator, and PyJWT."""
+"""`mayfly apns`, which explains why no push arrives, against the simulator and PyJWT."""
 
 import base64
 import json
@@ -20,7 +20,7 @@ from processes import BINARY, BUNDLE_ID, KEY_ID, REPOSITORY, TEAM_ID, clean_envi
 
 
 def environment(world, settings):
-    """The broker's own settings, but for these."""
+    """The broker's own settings, except for `changes`."""
     settings = {
         "APNS_KEY_PATH": world.state / "keys/apns.p8", "APNS_KEY_ID": KEY_ID, "APNS_TEAM_ID": TEAM_ID, "APNS_BUNDLE_ID": BUNDLE_ID,
         "MAYFLY_APNS_ENDPOINT": f"127.0.0.1:{world.simulator.port}", "MAYFLY_APNS_CA": world.state / "keys/simulator-ca.pem",
@@ -236,7 +236,7 @@ def test_verify_finds_each_fault(world):
     assert apns(world, "jwt", "--verify").returncode == 2
     for nothing in (" \t\r\n", "bearer", "Bearer  \r\n"):
         assert apns(world, "jwt", "--verify", given=nothing).returncode in (1, 2), nothing
-    # No word but bearer stands before one.
+    # Only the scheme `bearer` may come first.
     assert apns(world, "jwt", "--verify", given="basic " + good).returncode == 1
     assert apns(world, "jwt", "--verify", given="bearer" + good).returncode == 1
 
@@ -264,7 +264,7 @@ def test_find(world, client):
         ran = apns(world, "find", apns_id)
         return ran if ran.returncode == 0 and "delivered" in ran.stdout else None
     ran = eventually(found, 10, what="the entries of the push")
-    # Whose token it was only the token's owner can tell.
+    # Only its owner knows whose token it was.
     assert room.creator.ref not in ran.stdout and "accepted: template" in ran.stdout and apns_id not in ran.stdout
     entries = json.loads(apns(world, "find", apns_id.upper(), "--json").stdout)
     assert [entry["op"] for entry in entries] == ["token.opened", "push.delivered"]
@@ -334,7 +334,7 @@ def test_the_simulator_names_the_flag_that_its_help_names():
     assert ran.returncode == 2 and "--listen (MAYFLY_APNS_SIMULATOR_LISTEN) must be ADDRESS:PORT" in ran.stderr, ran
 
 
-# check, of what is not there: begun with the first test, and done by now
+# Checks of servers that aren't there, begun with the first test.
 
 @pytest.mark.background
 @pytest.mark.parametrize("settings, said", [

@@ -1,4 +1,4 @@
-"""A broker that pushes to several apps, by keys and certificates: what a registration may name, and what a start refuses."""
+"""A broker that pushes to several apps, by keys and certificates: which apps a registration may name, and which lists are refused."""
 
 import json
 import resource
@@ -38,7 +38,7 @@ def authority(tmp_path_factory):
     return Authority(tmp_path_factory.mktemp("authority"), "apple")
 
 
-# Apple's marks of what a certificate is for.
+# Apple's marks of a certificate's purpose.
 SANDBOX, PRODUCTION = "1.2.840.113635.100.6.3.1", "1.2.840.113635.100.6.3.2"
 
 
@@ -143,7 +143,7 @@ def test_a_token_of_an_unserved_app_is_not_sealed(several, more, code):
     if code == 400:
         assert answer.code == "app_not_served"
     room = client.create(join := new_code(), (creator := new_client())).expect(201).json
-    # Without a token nobody is asked about apps.
+    # Without a token the app doesn't matter.
     client.create(**more).expect(201)
     for call in (lambda: client.put_token(room["roomid"], creator, new_token(), **more),
                  lambda: client.accept(join, new_client(), new_token(), **more)):

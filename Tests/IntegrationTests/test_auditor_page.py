@@ -1,4 +1,4 @@
-"""The auditor's page in a real browser: it verifies what is right, turns red on what is not, and says so to everyone."""
+"""The auditor's page in a real browser: it verifies good logs and turns red on others."""
 
 import json
 import os
@@ -30,7 +30,7 @@ def test_the_page_of_a_broker(world, browser):
         assert "from the server" in checked.reason
         assert page.value("location.pathname") == "/audit/"
         assert checked.steps["memory"] == "none" and "first visit" in checked.said["memory"]
-        # The story of any token, by the keyboard. The server sees that the log is read again, and nothing of what is looked for.
+        # Enters a ref by the keyboard. The server sees only that the log is read again.
         for ref, words in ((purged, ("taken in and sealed", "destroyed: ended")), (live, ("No purge",)),
                            ("0" * 32, ("No entry",)), ("zz", ("32 hexadecimal digits",))):
             page.requests.clear()
@@ -117,7 +117,7 @@ def test_damage_turns_the_page_red(site, browser):
             checked = Checked(page)
             assert checked.verdict == "bad" and checked.bad_steps == [step], f"{what}: {checked}"
             assert checked.reason.startswith(code) and code in checked.findings, f"{what}: {checked}"
-        # A browser tells the console of each file that is not there, and that is all it may tell.
+        # A browser prints each missing file to the console. Nothing else may be printed.
         assert all("404" in line for line in page.complaints) and hosts(page) == {site.server.url.split("/")[2]}
 
 
@@ -200,7 +200,7 @@ def test_an_owner_can_notice_a_missing_push(site, browser):
         assert "sent without a record" in text
 
 
-# What the browser kept
+# The browser's storage
 
 
 @pytest.mark.campaign
@@ -213,7 +213,7 @@ def test_a_visit_compares_the_log_with_the_last_one(site, browser, what):
         assert checked.verdict == "good", checked
         first = log.checkpoints[-1].decode()
         assert first in page.value("document.querySelector('#kept pre').textContent")
-        # What is shown next is signed by the same key and right in itself: another visitor sees nothing wrong.
+        # The next log is signed by the same key and consistent: another visitor sees nothing wrong.
         other = {"rewritten": rewritten(entries) + logs.story(40, seed=9)[-1][-1:], "cut back": entries[:500],
                  "forked": rewritten(entries)}[what]
         second = site.make("kept", [other]).checkpoints[-1].decode()
@@ -221,7 +221,7 @@ def test_a_visit_compares_the_log_with_the_last_one(site, browser, what):
         stranger.close()
         if what != "rewritten":
             assert seen.verdict == "good", seen
-        for _ in range(2):  # It does not forget because it was told something else.
+        for _ in range(2):  # A contradicting log doesn't replace the kept checkpoint.
             page.go(url)
             checked = Checked(page)
             assert checked.verdict == "bad" and "memory" in checked.bad_steps, checked
@@ -380,7 +380,7 @@ def test_a_browser_without_the_needed_cryptography_is_unsure(site, browser):
     page, checked = visit(browser, site.url("cannot").replace("127.0.0.1", "far.test"))
     with page:
         assert checked.verdict == "unsure" and "https" in checked.reason, checked
-    # A name that no browser knows stands for one that this browser doesn't.
+    # An algorithm unknown to all browsers stands in for one unknown to this browser.
     change(site.folder / "cannot", "page/note.js", lambda old: old.replace(b"name: 'Ed25519'", b"name: 'Ed2551x'"))
     page, checked = visit(browser, site.url("cannot"))
     with page:

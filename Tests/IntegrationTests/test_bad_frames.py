@@ -1,4 +1,4 @@
-"""The table of bad HTTP/2 connections and requests against the broker: what becomes of each, and that nothing came of what was refused."""
+"""The table of bad HTTP/2 connections and requests against the broker: the outcome of each, and that refused requests had no effect."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Bad input: each its exact answer, and nothing stored. What the fields may hold: `RequestBodyTests` and `JSONObjectTests`."""
+"""Bad input: each has its exact answer, and nothing is stored. `RequestBodyTests` and `JSONObjectTests` have the values of fields."""
 
 import json
 from secrets import token_hex, token_urlsafe

@@ -18,7 +18,7 @@ from processes import Broker, Simulator, State, eventually, free_port, quick_roo
 
 pytestmark = pytest.mark.campaign
 
-# Seconds that a room lives. A server that never answers is given up after ten seconds, so its room has to live longer.
+# Seconds that a room lives. The courier gives up a silent server after ten seconds, so its room has to live longer.
 LIFE, LONG_LIFE = 5, 15
 
 
@@ -31,7 +31,7 @@ def policy(path):
 
 
 class Asking:
-    """How long a room's status takes, again and again."""
+    """Measures how long a room's status takes, again and again."""
 
     def __init__(self, broker, room):
         self.took, self.ended, self.client = [], False, Client(broker.port, checked=False)

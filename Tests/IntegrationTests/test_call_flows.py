@@ -1,4 +1,4 @@
-"""Each flow of the seed's document, by a client written from it; what reaches Apple is held against it field by field."""
+"""Each flow of the seed's document, by a client written from it. The pushes are checked field by field."""
 
 import re
 import time
@@ -28,7 +28,7 @@ def phone(world):
 
 
 def check_push(push, phone, session, caller, kind, sent):
-    """Apple's rules for a VoIP push, and what the document's app reads of it."""
+    """Checks Apple's rules for a VoIP push, and decodes it like the document's app."""
     headers, payload = push["headers"], push["payload"]
     assert set(headers) <= HEADERS, set(headers) - HEADERS
     assert headers["apns-topic"] == f"{BUNDLE_ID}.voip" and headers["apns-push-type"] == "voip" and headers["apns-priority"] == "10"
@@ -50,7 +50,7 @@ def test_a_phone_rings(world, service, phone, kind):
     # It leaves at once: a phone that rings late is of no use.
     call = check_push(phone.wait(seconds=1)[0], phone, session, "alice", kind, sent)
     assert call == IncomingCall(session, "alice", kind == "video")
-    # Somebody who isn't in the contacts.
+    # A caller who isn't in the contacts.
     service.initiate(new_call(), "a stranger", phone.uid).expect(200)
     assert phone.incoming(phone.wait(2)[1]).caller == "Unknown"
     outcomes = eventually(lambda: len(found := ledger.read(world.state).outcomes(phone.answer["ref"])) == 2 and found, 8, what="outcomes")
@@ -112,7 +112,7 @@ def test_a_new_token_replaces_the_old(world, service, phone):
     assert service.initiate(new_call(), "alice", phone.uid).expect(200).json["rang"] == 1
     phone.wait(1)
     assert world.simulator.pushes(old) == []
-    # A token that is nobody's, or another's, replaces nothing.
+    # A previous token that is unknown or another user's replaces nothing.
     other = world.phone().launch()
     phone.register_voip_token(previousToken=other.token).expect(200)
     phone.register_voip_token(previousToken=old).expect(200)

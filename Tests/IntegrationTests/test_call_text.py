@@ -27,7 +27,7 @@ def plant_and_search(world):
     planted.canaries.add("the webhooks' secret", world.secret)
 
     class More(dict):
-        """Fields that nobody asked for, each with text, as text, nested and as a name."""
+        """Unknown fields, each with text, as text, nested and as a name."""
         def __init__(self, call):
             super().__init__({name: text(f"{call} {name}") for name in (
                 "platform", "title", "body", "message", "fileName", "url", "name", "displayName", "avatar", "unknown")})
@@ -72,7 +72,7 @@ def plant_and_search(world):
     def search(when):
         found = [one for one in planted.canaries.in_files(world.state.folder, world.state.prints) if not one.endswith("keys/webhook.secret")]
         found += planted.canaries.in_bytes(urllib.request.urlopen(f"{world.broker.operator_url}/metrics").read()) if world.broker.running else []
-        # A push is addressed by its token, and that is all it says of it.
+        # A push contains no token. Its address is the token.
         pushes = json.dumps([{**push, "token": ""} for push in world.simulator.pushes()]).encode()
         found += [f"{name} in a push" for name in planted.canaries.in_bytes(pushes)]
         assert not found, f"{when}: {found}"

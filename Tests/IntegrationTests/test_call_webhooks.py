@@ -1,4 +1,4 @@
-"""Webhooks: who may send them, what becomes of a bad one, and that a call rings once. Over restarts: `CallsTests`."""
+"""Webhooks: accepted senders, refused webhooks, and one ring for each call. `CallsTests` has restarts."""
 
 import http.client
 import json
@@ -48,7 +48,7 @@ def test_a_signature_of_another_body_or_secret_is_refused(world, service, phone)
         # Whatever the body is: it is not looked at.
         for other in (b"", b"{", b"[]", json.dumps({"trigger": "call_ended"}).encode()):
             service.send(other, "").expect(401, "invalid_signature")
-        # The same words under another name.
+        # The same signature under another header's name.
         service.send(body, "", {"X-Signature": service.sign(body)}).expect(401, "invalid_signature")
         service.send(body, "", {"Authorization": f"Bearer {world.users.back_end()}"}).expect(401, "invalid_signature")
     # A header's name has no case, and a JWT that is sent along no meaning.
@@ -75,7 +75,7 @@ def test_a_body_of_five_mebibytes_is_refused_unread(world, service, phone):
             assert response.status == 413 and json.loads(response.read())["code"] == "body_too_large"
             connection.close()
         service.send(service.body(new_call(), "alice", phone.uid, note="x" * 16_384)).expect(413, "body_too_large")
-    # What just fits is taken.
+    # The largest allowed body is accepted.
     room = 16_384 - len(service.body("s", "alice", phone.uid, note=""))
     assert service.send(service.body("s", "alice", phone.uid, note="x" * room)).expect(200).json["rang"] == 1
     phone.wait(1)
@@ -180,7 +180,7 @@ def test_copies_of_a_webhook_ring_once_across_kills():
             for thread in threads:
                 thread.join(20)
                 assert not thread.is_alive()
-            # Its sender goes on until it is answered.
+            # The sender repeats the webhook until it is answered.
             service = world.service()
             rang.append(service.initiate(session, "alice", phone.uid).expect(200).json["rang"])
             service.close()

@@ -1,4 +1,4 @@
-"""A listener that asks for client certificates serves those from its authority and nobody else."""
+"""A listener that asks for client certificates serves only those of its authority."""
 
 import subprocess
 
@@ -17,7 +17,7 @@ def guarded(tmp_path_factory):
 
 
 def status(world, server, *arguments):
-    """What curl gets: the status, or 000 without an answer."""
+    """The status that curl prints, or 000 without an answer."""
     done = subprocess.run(
         ["curl", "--silent", "--output", "/dev/null", "--write-out", "%{http_code} %{http_version}", "--cacert", server.path, *arguments,
          f"https://localhost:{world.broker.port}/audit/checkpoint", "--max-time", "10"], capture_output=True, text=True, timeout=20)

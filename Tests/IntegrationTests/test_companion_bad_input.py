@@ -28,7 +28,7 @@ def phone(world):
     phone.close()
 
 
-# What is in the fields.
+# Values of fields.
 
 def text_field(field, most=128):
     return [("wrong_type", field, bad) for bad in (7, 1.5, True, [], ["x"], {}, {"x": 1})] + [
@@ -263,7 +263,7 @@ def test_events_out_of_order_are_pushed_as_they_come(world, back_end):
     # Its session is over, and the approval is still to be answered.
     assert event("task_complete")["pushes"] == 1
     user.respond(asked["requestId"], True, user.device.token).expect(200)
-    # The same activity again: it begins anew.
+    # The same activity again, which starts over.
     again = user.start_activity(session)
     event("progress_update", {"elapsedSeconds": 30, "todoProgress": {"completed": 2, "total": 2}})
     check_update(user.wait(1, again)[0], again, session, content("processing", elapsed=30, todo=(2, 2)))
@@ -307,7 +307,7 @@ def test_random_bodies_and_messages_are_answered(world, phone):
     with user.socket() as socket:
         for number in range(150):
             body = fields(chance.randrange(2, 12))
-            # What only says that a client is at work has no answer: hence one more, to know when it was read.
+            # A client's activity has no answer, so another message shows when it was read.
             socket.send(body)
             socket.send({"type": "state_change", "sessionId": f"marker-{number}", "data": {"newState": "idle"}})
             while (message := socket.receive()).get("sessionId") != f"marker-{number}" or message["type"] != "accepted":

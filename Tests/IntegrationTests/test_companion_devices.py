@@ -1,4 +1,4 @@
-"""Two phones and a desktop of one user: what one does the others see, on time, and with a kill -9 in the middle of it."""
+"""Two phones and a desktop of one user: each sees the others' actions in time, also across a kill -9."""
 
 import threading
 import time
@@ -57,13 +57,13 @@ def desk(world):
 
 
 def slow(world, milliseconds=1500):
-    """Apple takes its time from now on, so that a kill comes between acceptance and delivery."""
+    """Apple answers slowly from now on, so that a kill comes between acceptance and delivery."""
     world.simulator.fault(delayMs=milliseconds)
 
 
 @contextmanager
 def killed_in_the_middle(**limits):
-    """A broker of its own; what is done inside is accepted and not delivered when the broker is killed, and starts again."""
+    """A broker of its own. It is killed after the calls inside are accepted and before their pushes are delivered, and starts again."""
     with CompanionWorld(**limits) as world, Desk(world) as desk:
         yield desk
         for caller in desk.callers:
@@ -80,7 +80,7 @@ def crash(desk):
 
 
 def once(phone, count, device=None, seconds=8):
-    """So many different pushes have come to it. One that Apple had taken when the kill came may have come twice, by the same id."""
+    """Waits for so many different pushes. One that Apple had accepted before the kill may come twice, by the same id."""
     def found():
         by_id = {push["headers"]["apns-id"]: push for push in phone.pushes(device)}
         return len(by_id) >= count and list(by_id.values())
@@ -312,7 +312,7 @@ def test_a_handoff_survives_a_kill():
             assert there.ask({"type": "ping"}) == {"type": "pong"}
             crash(desk)
         check_handoff(once(desk.first, 1)[0], desk.first.device, desk.session, "ios")
-        # Who has the session is known after it too.
+        # The owner of the session is known after the kill.
         with desk.first.socket() as here:
             here.send(claim | {"deviceId": "desktop", "clientType": "desktop"})
             check_handoff(once(desk.second, 1)[0], desk.second.device, desk.session, "desktop")

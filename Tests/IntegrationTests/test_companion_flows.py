@@ -1,4 +1,4 @@
-"""Each flow of the seed's document, by a client written from it; what reaches Apple is held against it field by field."""
+"""Each flow of the seed's document, by a client written from it. The pushes are checked field by field."""
 
 import json
 import re
@@ -102,7 +102,7 @@ def test_clear_approval(world, phone, back_end):
     """By an app with its own way to answer: two of three phones are told."""
     others = [world.phone(phone.name).log_in() for _ in range(2)]
     request = back_end.event(new_session(), "approval_request", {}, phone.name).expect(202).json["requestId"]
-    # What waits for Apple would be replaced.
+    # A push that waits for Apple would be replaced.
     for one in (phone, *others):
         one.wait(1)
     assert phone.clear_approval(request, phone.device.token).expect(200).json == {"success": True, "devicesNotified": 2}
@@ -113,7 +113,7 @@ def test_clear_approval(world, phone, back_end):
     assert [note.type for note in phone.received()] == ["approval"]
     assert phone.clear_approval(request).expect(200).json == {"success": True, "devicesNotified": 3}
     check_clear_approval(phone.wait(2)[1], phone.device, request)
-    # A token that is no registration of this user's excludes nobody.
+    # A token that isn't this user's registration excludes nobody.
     assert phone.clear_approval(request, new_token()).expect(200).json["devicesNotified"] == 3
 
 
@@ -203,7 +203,7 @@ def test_task(world, back_end):
 
 
 def end_of_a_task(phone, back_end, kind, data, success):
-    """What the phone shows of it; the activity whose token went with it."""
+    """The phone's notification, and the end of the activity, whose token is gone."""
     session = new_session()
     activity, elsewhere = phone.start_activity(session), phone.start_activity(new_session())
     answer = back_end.event(session, kind, data, phone.name).expect(202).json
@@ -287,7 +287,7 @@ def test_open_sockets_hear_events_without_their_text(world, phone, back_end):
         told = screen.receive()
         assert decode_news(told) == ("approval_request", session, asked["requestId"], date(asked["expiresAt"]))
         assert set(told) == {"type", "sessionId", "requestId", "expiresAt"}
-        # One's own events come back too, before their answer.
+        # A caller's own events come back too, before their answer.
         screen.send({"type": "state_change", "sessionId": session, "data": {"newState": "idle", "previousState": "my own words"}})
         assert decode_news(screen.receive()) == ("state_change", session, None, "idle")
         screen.expect("accepted")
@@ -316,7 +316,7 @@ def test_a_repeated_event_happens_once(world, phone, back_end):
     session = new_session()
     first = back_end.event(session, "approval_request", {}, phone.name, eventId="event-1").expect(202).json
     again = back_end.event(session, "approval_request", {}, phone.name, eventId="event-1").expect(202).json
-    # Who lost the answer has it again, and nobody is asked twice.
+    # A repeat after a lost answer gets the same answer, and nobody is asked twice.
     assert again == {"success": True, "requestId": first["requestId"], "expiresAt": first["expiresAt"], "pushes": 0, "repeated": True}
     phone.wait(1)
     with back_end.socket() as socket:
@@ -410,7 +410,7 @@ def test_handoff(world, phone):
         here.send({"type": "state_change", "sessionId": session, "data": {"newState": "idle"}, "deviceId": "browser", "clientType": "web"})
         check_handoff(other.wait(1)[0], other.device, session, "web")
         here.send({"type": "ping", "sessionId": session, "deviceId": "iphone", "pushToken": phone.device.token})
-        # A session that is over is handed over by nobody.
+        # An ended session can't be handed over.
         here.send({"type": "task_complete", "sessionId": session, "data": {}})
         phone.wait(3)
         there.send(claim | {"deviceId": "ipad", "pushToken": other.device.token})
@@ -443,7 +443,7 @@ def test_the_drill_counts_what_opens_for_a_user(world, phone, back_end):
     drill("--user", phone.name)
     assert drill("--user", "nobody-", "--json").keys() == {"users"}
 
-    # Of what was there before none is over: what this user has comes on top. The approval names him, so his tokens open alone.
+    # Earlier rows are still there; this user's come on top. The approval names the user, so the user's tokens open without a name.
     def everything():
         drill()
         return drill("--json")

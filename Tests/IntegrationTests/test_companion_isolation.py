@@ -1,4 +1,4 @@
-"""Two hundred users at once, doing what comes to mind: a model knows who may get what, and nothing ever crosses."""
+"""Two hundred users act at random at once. A model predicts every push, and none reaches another user."""
 
 import random
 import threading
@@ -31,7 +31,7 @@ def make_world():
 # Two hundred.
 
 class Member:
-    """One user, and what the model expects of it. One thread at a time plays it."""
+    """One user and the model's predictions. One thread at a time plays it."""
 
     def __init__(self, crowd, number):
         self.crowd, self.world = crowd, crowd.world
@@ -40,7 +40,7 @@ class Member:
         self.chance = random.Random(f"{crowd.seed} {number}")
         self.devices, self.activities = {}, {}  # by token: Device; (Device, session, activity)
         self.requests, self.questions = {}, set()  # requestId: (session, state)
-        self.expected = Counter()  # (token, type, id): at most so many pushes
+        self.expected = Counter()  # (token, type, id): the most pushes
         self.lost = Counter()  # of them, those that a deletion may have caught up with
         self.ends = Counter()
         self.keys = []  # (token, handleKey) of every registration there was
@@ -60,7 +60,7 @@ class Member:
     def of_session(self, session):
         return [token for token, (_, of, _) in self.activities.items() if of == session]
 
-    # What a user does, and what must come of it.
+    # The user's actions and their predicted results.
 
     def register(self):
         known = self.chance.choice(list(self.devices) or [new_token()])
@@ -76,7 +76,7 @@ class Member:
     def start_activity(self):
         session, device = self.chance.choice(SESSIONS), Device()
         own = self.chance.choice(list(self.activities) or [None])
-        # One's own, another's, or none: another's stays what it is.
+        # The user's own token, another's, or none. Another's registration stays.
         previous = self.chance.choice([None, own, self.crowd.some_token(self.chance)])
         name = f"activity-{self.chance.randrange(5)}"
         device.answer = self.phone.register_activity(device.token, name, session, previous=previous).expect(200).json
@@ -304,7 +304,7 @@ def check_pushes(crowd, pushes):
 
 
 def check_sockets(crowd):
-    """A user's socket hears of the answers to his own requests, of each once, and of nobody else's events."""
+    """A user's socket hears of each answer to the user's own requests once, and of nobody else's events."""
     for member in crowd.members:
         if member.socket is None:
             continue

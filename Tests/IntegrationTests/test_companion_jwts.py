@@ -101,7 +101,7 @@ def test_sockets_need_a_good_jwt(world, nothing_kept):
 
 def test_a_socket_ends_with_its_jwt(world):
     phone = world.phone("user-" + token_hex(4))
-    # A call is let by for the difference between clocks; a socket that ended at once would come back at once.
+    # A call is allowed the clock skew. A socket that ended at once would only reconnect.
     phone.jwt = world.users.token(phone.name, life=-5)
     phone.status().expect(200)
     with SessionSocket(world.broker) as socket:
@@ -176,7 +176,7 @@ def test_the_user_claim_can_be_chosen(user):
         for bad in ({"sub": str(user), "userId": None}, {"userId": ""}, {"userId": 1.5}):
             answer = phone.call("GET", "/api/push/status", bearer=logins.token(user, **bad)).expect(401, "invalid_jwt")
             assert "The claim userId of the JWT" in answer.json["detail"]
-        # What `mayfly jwt` makes with the same setting is taken.
+        # JWTs that `mayfly jwt` makes with the same setting are accepted.
         made = mayfly(
             "jwt", "--sub", user, "--user-claim", "userId", "--algorithm", "HS256", "--key", world.state / "keys/jwt.secret",
             "--expires-in", 31_536_000)

@@ -1,4 +1,4 @@
-"""Very many: registrations, events and pushes beyond what the policy lets, and one thing many times at once."""
+"""The policy's limits of registrations, events and pushes, and many calls at once."""
 
 import contextlib
 import json
@@ -63,7 +63,7 @@ def register_very_often(world, kind):
         return caller.call("POST", path, body(new_token()))
 
     def many(count):
-        """Twenty-five at a time on one connection, so that it is the broker who works."""
+        """Sends twenty-five at a time on one connection, so that the broker is the bottleneck."""
         head = f"POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {world.users.token(name)}\r\nContent-Length: "
         with Peer(world.broker.port, timeout=30) as peer:
             while count > 0:

@@ -1,4 +1,4 @@
-"""Text in every field of every call and message, found nowhere: the companion has use for none of it."""
+"""Text in every field of every call and message is kept nowhere, since the companion uses none of it."""
 
 import json
 import time
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.campaign
 
 
 class Planted:
-    """A canary for each place, none of them twice."""
+    """A different canary for each place."""
 
     def __init__(self):
         self.canaries = Canaries()
@@ -44,7 +44,7 @@ def plant_and_search(world):
     text, token = planted.text, planted.token
 
     class More(dict):
-        """Fields that nobody asked for, each with text, as text, number-like, nested and as a name."""
+        """Unknown fields, each with text, as text, number-like, nested and as a name."""
         def __init__(self, call):
             super().__init__({name: text(f"{call} {name}") for name in (
                 "platform", "title", "body", "summary", "toolName", "message", "fileName", "url", "name", "unknown")})
@@ -115,7 +115,7 @@ def plant_and_search(world):
     def search(when):
         found = planted.canaries.in_files(world.state.folder, world.state.prints)
         found += planted.canaries.in_bytes(urllib.request.urlopen(f"{world.broker.operator_url}/metrics").read()) if world.broker.running else []
-        # A push is addressed by its token, and that is all it says of it.
+        # A push contains no token. Its address is the token.
         pushes = [{**push, "token": ""} for push in world.simulator.pushes()]
         found += [f"{name} in a push" for name in planted.canaries.in_bytes(json.dumps(pushes).encode())]
         assert not found, f"{when}: {found}"

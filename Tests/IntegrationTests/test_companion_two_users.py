@@ -1,4 +1,4 @@
-"""Two users: what is the one's, the other can't see, change or end, and can't tell from what is not there."""
+"""Two users: neither can see, change or end the other's things, or learn whether they exist."""
 
 import time
 from secrets import token_hex

@@ -1,4 +1,4 @@
-"""More connections than descriptors: stored rooms and the log go on. RequestTests and StreamTests show what the surplus is answered."""
+"""More connections than descriptors: stored rooms and the log go on. RequestTests and StreamTests have the answers to the surplus."""
 
 from contextlib import ExitStack
 

@@ -33,7 +33,7 @@ def test_openapi_routes_exist(world):
                 continue  # ledger files, read in test_rooms.py
             caller = operator if "servers" in item else public
             answer = caller.send(method.upper(), re.sub(r"\{\w+\}", "x", path), checked=False)
-            # This broker knows no users, and says so of routes for them.
+            # This broker has no users, so routes for users report `audiences_off`.
             assert answer.status not in (404, 405) or answer.code == "audiences_off", f"{method} {path}: {answer}"
 
 
@@ -143,7 +143,7 @@ def python_of(guide):
 
 
 def play(guide, world):
-    """Runs each command of a guide in order, in one shell: each does what the guide says. Returns what they printed."""
+    """Runs each command of a guide in order in one shell, and compares its output. Returns the outputs."""
     steps = transcript((REPOSITORY / f"docs/{guide}.md").read_text())
     assert len(steps) > 6
     places = {

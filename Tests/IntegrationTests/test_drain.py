@@ -1,4 +1,4 @@
-"""SIGTERM under load: whatever was sent is answered, what was answered lasts, and the end comes in time."""
+"""SIGTERM under load: sent requests are answered, acknowledged ones last, and the broker ends in time."""
 
 import signal
 import socket
@@ -105,7 +105,7 @@ def test_idle_connections_do_not_delay_a_stop():
 
 
 class Waits:
-    """Fails when its `with` takes longer than so many seconds."""
+    """Fails if the block takes longer than so many seconds."""
 
     def __init__(self, most):
         self.most = most

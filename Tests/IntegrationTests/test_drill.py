@@ -1,4 +1,4 @@
-"""`mayfly drill`: what the operator could hand over, held against what was really put in, and no secret printed."""
+"""`mayfly drill` reports what the operator could hand over, and prints no secret."""
 
 import base64
 import json
@@ -160,7 +160,7 @@ def test_a_report_is_a_signed_note_without_exact_counts(held, tmp_path):
     rows = {line.split()[0]: line.split()[1:3] for line in lines[6:]}
     assert rows["queued_tokens"] == ["5", "5"] and rows["short_join_codes"] == ["5", "0"], "counts are rounded"
     assert all(re.fullmatch(r"0|5|[1-9]\d?0*|\?", count) for row in rows.values() for count in row)
-    # No verifier takes it for a head of the log.
+    # No verifier accepts it as a checkpoint of the log.
     (tmp_path / "checkpoint").write_bytes((tmp_path / "drill.note").read_bytes())
     judged = mayfly("audit", "verify", tmp_path, "--key", world.state.vkey)
     assert judged.returncode == 1 and "checkpoint" in judged.stdout + judged.stderr
@@ -177,7 +177,7 @@ def test_bad_use(held, tmp_path):
     assert missing.returncode == 1 and "keys init" in missing.stderr
     longer = drill(world, "--code", "-", given="x" * 300)
     assert longer.returncode == 2
-    # What a report would take the place of is no report.
+    # A file that isn't a report is never replaced.
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "link").symlink_to("pipe")
     for name in ("pipe", "link"):

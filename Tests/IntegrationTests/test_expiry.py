@@ -1,4 +1,4 @@
-"""What ends, ends on time: a second late at most, also over a restart."""
+"""Rooms and tokens end a second late at most, also over a restart."""
 
 import json
 import time
@@ -91,7 +91,7 @@ def test_rooms_that_expire_during_an_outage_are_purged_at_the_start(state, proce
     broker.start(clock_offset=8300)
     eventually(lambda: state.counts() == empty, what="an empty store")
     eventually(lambda: ledger.read(state).of(lasting.creator.ref, "token.purged"), what="the last purges in the ledger")
-    # More than an hour of a day is no honest outage to a verifier, unless it is told to take it for one.
+    # Verifiers fail a log with more than an hour of gaps in a day, unless gaps are allowed.
     verified = audit_verify(state)
     assert verified.returncode == 1 and "no broker ran for more than 3600 s" in verified.stderr, verified.stdout + verified.stderr
     verified = audit_verify(state, more=["--allow-gaps"])

@@ -19,7 +19,7 @@ PARTS = range(10)
 
 
 class Story:
-    """One state, its broker under faults, what it acknowledged, and the checkpoints it published."""
+    """One state, its broker under faults, the acknowledged tokens, and the published checkpoints."""
 
     def __init__(self, template=None):
         self.state = State(keys=None if template else "throwaway")

@@ -1,4 +1,4 @@
-"""Servers that were not written here, Debian's nghttpd and PyPI's h2, take the broker's pushes as HTTP/2; each is held to Apple's rules."""
+"""Independent servers, Debian's nghttpd and PyPI's h2, receive the broker's pushes. Each push is checked by Apple's rules."""
 
 import base64
 import json
@@ -73,7 +73,7 @@ def check_provider_token(state, authorization):
 
 
 def check_rules(state, fields, body, room):
-    """Each header's rule in Apple's words."""
+    """Checks each header by Apple's documentation."""
     names, headers = [name for name, _ in fields], dict(fields)
     assert len(names) == len(set(names)), "a header twice"
     assert REQUIRED <= set(names) <= ALLOWED, set(names) ^ REQUIRED

@@ -1,4 +1,4 @@
-"""What is published of the formats: every value of the vector file, for Python and Go. Swift's own tests read the same file."""
+"""The published vectors of the formats, for Python and Go. Swift's own tests read the same file."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Logs that a dishonest operator would write, and honest ones that look like it: all verifiers say the same."""
+"""Logs of a dishonest operator, and honest ones that look alike: all verifiers agree."""
 
 import base64
 import hashlib
@@ -327,7 +327,7 @@ def cosigned(tmp_path_factory):
 
 
 def put_checkpoint(log, *lines):
-    """The log's head with the cosignatures of both witnesses as of now, and these lines; each is given the text."""
+    """Writes the log's head with current cosignatures of both witnesses and these lines. Each line is a function of the head's text."""
     text = head(1, log.tree.root(), log.key.name)
     (log.folder / "checkpoint").write_bytes(note(text, log.key, A, B, time=int(time.time())) + b"".join(line(text) for line in lines))
 

@@ -22,7 +22,7 @@ NOW = int(time.time())
 
 
 class Issuer:
-    """An app's login: a key of each algorithm, in files as Mayfly wants them."""
+    """An app's login: a key of each algorithm, in files that Mayfly reads."""
 
     def __init__(self, folder, name="issuer"):
         self.folder = folder / name
@@ -37,7 +37,7 @@ class Issuer:
         return path
 
     def public(self, algorithm):
-        """The file that a broker is given."""
+        """The key file for a broker."""
         return self.write(algorithm, self.pem(algorithm))
 
     def pem(self, algorithm):

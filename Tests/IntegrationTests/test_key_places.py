@@ -52,7 +52,7 @@ class Place:
             client.close()
 
     def step(self, read):
-        """An epoch passes; `read` gives the key file's bytes, or what is no key file while it is exchanged."""
+        """Lets an epoch pass. `read` returns the key file's bytes, or other bytes while it is exchanged."""
         before = eventually(lambda: keys(read()), what="a key file")
         self.clocks.go_on(EPOCH)
         spare = self.flags.get("ratchet-key", self.state / "keys/ratchet.key").with_suffix(".key.new")
@@ -60,7 +60,7 @@ class Place:
         return keys(read())
 
     def refuses(self, *words, **options):
-        """Neither a broker nor `keys show` takes it, and both say why."""
+        """A broker and `keys show` refuse it and say why."""
         before = dict(self.broker.options)
         self.broker.options.update({name.replace("_", "-"): value for name, value in options.items()})
         self.broker.start(wait=False, **self.clocks.environment)
@@ -141,7 +141,7 @@ def test_keys_wrapped_under_a_file(wrapping):
 def test_an_unwrapped_file_is_refused_beside_a_wrapping_key(state, wrapping):
     shown = mayfly("keys", "show", "--state", state.folder, "--wrapping-key", wrapping)
     assert shown.returncode == 1 and "not wrapped" in shown.stderr, shown.stderr
-    # Nothing is made where the key can't be had.
+    # Without its wrapping key nothing is made.
     fresh = State(keys=None)
     made = mayfly("keys", "init", "--state", fresh.folder, "--origin", ORIGIN, "--wrapping-key", wrapping.with_name("none"))
     assert made.returncode == 1 and "is missing" in made.stderr and not fresh.folder.exists()
@@ -183,7 +183,7 @@ def test_keys_wrapped_under_a_commands_output(wrapping, tmp_path):
 
 @pytest.fixture
 def memory(tmp_path):
-    """A file system in memory; `memory.forget()` is what a restart of the machine does to it."""
+    """A file system in memory. `memory.forget()` empties it, as a restart of the machine would."""
     if os.geteuid() != 0:
         pytest.skip("NOT TESTED: a file system in memory needs root")
 

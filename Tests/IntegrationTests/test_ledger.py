@@ -139,7 +139,7 @@ def test_a_restart_continues_the_log(worlds):
     first = ledger.read(world.state)
     assert first.counts()["broker.stopped"] == 1
     world.broker.start()
-    # Within the same second: its window is published, so that what this run does belongs to a later one.
+    # Within the same second. Its window is published, so this run's entries belong to a later one.
     assert world.broker.stop() == 0
     second = ledger.read(world.state)
     assert second.raw[:len(first.raw)] == first.raw

@@ -1,4 +1,4 @@
-"""A log that is good and old: every verifier says how old its last entry is, and fails it if that is older than the auditor allows."""
+"""A good but old log: every verifier prints the age of its last entry, and fails it if it is older than the auditor allows."""
 
 import json
 import re

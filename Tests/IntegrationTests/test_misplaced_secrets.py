@@ -1,4 +1,4 @@
-"""A secret where a path, a name or a number belongs: the error names the setting, and nothing of what stands there, since errors end in logs."""
+"""A secret instead of a path, a name or a number: errors end in logs, so they name the setting and never print its value."""
 
 import base64
 import itertools
@@ -75,7 +75,7 @@ def base(state, name):
 
 
 def run(state, *words, **environment):
-    """What a command printed, and its status; a broker that starts is stopped."""
+    """A command's output and status. A broker that starts is stopped."""
     child = subprocess.Popen(
         [BINARY, *map(str, words)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=state.cwd,
         env=clean_environment(**environment))
@@ -96,7 +96,7 @@ def flags_of(options):
 
 
 def starts_with(place, name, variable, what):
-    """Gives this secret to a setting of the broker: by flag, the key's text by the environment as `$(cat key.p8)` does. Returns whether it started."""
+    """Passes this secret as a setting of the broker: as a flag, or a key's text in the environment, like `$(cat key.p8)`. Returns whether it started."""
     secret, by_flag = place.secrets.texts[what], what != "the key's file"
     printed, status = run(
         place, "serve", *flags_of(base(place, name)), *([f"--{name}={secret}"] if by_flag else []), **{} if by_flag else {variable: secret})
@@ -200,7 +200,7 @@ def test_a_setting_for_a_passphrase_is_never_printed(place):
                     base(place, "apns-certificate-passphrase") | {"apns-certificate-passphrase": secret}, listed):
         printed, status = run(place, "serve", *flags_of(options))
         assert status == 1 and re.search("wrapping key|passphrase", printed) and "Tr0ub4dor" not in printed, printed
-    # Another setting with such a path has it told: an operator looks for the file.
+    # Another setting may print such a path, since the operator looks for the file.
     printed, _ = run(place, "serve", *flags_of(base(place, "apns-key-path") | {"apns-key-path": "/srv/mayfly/none.p8"}))
     assert "--apns-key-path (APNS_KEY_PATH): /srv/mayfly/none.p8 can't be read" in printed, printed
 

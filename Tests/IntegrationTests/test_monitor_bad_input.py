@@ -1,4 +1,4 @@
-"""Bad input to the monitor: each its exact answer, with what the seed's clients read, nothing stored and nothing pushed."""
+"""Bad input to the monitor: each has its exact answer with the fields of the seed's clients. Nothing is stored or pushed."""
 
 import json
 import random
@@ -131,7 +131,7 @@ def test_unknown_methods_and_paths_are_refused(phone, server, nothing_kept):
         assert answer.status in (404, 405), (path, answer)
 
 
-# Who calls.
+# Callers.
 
 def test_unknown_devices_are_not_found(world, phone, nothing_kept):
     other = world.user()

@@ -1,4 +1,4 @@
-"""Each flow of the seed's document, by a client written from it; what reaches Apple is held against it field by field."""
+"""Each flow of the seed's document, by a client written from it. The pushes are checked field by field."""
 
 import json
 import re
@@ -62,7 +62,7 @@ def test_a_device_watches_one_printer(world, server, printer, phone):
     assert phone.device.answer["message"] == "Device updated"
     assert [phone.device.answer[key] for key in kept] == [before[key] for key in kept] and phone.device.answer["ref"] != before["ref"]
     assert server.devices(printer).expect(200).json["devices"] == []
-    # What it had asked for stays.
+    # Its settings stay.
     assert [(one["id"], one["on_paused"], one["on_start"]) for one in server.devices(other).json["devices"]] == [(phone.id, 0, 1)]
     assert server.status(printer, "idle", "running").expect(202).json["pushes"] == 0
     assert server.status(other, "idle", "running").expect(202).json["pushes"] == 1
@@ -85,7 +85,7 @@ def test_settings(server, printer, phone):
         return server.devices(printer).expect(200).json
     expected = {"id": phone.id} | dict.fromkeys(SETTINGS.values(), 1) | {"on_start": 0, "on_milestone": 0}
     assert columns() == {"success": True, "devices": [expected]}
-    # What is not named stays, and nothing at all is as good as nothing new.
+    # Settings that aren't named stay. A request may name none.
     phone.set().expect(200)
     phone.set(onStart=True, onFailed=None).expect(200)
     assert columns()["devices"] == [expected | {"on_start": 1}]
@@ -152,7 +152,7 @@ def test_a_print_from_start_to_end(server, printer, phone):
     for percent in (0, 3, 12.5, 24.9, 25.0, 26, 31.4, 50.1, 49, 50, 74, 88, 87.5, 99, 100):
         answer = server.progress(printer, percent, filename="benchy.3mf").expect(202).json
         told += [percent] if answer.get("notification") else []
-        # What Apple has not taken is replaced by what comes in its place.
+        # A push that Apple hasn't accepted is replaced by the next.
         phone.wait(1 + len(told))
         assert answer["pushes"] == int("notification" in answer) and answer["dropped"] == ["filename"]
     assert told == [25.0, 50.1, 88]
@@ -172,7 +172,7 @@ def test_milestones_are_pushed_once_a_run(world, server, printer, phone):
         answer = server.progress(printer, percent).expect(202).json
         eventually(lambda: world.state.jobs() == 0, what="the end of the push")
         return answer.get("notification")
-    # The highest of those that were jumped over; what lies below is over.
+    # The highest of the passed milestones. Lower ones are never pushed.
     assert told(80) and not told(30) and not told(60) and not told(100)
     # A pause ends no run, a start begins one.
     server.status(printer, "running", "paused").expect(202)
@@ -203,7 +203,7 @@ def test_a_run_survives_kills(world, server, printer, phone):
     restart()
     assert "notification" in server.progress(printer, 60).expect(202).json
     eventually(lambda: world.state.jobs() == 0, 10, what="the end of all pushes")
-    # Whether a push had left when the broker was killed nobody knows: it leaves again, under the same id, and Apple shows it once.
+    # A push under way at the kill is sent again under the same id, and Apple shows it once.
     pushes = {push["headers"]["apns-id"]: push["payload"]["printerState"].get("progress") for push in phone.pushes()}
     assert list(pushes.values()) == [None, 25, 50, 75, None, 50]
 
@@ -257,7 +257,7 @@ def test_printers_have_names_in_any_characters(world, server):
         phone.close()
 
 
-# What the operator finds.
+# The operator's drill.
 
 def test_the_drill_counts_what_opens_for_a_printer(world, server, printer, phone):
     """A device with a printer opens with the printer's prefix, and one without opens alone. A user's name opens neither."""

@@ -1,4 +1,4 @@
-"""Text in every field of every call, found nowhere: the monitor has use for none of it."""
+"""Text in every field of every call is kept nowhere, since the monitor uses none of it."""
 
 import json
 import time
@@ -69,7 +69,7 @@ def plant_and_search(world):
     said = planted.canaries.in_bytes(b"".join(answer.body + repr(answer.headers).encode() for answer in [*refused, ignored]))
     assert said == [], f"an error says back {said}"
     phone.call("DELETE", f"/api/devices/{text('device id')}").expect(200)
-    # Of two devices, one of which wants to hear of no failure.
+    # Of two devices, one wants no news of failures.
     assert len(world.simulator.pushes()) == 11
     # The log has waited for its window.
     time.sleep(1.5)
@@ -77,7 +77,7 @@ def plant_and_search(world):
     def search(when):
         found = planted.canaries.in_files(world.state.folder, world.state.prints)
         found += planted.canaries.in_bytes(urllib.request.urlopen(f"{world.broker.operator_url}/metrics").read()) if world.broker.running else []
-        # A push is addressed by its token, and that is all it says of it.
+        # A push contains no token. Its address is the token.
         found += planted.canaries.in_bytes(json.dumps([{**push, "token": ""} for push in world.simulator.pushes()]).encode())
         assert not found, f"{when}: {found}"
     search("while devices watch")

@@ -1,4 +1,4 @@
-"""Logs over HTTP from servers that are not what they should be; and verifiers asked wrongly."""
+"""Logs from faulty HTTP servers, and bad use of the verifiers."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""The operator's listener and the simulator's control listener: whom they answer, and what Prometheus reads."""
+"""The operator's listener and the simulator's control listener: the host names they answer, and the metrics."""
 
 import socket
 import subprocess

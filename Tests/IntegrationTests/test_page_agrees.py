@@ -1,4 +1,4 @@
-"""The auditor's page says of every log, good or damaged, what the other verifiers say: the same code word."""
+"""The auditor's page and the other verifiers agree on every log, good or damaged, by the same code."""
 
 import hashlib
 import json
@@ -78,11 +78,11 @@ def test_random_damage_to_files(folder, opinion):
         base = chance.choice(bases)
         damage = chance.choice(damages.DAMAGES)(chance, base)
         if any(isinstance(new, str) for new in damage.changes.values()):
-            continue  # What a server makes of pipes and loops is its own affair.
+            continue  # A server's handling of pipes and loops isn't the page's.
         with damage:
             code, said = opinion(base.folder.name, base.vkey)
             wanted, words = python(base.folder, base.vkey)
-        # The page looks at the right edge first, and so at what is above an entry before the entry itself.
+        # The page reads the right edge first, so it finds damage above an entry before the entry.
         edge = [finding["file"] for finding in said["findings"]] == ["checkpoint"] and code == "tree" and "entry" in damage.what
         assert wanted and (code == wanted or edge), f"seed {SEED}, number {number}: {damage}: {brief(said)}, Python: {wanted} {words}"
         codes[code] = codes.get(code, 0) + 1

@@ -41,7 +41,7 @@ def test_a_report_is_one_file(site, browser, tmp_path):
         page.go(f"file://{older}")
         checked = Checked(page)
         assert checked.verdict == "bad" and "rewritten" in checked.findings, checked
-    # The same over HTTP, with the key that lies there; and a log that is wrong is put into a file as it is.
+    # The same over HTTP, with the served key. A bad log is put into a file unchanged.
     change(place, "tile/entries/002", lambda old: flipped(old, 5000))
     done = mayfly("audit", "report", site.url("report"), "--html", file)
     assert done.returncode == 0, done.stderr

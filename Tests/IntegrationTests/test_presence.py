@@ -1,4 +1,4 @@
-"""Nobody waits in vain: a phone whose app is suspended is pushed to, and one that answers is not. With real sockets."""
+"""A phone whose app is suspended is pushed to, and one that answers is not. With real sockets."""
 
 import time
 from contextlib import ExitStack
@@ -19,7 +19,7 @@ def suspended(world, room):
 
 
 def only_push(world, side, begin, within):
-    """The push to this side, which came in time, and is the only one."""
+    """The only push to this side, which came in time."""
     eventually(lambda: world.simulator.pushes(side.token), within - (time.monotonic() - begin), 0.01, "the push")
     time.sleep(1)
     assert len(world.simulator.pushes(side.token)) == 1

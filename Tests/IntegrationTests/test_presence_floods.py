@@ -25,7 +25,7 @@ def gauge(world, name):
 
 
 class Flood:
-    """Reports of one side over pipelined connections, as many as the broker takes, until the end of the `with`."""
+    """Reports of one side over pipelined connections, as many as the broker accepts, until the block ends."""
 
     def __init__(self, world, room, connections=4, batch=100):
         self.world, self.ended, self.counts = world, threading.Event(), {}

@@ -24,7 +24,7 @@ def log():
         eventually(lambda: len(world.simulator.pushes()) == 2, what="both pushes")
         eventually(lambda: all(ledger.read(world.state).outcomes(room.creator.ref) for room in (closed, live)), what="outcomes")
         client.delete(closed.roomid).expect(200)
-        # In a window of its own, or it could come behind the first 256 entries.
+        # In a later window, or it could be sorted before the first 256 entries.
         eventually(lambda: ledger.read(world.state).of(closed.joiner.ref, "token.purged"), what="the first purge")
         for _ in range(130):
             client.create(token=new_token()).expect(201)

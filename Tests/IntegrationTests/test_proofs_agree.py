@@ -32,7 +32,7 @@ def python_proof(content, vkey):
 
 
 def damaged_proof(chance, log, index):
-    """A proof of an entry with something wrong in it, and what."""
+    """A proof of an entry with a fault, and the fault's name."""
     right, entry, note = log.proof(index), log.entries[index], log.checkpoints[-1]
     head, _, _ = right.partition(b"\n\n")
     lines = head.split(b"\n")

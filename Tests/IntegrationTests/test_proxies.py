@@ -49,7 +49,7 @@ def behind(kind, way, trusted=True, **more):
 
 
 def received(peer, first, quiet):
-    """What comes: for so long nothing at first, then until nothing comes for so long; and whether the connection ended."""
+    """Reads until nothing arrives: first for the longer wait, then for the shorter one. Returns the bytes and whether the connection ended."""
     peer.socket.settimeout(first)
     data = b""
     try:
@@ -64,7 +64,7 @@ def received(peer, first, quiet):
 
 
 def honest(proxy, *codes):
-    """A caller with a room of its own: each answer must be to its own request. Returns which of the codes opened a room."""
+    """A caller with a room of its own. Each answer must be to its own request. Returns which of the codes opened a room."""
     code = fresh()
     with proxy.connect(timeout=10) as peer:
         peer.send(request().replace(CODE, code))
@@ -90,7 +90,7 @@ def creates(data):
 
 
 def play(proxy, row):
-    """Returns how many creates the hostile client was told of."""
+    """Returns how many creates the hostile client was answered."""
     code, hidden = fresh(), fresh()
     with proxy.connect() as peer:
         peer.send(row.sent.replace(CODE, code).replace(HIDDEN, hidden))

@@ -1,4 +1,4 @@
-"""HTTP/2 in front of nginx and HAProxy, HTTP/1.1 behind them: the table of frames, and what would be cut in two on the way."""
+"""HTTP/2 in front of nginx and HAProxy, HTTP/1.1 behind them: the table of frames, and requests that a careless proxy would split."""
 
 import tempfile
 import time

@@ -128,7 +128,7 @@ def test_a_copy_of_a_growing_log_verifies(log, tmp_path):
 
 # Too large to be a file of a log.
 
-# A process counts the memory of the one that it was copied from: this one, small, stands between the tests' and the command.
+# A new process counts the memory of its parent, so this small one starts the command.
 LAUNCH = """
 import os, subprocess, sys
 child = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL)
@@ -139,7 +139,7 @@ os._exit(0)
 
 
 def measured(*arguments):
-    """Runs a command: its exit status, what it printed, and the most memory it had, in MiB."""
+    """Runs a command. Returns its exit status, its output, and its peak memory in MiB."""
     done = subprocess.run(
         [sys.executable, "-S", "-c", LAUNCH, BINARY, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         text=True, env=clean_environment())
@@ -214,7 +214,7 @@ def test_a_folder_from_a_backup_is_refused(state, processes):
 
 @contextmanager
 def own_disk(folder):
-    """A disk of its own for the ledger's folder, that can be made read-only."""
+    """A disk of its own for the ledger's folder, which can be made read-only."""
     folder.mkdir(mode=0o755)
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400m,mode=755", "tmpfs", folder], check=True)
     try:
@@ -223,11 +223,11 @@ def own_disk(folder):
         subprocess.run(["umount", "-l", folder], check=True)
 
 
-SILENCE = 280  # Seconds in which so many entries came up; short of when the next step of the keys is due.
+SILENCE = 280  # A time in which so many entries are made, and no step of the keys is due.
 
 
 def fill(state, count):
-    """Has so many entries wait in the database, as a long time without a disk for the log would."""
+    """Lets so many entries wait in the database, as after a long time without a disk for the log."""
     with sqlite3.connect(state / "mayfly.sqlite") as database:
         first, = database.execute("SELECT window_start + 1 FROM log").fetchone()
 
@@ -247,7 +247,7 @@ def waiting(broker):
 
 
 def proved(state, ref):
-    """What the log says last of a token."""
+    """The log's last entry of a token."""
     done = mayfly("audit", "prove", state / "ledger", ref, "--key", state.vkey, "--out", "-", timeout=120)
     assert done.returncode == 0, done.stderr
     return done.stderr
@@ -284,7 +284,7 @@ def can_not_be_written(state, broker, remount):
     answer.expect(503, "ledger_unavailable")
     assert int(answer.headers["retry-after"]) >= 1
     client.put_token(kept.roomid, kept.creator.client, new_token()).expect(503, "ledger_unavailable")
-    # Pushes go on until 85 %.
+    # Pushes continue up to 85 %.
     client.presence(kept.roomid, kept.creator.client).expect(202)
     client.status(kept.roomid).expect(200)
     eventually(lambda: "can't publish" in broker.printed(), what="a word of it")

@@ -1,4 +1,4 @@
-"""A clock that is set while pushes wait: none is tried, and its token held open, past its two minutes."""
+"""A clock is set while pushes wait: no push is tried, and no token kept open, beyond two minutes."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""What reaches Apple: when, with what, and what each of its answers does."""
+"""Pushes at Apple: their time, their content, and the effect of each answer."""
 
 import json
 import time
@@ -157,7 +157,7 @@ def test_retry_has_the_same_apns_id(state, processes):
     assert [entry["op"] for entry in delivered] == ["push.delivered"]
 
 
-# Brokers whose APNs is not there, is somebody else, or does not know the key; each knocks once.
+# Brokers whose APNs is missing, untrusted or doesn't know the key. Each knocks once.
 
 def knock(state, broker):
     broker.start()

@@ -50,7 +50,7 @@ class Life:
         self.broker.start(wait=wait, **self.environment)
 
     def ask(self, question):
-        """By a client of its own: connections do not live through hours."""
+        """Uses a new client, since connections don't survive hours."""
         client = Client(self.broker.port, checked=False)
         try:
             return question(client)
@@ -66,11 +66,11 @@ class Life:
         return keys(self.key_file).base
 
     def says(self, line, count=1):
-        """So often by now. Whoever steps looks every ten seconds at the least."""
+        """Waits until the line was printed so often. A broker looks at least every ten seconds."""
         eventually(lambda: self.count(line) == count, 15, what=f"{line!r} in {self.broker.printed()}")
 
     def steps(self, what, base=None):
-        """The ratchet comes to this base, by default that of now: on disk, in memory and in the database; the spare holds zeros."""
+        """Waits until the ratchet has this base, by default the current one, in file, memory and database, and the spare holds zeros."""
         def is_there():
             now = int(self.clocks.now) // EPOCH - 1 if base is None else base
             with self.state.database() as database:
@@ -92,7 +92,7 @@ class Life:
             assert not any(secret in content for secret in dead), f"{what}: destroyed keys are in {place}"
 
     def delivers(self, room, what):
-        """A knock at the creator comes to its phone: what is sealed for it opens."""
+        """Checks that a knock at the creator reaches its phone, so its token opens."""
         before = len(self.simulator.pushes(room.creator.token))
         answer = self.ask(lambda client: client.presence(room.roomid, room.joiner.client, member=room.joiner.member).expect(202).json)
         assert answer["delivery"] == "queued", f"{what}: {answer}"
@@ -102,7 +102,7 @@ class Life:
 
     def verify(self, what=""):
         def good():
-            # Whoever skips hours of a clock was away for more than the hour that a day may have.
+            # The test skips hours of the clock, which are gaps of more than an hour a day.
             verified = audit_verify(self.state, more=["--allow-gaps"])
             return verified.returncode == 0 or print(verified.stdout + verified.stderr)
         eventually(good, 5, 0.3, f"a log that verifies {what}")
@@ -141,7 +141,7 @@ def no_template_is_left():
 
 
 def die(life, call):
-    """Starts a broker that is killed before its call-th call that changes something among the keys; whether it came so far."""
+    """Starts a broker that is killed before its `call`-th change among the keys. Returns whether it came so far."""
     struck = life.faults.struck
     life.faults.arm(call, Faults.DIES, only="change")
     life.start(wait=False)
@@ -309,7 +309,7 @@ def test_a_clock_a_day_ahead_expires_rooms_at_once():
         room = life.ask(lambda client: client.create(expires=10).expect(201).json)
         ahead = datetime.fromisoformat(room["expiresAt"].replace("Z", "+00:00")).timestamp() - life.clocks.now
         assert DAY - 60 < ahead < DAY + 60, "broker time went back, or on"
-        # Time goes on at half the pace: ten seconds take twenty.
+        # Broker time runs at half speed, so ten seconds take twenty.
         life.clocks.go_on(15)
         life.ask(lambda client: client.status(room["roomid"]).expect(200))
         life.clocks.go_on(10)
@@ -381,7 +381,7 @@ def test_generations_over_three_days():
         lives = [half_a_day() for _ in range(4)]
         assert lives[0][0] == 1 and lives[-1][0] > 1 and lives[-1][-1] == 4, lives
         assert keys(life.key_file).generations.keys().isdisjoint(keys(day_one).generations)
-        # What it held then is nowhere: not at the old base, and not moved on to the new one.
+        # Its keys are nowhere: neither at the old base nor stepped to the new one.
         life.is_gone(day_one, "generation 1")
         chain = keys(day_two).generations[1][1]
         for _ in range(keys(day_two).base, life.base + 3):

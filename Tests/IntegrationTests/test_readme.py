@@ -58,7 +58,7 @@ def test_transcripts_are_parsed():
 
 
 class Shell:
-    """One bash that keeps its variables; what stays runs in sessions of its own, ended at the end."""
+    """One bash that keeps its variables. Commands that stay run in sessions of their own, which end with it."""
 
     def __init__(self, environment, operator_port):
         self.environment, self.operator_port, self.staying = environment, operator_port, []
@@ -67,7 +67,7 @@ class Shell:
         self.saved.touch()
 
     def run(self, command, expected):
-        """Its output. What stays is waited for: until it is ready, and then for the expected words, which may come a moment later."""
+        """Runs a command and returns its output. Waits until a command that stays is ready and has printed the expected words."""
         if STAYS.search(command):
             out = open(self.folder / f"stays-{len(self.staying)}", "w+b")
             child = subprocess.Popen(
@@ -93,7 +93,7 @@ class Shell:
 
     def close(self):
         for child in self.staying:
-            # Its own session, started above: `make` may end before what it started.
+            # The session started above. `make` may end before the processes it started.
             for number, seconds in ((signal.SIGTERM, 15), (signal.SIGKILL, 5)):
                 end = time.monotonic() + seconds
                 try:

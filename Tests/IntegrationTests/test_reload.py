@@ -1,4 +1,4 @@
-"""SIGHUP under load: new certificates come into use without a request failing, and bad ones change nothing."""
+"""SIGHUP under load: new certificates come into use without a failed request, and bad ones change nothing."""
 
 import re
 import shutil

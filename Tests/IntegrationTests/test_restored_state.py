@@ -19,7 +19,7 @@ def put_back(state, snapshot):
 
 
 def run(broker, rooms=2):
-    """One life of a broker, in which the log grows by so many rooms."""
+    """One run of a broker, in which the log grows by so many rooms."""
     broker.start()
     client = Client(broker.port)
     refs = [client.room().joiner.ref for _ in range(rooms)]

@@ -1,4 +1,4 @@
-"""The connection cut before the answer: asking again gives what the contract says."""
+"""The connection breaks before the answer: a repeated call has the contract's answer."""
 
 import json
 import socket

@@ -1,4 +1,4 @@
-"""Rooms as the contract has them: good calls, and who may do what."""
+"""Rooms by the contract: good calls, and who may make which."""
 
 import hashlib
 import json

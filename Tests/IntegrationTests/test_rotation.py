@@ -1,4 +1,4 @@
-"""The log ends and another begins, with another key and origin: `mayfly keys rotate`, what it refuses, and what a crash in it leaves."""
+"""`mayfly keys rotate` closes the log and begins another, with another key and origin: its refusals, and crashes within it."""
 
 import base64
 import json
@@ -43,7 +43,7 @@ def rotated_late(state, seconds):
 
 
 def refused(state, *words, status=1, **changes):
-    """It says why, in a line or two, and changes nothing that a log shows or signs with."""
+    """Checks that a rotation fails with a reason in at most three lines. Returns the names of changed files."""
     before = {path: path.read_bytes() for path in files(state) if path.suffix not in (".sqlite", ".sqlite-wal", ".sqlite-shm")}
     done = rotate(state, **changes)
     assert done.returncode == status, done.stdout + done.stderr
@@ -74,7 +74,7 @@ def current(state, *more):
 
 
 def live(log):
-    """Day -> how many tokens that are to be purged by its end live on after the log, as it says itself."""
+    """{day: how many tokens that are to be purged by its end live on after the log}, by its own entries."""
     left = Counter()
     for entry in log.entries:
         left[entry.get("until")] += {
@@ -89,7 +89,7 @@ def pending(log):
 
 
 def continues(begun, closed):
-    """The new log takes over what the old one leaves, and nothing else."""
+    """Checks that the new log continues exactly what the old one leaves. Returns how many tokens live."""
     opened = begun.entries[0]
     assert opened["op"] == "ledger.opened" and opened["previous"] == closed.checkpoint.origin and opened["size"] == closed.checkpoint.size
     assert bytes.fromhex(opened["root"]) == closed.checkpoint.root and opened["jobs"] == len(pending(closed))
@@ -118,14 +118,14 @@ class Template:
         client.delete(gone.roomid).expect(200)
         client.close()
         assert self.broker.stop() == 0
-        # For some seconds after a start pushes in older rooms are held back, and no APNs is there to take them either.
+        # For some seconds after a start pushes in older rooms wait. There is no APNs either.
         self.broker.start()
         for room in (self.room, self.other):
             assert client.presence(room.roomid, room.joiner.client).expect(202).json["delivery"] == "queued"
         client.delete(self.other.roomid).expect(200)
         client.close()
-        # What still waits for its batch would be the next log's.
-        eventually(lambda: all(ledger.read(self.state).of(side.ref, "token.purged") for side in (self.other.creator, self.other.joiner)), 5, what="the purges in the log")
+        # Entries that wait for their batch would be the next log's.
+        eventually(lambda: all(ledger.read(self.state).of(side.ref, "token.purged") for side in (self.other.creator, self.other.joiner)), what="the purges in the log")
         assert self.broker.stop() == 0
         assert self.state.jobs() == 2
 
@@ -166,7 +166,7 @@ def test_a_rotation_continues_every_life_in_the_next_log(template, stopped, proc
     # Each policy of the last start goes along, for the next end.
     assert {path.name for path in (state / "ledger/policies").iterdir()} == {path.name for path in (archive / "policies").iterdir()}
     assert len(list((state / "ledger/policies").iterdir())) == 2
-    # One more run of the broker, for what was due. Pushes go along, even that whose token is gone.
+    # The rotation ran the broker once more. Pushes go along, also one whose token is gone.
     assert closed.counts()["broker.started"] == 3
     (job,), (late,) = ([entry["job"] for entry in closed.of(room.creator.ref, "token.opened")] for room in (template.room, template.other))
     assert pending(closed) == {job, late}
@@ -176,7 +176,7 @@ def test_a_rotation_continues_every_life_in_the_next_log(template, stopped, proc
     assert continues(begun, closed) == 2
     assert {entry["at"] for entry in begun.entries} == {closed.entries[-1]["at"]}
 
-    # The old private key is nowhere, nor what was in its way.
+    # The old private key is in no file, nor are the rotation's temporary files.
     raw = base64.b64decode(secret)
     for path in [*files(state), *(path for path in archive.rglob("*") if path.is_file())]:
         assert secret.encode() not in path.read_bytes() and raw not in path.read_bytes(), path
@@ -382,14 +382,14 @@ def disturbed():
 
 
 def stage(state):
-    """What the store says of a change that is under way."""
+    """The stage of a rotation under way, by the store."""
     with state.database() as database:
         row = database.execute("SELECT value FROM node WHERE name = 'log.rotation'").fetchone()
     return row[0].split(b"\n")[0].decode() if row and row[0] else None
 
 
 def disturb(template, environment):
-    """Cuts a change off, tries what may not work then, and finishes it. Returns the stage in which it was; None if it came to its end."""
+    """Cuts a rotation off, tries what must not work then, and finishes it. Returns the stage of the cut, or None if the rotation was complete."""
     state = template.copy()
     try:
         archive, secret, old = state.parent / "closed", seed(state), state.vkey
@@ -472,7 +472,7 @@ def cut_off_in(wanted, template, state, disturbed, step):
 def test_a_cut_rotation_can_be_finished_hours_later(template, disturbed, stopped, processes, wanted):
     """Tokens that came due meanwhile are purged by the next start, in the new log, and excused."""
     state = stopped
-    # How many calls a stage takes differs between runs, so large steps can miss one.
+    # The calls of a stage differ between runs, so large steps can miss one.
     assert any(cut_off_in(wanted, template, state, disturbed, step) for step in (20, 7, 3, 1))
     later = 3 * 3600
     rotated_late(state, later)

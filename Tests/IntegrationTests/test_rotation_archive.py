@@ -1,4 +1,4 @@
-"""`mayfly keys rotate` into a folder that its user owns, in one that they can't write: what moves, and what a crash leaves."""
+"""`mayfly keys rotate` into a folder of the user's, inside one that the user can't write: the moved files, and crashes within."""
 
 import os
 import shutil

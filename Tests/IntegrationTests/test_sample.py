@@ -1,4 +1,4 @@
-"""audit/: the sample log, its tampered twin, and what the handbook prints."""
+"""audit/: the sample log, its tampered twin, and the handbook's output."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What was purged leaves the database's file and its write-ahead log within a minute, whoever reads, and whatever crashes."""
+"""Purged rows leave the database's file and its write-ahead log within a minute, despite readers and crashes."""
 
 import os
 import sqlite3
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.campaign
 
 
 class Database:
-    """A broker whose clocks the test moves, and what lies in its database's files."""
+    """A broker whose clocks the test moves, and the bytes in its database's files."""
 
     def __init__(self):
         self.state = State()
@@ -96,7 +96,7 @@ def test_purged_rows_leave_the_files():
         assert len(gone) > 600, len(gone)
         here.clocks.go_on(11)
         here.is_clean_of(gone, "after the purges")
-        # The answers to accepts stand for two minutes.
+        # Answers to accepts are kept for two minutes.
         here.clocks.go_on(120)
         eventually(lambda: values(after) - values(here.secrets()), what="the purge of the answers to accepts")
         gone |= values(after) - values(here.secrets())

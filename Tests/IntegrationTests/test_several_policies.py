@@ -1,4 +1,4 @@
-"""Several policies in force: what a start refuses, what the log is told, and what verifiers and the auditor's page make of it."""
+"""Several policies in force: refused starts, the entries in the log, and their display by verifiers and the auditor's page."""
 
 import hashlib
 import json
@@ -20,7 +20,7 @@ DIGESTS = [hashlib.sha256(content).hexdigest() for content in (ROOMS, COMPANION)
 
 
 def changed(tmp_path, name, change):
-    """A policy file beside the built-in ones: `change` is given its content."""
+    """A policy file beside the built-in ones, changed by `change`."""
     content = json.loads((REPOSITORY / f"policies/{name}.json").read_text())
     change(content)
     path = tmp_path / f"{content['name']}.json"

@@ -1,4 +1,4 @@
-"""Shares at the broker: what one caller repeats or floods costs others nothing, and the public log no more than its budget."""
+"""Shares at the broker: one caller's repeats and floods don't affect others, nor grow the public log beyond the budget."""
 
 import json
 import threading
@@ -49,7 +49,7 @@ def settled(world):
 
 
 class Bystander:
-    """Makes rooms and knocks from an address of its own, and keeps every answer."""
+    """Makes rooms and knocks from an address of its own, and records every answer."""
 
     def __init__(self, world):
         self.client, self.answers, self.ended = Client(world.broker.port), [], False

@@ -1,4 +1,4 @@
-"""What keeps a broker from starting, or from storing: told in a sentence an operator can act on."""
+"""Failed starts and full disks: each error is a sentence that an operator can act on."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from processes import BINARY, ORIGIN, REPOSITORY, Broker, State, audit_verify, c
 
 
 def start_fails(broker, *words, status=1, lines=6):
-    """It ends by itself, says the words, and no more than a few lines of them; never a trap or a secret."""
+    """Checks that a start ends by itself with these words in a few lines, without a trap or a secret."""
     broker.start(wait=False)
     try:
         assert broker.child.wait(15) == status, broker.printed()
@@ -48,7 +48,7 @@ def test_key_file_missing(state, broker, name):
     assert not (state / "keys" / name).exists(), "a key was made silently"
 
 
-# What is wrong with ratchet.key: `KeyFileTests`.
+# `KeyFileTests` has the faults of ratchet.key.
 
 def test_key_file_too_open(state, broker):
     (state / "keys/ledger.key").chmod(0o640)
@@ -376,7 +376,7 @@ def test_disk_full(small_disk, processes):
 
 
 def tells_of_read_only(done, folder, *words):
-    """In words of its own: what happened, why, and what to do."""
+    """Checks for an error of its own: what happened, why, and what to do."""
     assert done.returncode == 1, done.stdout + done.stderr
     for word in (folder, "read-only file system", "read-write", *words):
         assert str(word) in done.stderr, done.stderr
@@ -403,7 +403,7 @@ def test_read_only_file_system(small_disk, processes, tmp_path, before):
     if before == "stopped":
         tells_of_read_only(drill, state.folder, "tmpfs")
     else:
-        # What SQLite needs beside the database is there.
+        # SQLite's files beside the database exist.
         assert drill.returncode == 0 and "tokens of rooms" in drill.stdout, drill.stderr
     archive = small_disk / "closed"
     tells_of_read_only(

@@ -1,4 +1,4 @@
-"""Very many tokens that end together are purged while rooms are made, and the log says so. `make bench` measures a million (docs/benchmarks.md)."""
+"""Many tokens that expire together are purged and recorded while rooms are made. `make bench` measures a million (docs/benchmarks.md)."""
 
 import json
 import re

@@ -9,7 +9,7 @@ from listeners import Listeners
 
 pytestmark = pytest.mark.campaign
 
-# What is true of a certificate that was made for the test: nobody signed it, nobody can revoke it, it lives for a month.
+# Findings of any certificate made for a test: it is self-signed, can't be revoked, and lives for a month.
 OF_THE_TEST = ("cert_", "OCSP", "DNS_CAA", "certificate_transparency", "overall_grade", "scanTime", "engine_problem")
 
 

@@ -1,4 +1,4 @@
-"""When pushes leave under a policy with send slot and jitter, as Apple sees it. `OutboxTests` holds the rules, `TimingTests` what times tell."""
+"""The times of pushes under a policy with send slot and jitter, as Apple sees them. `OutboxTests` has the rules, `TimingTests` what times reveal."""
 
 import json
 import tempfile
@@ -58,7 +58,7 @@ def drawn(world, rooms):
 
 
 def check_departures(world, rooms, times):
-    """Each room's push came once, at its time, and with what follows from it."""
+    """Checks that each room's push came once, at its time, with the values that follow from it."""
     for room in rooms:
         pushes = world.simulator.pushes(room.creator.token)
         assert len(pushes) == 1, pushes

@@ -1,4 +1,4 @@
-"""The TLS listener as scanners and clients see it, and what its flags refuse."""
+"""The TLS listener as scanners and clients see it, and its flags' errors."""
 
 import socket
 import ssl
@@ -172,7 +172,7 @@ def test_key_updates_are_limited(world, port):
         assert peer.answer().status == 404
 
 
-# What the flags refuse.
+# Refused flags.
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory):
@@ -182,7 +182,7 @@ def certificates(tmp_path_factory):
 
 @pytest.fixture
 def refuses(state, processes):
-    """Starts a broker with these flags, which must end by itself with words that help."""
+    """Starts a broker with these flags. It must end by itself with a helpful error."""
     def check(*words, status=1, **flags):
         broker = Broker(state, **flags)
         processes.append(broker)

@@ -288,7 +288,7 @@ def test_only_an_older_checkpoint_shows_a_rewritten_history(go, folder):
         kept.write_bytes(logs.checkpoint(tree, logs.Key(), size=size))
         place = chance.randrange(size)
         kind = chance.randrange(4)
-        if kind == 0:  # Another name, number or word: no rule is about it.
+        if kind == 0:  # Another name, number or word that no rule is about.
             other = {"node": "node-2", "generation": 7, "status": 201, "count": 35, "version": "9"}
             name = next((name for name in other if name in entries[place]), None)
             if not name:

@@ -73,7 +73,7 @@ def is_copied(log, copy):
     """Copies a log. False if the broker deleted a partial tile meanwhile."""
     shutil.rmtree(copy, ignore_errors=True)
     copy.mkdir()
-    # The checkpoint comes first, so that the copy covers it.
+    # Copied first, so that the copy has all tiles of the checkpoint.
     shutil.copyfile(log / "checkpoint", copy / "checkpoint")
     try:
         for name in ("tile", "policies"):
@@ -92,7 +92,7 @@ def grow(world):
 
 
 def rewrite(world, server, count=None):
-    """The served log as its operator would sign it after changing an early entry; or its first `count` entries, if given."""
+    """The served log, signed anew after a change of an early entry; or its first `count` entries."""
     entries = ledger.Ledger(server.folder, world.state.vkey).raw
     if count is None:
         place = next(number for number, entry in enumerate(entries) if b'"keys.generated"' in entry)
@@ -116,7 +116,7 @@ def test_one_run_after_another(world, url, watch):
     grow(world)
     watch(url)
     assert watch.size() > size and day.read_bytes() == kept, "a day's first checkpoint stays"
-    # What is kept convicts a rewritten log, in the hands of other verifiers too.
+    # Other verifiers can convict a rewritten log with the kept checkpoint.
     for path in (day, watch.folder / "checkpoint"):
         done = mayfly("audit", "verify", url, "--key", watch.vkey, "--since", path)
         assert done.returncode == 0, done
@@ -189,7 +189,7 @@ def test_a_rewritten_log_fails(world, url, watch, serve):
     for _ in range(2):
         assert "history was rewritten" in watch(server.url, status=1)
         assert watch.kept() == kept and set(watch.contradictions()) == {forged}
-    watch(url)  # The honest one goes on.
+    watch(url)  # The honest log continues.
 
 
 def test_a_log_that_was_cut_back_fails(world, url, watch, serve):

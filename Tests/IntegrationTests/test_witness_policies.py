@@ -1,4 +1,4 @@
-"""What a witness policy must be for a broker to start."""
+"""Witness policies that a broker refuses."""
 
 import pytest
 from nacl.signing import SigningKey
@@ -29,7 +29,7 @@ def test_no_policy_file(asked):
     start_fails(Broker(asked.state, witness_policy="/nowhere/witnesses"), "/nowhere/witnesses", "can't be read")
 
 
-# Refused by the program. What the reader of policies refuses: `WitnessPolicyTests`.
+# Refused by the program. `WitnessPolicyTests` has what the parser refuses.
 BAD_POLICIES = [
     ("quorum none\n", "names no witness"), ("witness a {vkey}\nquorum a\n", "no URL"),
     ("witness a {vkey} http://witness.example/\nquorum a\n", "https://"),

@@ -40,7 +40,7 @@ def test_cosigned_checkpoints_verify():
             "audit", "verify", f"{watched.broker.url}/audit", "--key", watched.state.vkey, "--json").stdout)["cosignatures"] is None
         assert watched.metric("ledger_cosignatures_total") > 0
         assert len(watched.lines("witness w1: did not cosign")) == 1, watched.broker.printed()
-        # What an auditor demands need not be what the broker asks for: URLs play no part.
+        # An auditor's policy may differ from the broker's. Its URLs don't matter.
         for quorum, code in (("w3", 0), ("w1", 1), ("all", 1), ("none", 0)):
             demand = policy(watched.state.prints / "demand", watched.witnesses, quorum, "group all all w0 w1 w2 w3", urls=False)
             done = watched.verify("--json", demand=demand)
@@ -61,7 +61,7 @@ def test_cosigned_checkpoints_verify():
         (watched.state / "ledger/checkpoint").write_text(spoiled)
         done = watched.verify("--json", demand=policy(watched.state.prints / "demand", watched.witnesses, "w3"))
         assert json.loads(done.stdout)["code"] == "cosignatures" and "w0" in done.stdout, done.stdout
-        # Who knows no witness ignores their lines, as ever.
+        # A verifier without a witness policy ignores cosignatures.
         assert audit_verify(watched.state).returncode == 0
 
 
@@ -112,7 +112,7 @@ def test_a_closed_log_waits_for_its_quorum():
         eventually(lambda: watched.note() and ledger.read(watched.state).of(room.creator.ref), 12, what="everything published")
         assert watched.cosigners() == [witness]
 
-        # It dies, and comes back.
+        # The witness dies and comes back.
         witness.stop()
         size = watched.size()
         second = watched.client().room()
@@ -133,7 +133,7 @@ def test_a_closed_log_waits_for_its_quorum():
         for word in ("ledger: can't publish (the witnesses' quorum", "ledger: publishing again"):
             assert len(watched.lines(word)) == 2, watched.broker.printed()
 
-        # A stop without the witness ends in time, owes the log nothing that it forgets, and the next start goes on.
+        # A stop without the witness ends in time and forgets nothing. The next start continues.
         witness.stop()
         third = watched.client().room()
         assert watched.broker.stop() == 0
@@ -218,7 +218,7 @@ def test_a_witness_that_forgot_or_knows_more_is_served():
         watched.grows()
         watched.grows()
         assert watched.cosigners() == [witness]
-        # Put back from its backup: it answers 409 with the older size, and is given a proof from there.
+        # The witness is restored from its backup: it answers 409 with the older size, and gets a proof from there.
         shutil.rmtree(witness.folder)
         shutil.copytree(backup, witness.folder)
         witness.statuses.clear()
@@ -329,7 +329,7 @@ def test_restored_backup_is_refused(mode):
         before = watched.note()
         start_fails(watched.broker, "witnesses contradict this ledger", str(size), str(later), "old copies", lines=8)
         assert watched.note() == before and watched.committed()[0] == size, "something was signed over an old copy"
-        # One that says so can lie, if the others make up the quorum without it: it starts, and alarms.
+        # A single witness may lie, so if the others make up the quorum the broker starts, with an alarm.
         for witness in watched.witnesses[1:]:
             shutil.rmtree(witness.folder)
             witness.folder.mkdir()
@@ -341,10 +341,10 @@ def test_restored_backup_is_refused(mode):
 
 
 def rewrite(state):
-    """Changes one entry of a log of fewer than 256, and everything that follows from it: what the key's owner can do."""
+    """Changes one entry of a log of fewer than 256, and everything derived from it, as the key's owner can."""
     log = ledger.read(state)
     assert len(log.raw) < 256
-    # The id of a seal that is alone in its batch: another one tells nobody anything.
+    # A seal that is alone in its batch, so its id can change without another order.
     victim = next(entry["id"].encode() for entry in log.entries if entry["op"] == "token.sealed")
     raw = [entry.replace(victim, b"0" * 32) for entry in log.raw]
     folder = state / "ledger/tile"
@@ -416,7 +416,7 @@ def test_the_end_of_a_log_is_cosigned():
         done = mayfly("audit", "verify", archive, "--key", old, "--policy", watched.file)
         assert done.returncode == 0, done.stdout + done.stderr
         assert json.loads(ledger.Ledger(archive, old).raw[-1])["op"] == "ledger.closed"
-        # The policy names the old log: the next start says so before it signs anything.
+        # The policy names the old log, which the next start reports before it signs anything.
         start_fails(Broker(watched.state, origin=None, witness_policy=watched.file), "is for other logs", str(watched.file))
         witness.logs["next.test/log"] = [read_vkey(watched.state.vkey)[1::2]]
         policy(watched.file, [witness], "w0", logs=[watched.state.vkey])
