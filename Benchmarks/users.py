@@ -1,7 +1,8 @@
-"""Users of an app with accounts: `Users` starts this file as a process of its own, which makes what each line of its standard input says, a JSON
-array of a name and what it takes, and answers with a line. The users' JWTs are made here, by the broker's secret."""
+"""Users of an app with accounts. `Users` starts this file as a separate process. Each line of its standard input, a JSON array of a function's name and its
+arguments, is answered with a line. JWTs are made here, by the broker's secret."""
 
 import base64
+import contextlib
 import hashlib
 import hmac
 import json
@@ -10,6 +11,8 @@ import sys
 import time
 from pathlib import Path
 
+from machine import LOAD_CPU
+from processes import Broker, Invalid, Process, Simulator, folder, throwaway_keys
 from steady import Connections, post
 
 LIFE = 6 * 3600
@@ -53,12 +56,10 @@ class Users:
 
     def __init__(self, port, secret):
         from machine import LOAD_CPU
-        from processes import Process
 
         self.process = Process(f"users-{port}", [sys.executable, __file__, port, secret], {LOAD_CPU}, pipes=True)
 
     def _do(self, *command):
-        from processes import Invalid
 
         self.process.child.stdin.write(json.dumps(command) + "\n")
         self.process.child.stdin.flush()
@@ -72,7 +73,7 @@ class Users:
         return self._do("devices", first, end)
 
     def activities(self, count, each=1):
-        """Registers Live Activities, each of a session of its own, `each` for a user."""
+        """Registers Live Activities, `each` for a user, each of a session of its own."""
         return self._do("activities", count, each)
 
     def phones(self, count):
@@ -85,11 +86,11 @@ class Users:
         return self._do("calls", users, count, rate, seed)
 
     def monitors(self, count, printer, silent):
-        """Registers a device of a monitor for each of so many users; each `silent`th of them wants to hear of no milestones."""
+        """Registers a monitor's device for each of so many users. Each `silent`th wants no milestones."""
         return self._do("monitors", count, printer, silent)
 
     def complete(self, users, count, rate, seed):
-        """`task_complete` for so many of these users. [(when due, unix seconds; milliseconds from there to the answer; its status)]"""
+        """Sends `task_complete` for so many of these users. Returns [(due time in unix seconds; milliseconds from there to the answer; status)]."""
         return self._do("complete", users, count, rate, seed)
 
     def progress(self, activities, each, count, rate, seed):
@@ -104,6 +105,23 @@ class Users:
 
     def stop(self):
         self.process.stop()
+
+
+@contextlib.contextmanager
+def accounts(name, kind="companion"):
+    """A simulator beside the load, and on the other core a broker that knows users, who are its callers."""
+    state = folder(name)
+    throwaway_keys(state)
+    simulator = Simulator(f"{name}-apns", state, {LOAD_CPU})
+    broker = users = None
+    try:
+        broker = Broker(name, state=state, apns_port=simulator.port, users=True, kind=kind)
+        users = Users(broker.port, broker.secret)
+        yield simulator, broker, users
+    finally:
+        for process in (users, broker, simulator):
+            if process:
+                process.stop()
 
 
 class _Work:
