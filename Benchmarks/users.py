@@ -55,12 +55,9 @@ class Users:
     """`secret`: the file that the broker verifies JWTs by."""
 
     def __init__(self, port, secret):
-        from machine import LOAD_CPU
-
         self.process = Process(f"users-{port}", [sys.executable, __file__, port, secret], {LOAD_CPU}, pipes=True)
 
     def _do(self, *command):
-
         self.process.child.stdin.write(json.dumps(command) + "\n")
         self.process.child.stdin.flush()
         told = self.process.child.stdout.readline()
