@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import socket
@@ -190,6 +191,11 @@ class Process:
     def running(self):
         return self.child is not None and self.child.poll() is None
 
+    @property
+    def resident(self):
+        """Bytes of memory that it holds at present."""
+        return int(re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{self.child.pid}/status").read_text())[1]) * 1024
+
     def kill(self):
         if self.running:
             self.child.kill()
@@ -265,6 +271,14 @@ class Broker(Process):
     @property
     def ws_url(self):
         return f"ws://127.0.0.1:{self.port}/ws"
+
+    def metrics(self):
+        with urllib.request.urlopen(f"{self.operator_url}/metrics", timeout=5) as answer:
+            return answer.read().decode()
+
+    def metric(self, name):
+        """The value of `mayfly_NAME`. Fails if there is none without labels."""
+        return int(re.search(rf"^mayfly_{name} (\d+)$", self.metrics(), re.M)[1])
 
 
 class Simulator(Process):

@@ -10,7 +10,6 @@ import random
 import sys
 import threading
 import time
-import urllib.request
 from collections import Counter, defaultdict, deque
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -327,7 +326,7 @@ def run(folder, kills_each, seed, count, longest):
                 assert load.error is None, load.error
                 if number % 10 == 0:
                     kills.ask_simulator()
-                    metrics.append(urllib.request.urlopen(f"{world.broker.operator_url}/metrics", timeout=5).read())
+                    metrics.append(world.broker.metrics())
                 kills.kill(victim)
                 gone = time.monotonic()
                 kills.start(victim)
@@ -339,8 +338,8 @@ def run(folder, kills_each, seed, count, longest):
         settled = time.monotonic() - settling
 
         kills.ask_simulator()
-        metrics.append(urllib.request.urlopen(f"{world.broker.operator_url}/metrics", timeout=5).read())
-        assert all(b"mayfly" in one and canaries.in_bytes(one) == [] for one in metrics)
+        metrics.append(world.broker.metrics())
+        assert all("mayfly" in one and canaries.in_bytes(one.encode()) == [] for one in metrics)
         assert world.broker.stop() == 0
         totals, reasons, causes, after, unrecorded, unanswered, verified = check(kills, load, canaries)
         print(f"{kills_each} kills of the broker and {kills_each} of the simulator in {took:.0f} s, seed {seed}; "

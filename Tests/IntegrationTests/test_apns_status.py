@@ -1,7 +1,6 @@
 """A broker without APNs credentials, and one whose credentials are replaced while it runs."""
 
 import json
-import re
 import signal
 import subprocess
 import time
@@ -20,11 +19,6 @@ from test_startup_errors import start_fails
 from world import World
 
 CREDENTIALS = ("apns-key-path", "apns-key-id", "apns-team-id")
-
-
-def count(broker, name):
-    text = Client(broker.operator_port).send("GET", "/metrics").body.decode()
-    return int(re.search(rf"^mayfly_{name} (\d+)$", text, re.M)[1])
 
 
 def outcome(world, ref):
@@ -66,7 +60,7 @@ def test_a_knock_fails_at_once_and_purges_nothing(without):
     entry = outcome(without, room.creator.ref)
     assert (entry["op"], entry["reason"], entry["status"]) == ("push.failed", "unreachable", 0)
     assert not ledger.read(without.state).of(room.creator.ref, "token.purged")
-    assert count(without.broker, "pushes_not_configured_total") > 0 and count(without.broker, "pushes_failed_total") > 0
+    assert without.broker.metric("pushes_not_configured_total") > 0 and without.broker.metric("pushes_failed_total") > 0
     lines = [line for line in without.broker.printed().splitlines() if "no APNs key or certificate is configured for alert pushes" in line]
     assert len(lines) == 1, lines
 
@@ -188,7 +182,7 @@ def test_a_key_that_apple_refuses_stays_out_of_use(world, way):
         eventually(lambda: world.broker.printed().count(told) > before, what="the renewal")
 
     stays = f"apns: the present credentials stay in use. APNs (sandbox) refuses the new credentials for {BUNDLE_ID}: InvalidProviderToken."
-    alarms = count(world.broker, "last_alarm_timestamp_seconds")
+    alarms = world.broker.metric("last_alarm_timestamp_seconds")
     delivered(world)
     put(world.key, world.second)
     # Pushes that wait while the key is refused are not lost.
@@ -200,7 +194,7 @@ def test_a_key_that_apple_refuses_stays_out_of_use(world, way):
     for side in sides:
         eventually(lambda: world.simulator.pushes(side.token), what="each push")
     assert all(len(world.simulator.pushes(side.token)) == 1 for side in sides)
-    assert count(world.broker, "last_alarm_timestamp_seconds") >= alarms
+    assert world.broker.metric("last_alarm_timestamp_seconds") >= alarms
     put(world.key, world.first)
     again("apns: new pushes use the new credentials", 200)
     delivered(world)
@@ -223,7 +217,7 @@ def test_a_key_is_not_used_while_apple_cannot_be_asked(world):
 
 def test_a_bad_file_changes_nothing(world):
     public = subprocess.run(["openssl", "pkey", "-pubout"], input=world.second, capture_output=True, check=True).stdout
-    alarms = count(world.broker, "last_alarm_timestamp_seconds")
+    alarms = world.broker.metric("last_alarm_timestamp_seconds")
     eventually(lambda: time.time() >= alarms + 1, what="another second")
     before = world.broker.printed().count("apns: the present credentials stay in use. ")
     for number, content in enumerate((b"", b"hunter2 is no key", world.second[:80], public, b"\0" * 70_000, None)):
@@ -234,7 +228,7 @@ def test_a_bad_file_changes_nothing(world):
         assert b"hunter2" not in answer.body and world.second[30:60] not in answer.body
         assert world.broker.printed().count("apns: the present credentials stay in use. ") == before + number + 1
     assert "hunter2" not in world.broker.printed()
-    assert count(world.broker, "last_alarm_timestamp_seconds") > alarms
+    assert world.broker.metric("last_alarm_timestamp_seconds") > alarms
     delivered(world)
     put(world.key, world.first)
     renewed(world.broker)

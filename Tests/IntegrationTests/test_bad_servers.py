@@ -4,7 +4,6 @@ is back at the same address, the next push arrives."""
 import json
 import threading
 import time
-import urllib.request
 from datetime import datetime
 from pathlib import Path
 
@@ -119,7 +118,7 @@ def test_bad_server(kind):
         eventually(lambda: simulator.pushes(kept.creator.token), 20, 0.2, "the next push")
         delivered = eventually(lambda: ledger.read(state).outcomes(kept.creator.ref), 5, 0.2, "its outcome")
         assert [entry["op"] for entry in delivered] == ["push.delivered"]
-        metrics = urllib.request.urlopen(f"{broker.operator_url}/metrics", timeout=5).read()
+        metrics = broker.metrics().encode()
         assert canaries.in_bytes(metrics) == [] and canaries.in_files(state.prints, state.folder) == []
     finally:
         broker.kill()

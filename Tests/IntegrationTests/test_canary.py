@@ -2,7 +2,6 @@
 
 import base64
 import time
-import urllib.request
 from secrets import token_bytes
 
 import pytest
@@ -112,7 +111,7 @@ def test_a_live_room_leaves_no_secret_in_files(world, story):
     client.status(rooms[0][0]).expect(200)
     assert (world.state / "mayfly.sqlite-wal").exists() and (world.state / "mayfly.sqlite").exists()
     assert canaries.in_files(*places(world)) == []
-    metrics = urllib.request.urlopen(f"{world.broker.operator_url}/metrics").read()
+    metrics = world.broker.metrics().encode()
     assert canaries.in_bytes(metrics) == []
 
 

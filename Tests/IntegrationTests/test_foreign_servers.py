@@ -4,7 +4,6 @@ import base64
 import json
 import re
 import time
-import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
@@ -50,8 +49,8 @@ def outcome(state, room):
 
 
 def check_no_secret_was_told(broker, canaries):
-    """Nothing that the broker printed or shows to its operator holds one; it has one level of talk, and this is it."""
-    metrics = urllib.request.urlopen(f"{broker.operator_url}/metrics", timeout=5).read()
+    """The broker's output, metrics and files contain no secret. There is only one level of logging."""
+    metrics = broker.metrics().encode()
     assert b"mayfly" in metrics and broker.printed()
     assert canaries.in_bytes(metrics) == [] and canaries.in_files(broker.state.prints, broker.state.folder) == []
 

@@ -12,7 +12,7 @@ import ledger
 from canary import Canaries
 from clocks import EPOCH, Clocks
 from key_reader import destroyed, keys, opens, sealing, token_rows, unwrapped
-from mayfly import Client
+from mayfly import ask
 from preload import library
 from processes import ORIGIN, Broker, State, audit_verify, eventually, mayfly
 
@@ -43,13 +43,6 @@ class Place:
 
     def start(self):
         self.broker.start(**self.clocks.environment)
-
-    def ask(self, question):
-        client = Client(self.broker.port, checked=False)
-        try:
-            return question(client)
-        finally:
-            client.close()
 
     def step(self, read):
         """Lets an epoch pass. `read` returns the key file's bytes, or other bytes while it is exchanged."""
@@ -91,7 +84,7 @@ def test_keys_wrapped_under_a_file(wrapping):
     with Place({"wrapping-key": wrapping}) as place:
         path = place.state / "keys/ratchet.key"
         place.start()
-        room = place.ask(lambda client: client.room())
+        room = ask(place.broker, lambda client: client.room())
         row = token_rows(place.state)[room.creator.ref]
 
         def read():
@@ -113,7 +106,7 @@ def test_keys_wrapped_under_a_file(wrapping):
             assert not any(image[at:at + 16] in file for at in range(16, len(image) - 15)), "keys lie in the file"
         assert place.broker.stop() == 0
         place.start()
-        assert place.ask(lambda client: client.status(room.roomid).expect(200)).json["creatorHasToken"]
+        assert ask(place.broker, lambda client: client.status(room.roomid).expect(200)).json["creatorHasToken"]
         assert place.broker.stop() == 0
         shown = place.keys("show")
         name = sealing.derive(secret, "wrapping-id")[:16].hex()
@@ -158,7 +151,7 @@ def test_keys_wrapped_under_a_commands_output(wrapping, tmp_path):
     with Place({"wrapping-key": f"command:{ask} good"}) as place:
         assert unwrapped((place.state / "keys/ratchet.key").read_bytes(), secret)
         place.start()
-        room = place.ask(lambda client: client.room())
+        room = ask(place.broker, lambda client: client.room())
         assert place.broker.stop() == 0
         printed = place.broker.printed()
         printed += place.refuses("failed with status 1", "--wrapping-key", wrapping_key=f"command:{ask} bad")
@@ -178,7 +171,7 @@ def test_keys_wrapped_under_a_commands_output(wrapping, tmp_path):
         assert rotated.returncode == 0, rotated.stderr
         place.broker.options["origin"] = None
         place.start()
-        place.ask(lambda client: client.status(room.roomid).expect(200))
+        ask(place.broker, lambda client: client.status(room.roomid).expect(200))
 
 
 @pytest.fixture
@@ -211,8 +204,8 @@ def test_a_lost_key_file_in_memory_purges_everything(memory):
         assert {file.name for file in memory.path.iterdir()} == {"ratchet.key", "ratchet.key.new"}
         assert not list((place.state / "keys").glob("ratchet*"))
         place.start()
-        lost = place.ask(lambda client: [client.room(expires=3600) for _ in range(20)])
-        pending = place.ask(lambda client: client.create("waits-for-ever", token="ab" * 32).expect(201).json)
+        lost = ask(place.broker, lambda client: [client.room(expires=3600) for _ in range(20)])
+        pending = ask(place.broker, lambda client: client.create("waits-for-ever", token="ab" * 32).expect(201).json)
         rows = token_rows(place.state)
         refs = [pending["ref"], *(side.ref for room in lost for side in (room.creator, room.joiner))]
         assert all(ref in rows for ref in refs) and len(rows) == len(refs)
@@ -229,8 +222,8 @@ def test_a_lost_key_file_in_memory_purges_everything(memory):
         content = b"".join(file.read_bytes() for file in place.state.folder.glob("mayfly.sqlite*"))
         assert not any(value[24:56] in content for value in sealed), "what can't be opened still lies in the database"
         for room in lost:
-            place.ask(lambda client: client.status(room.roomid).expect(404))
-        room = place.ask(lambda client: client.room(expires=3600))
+            ask(place.broker, lambda client: client.status(room.roomid).expect(404))
+        room = ask(place.broker, lambda client: client.room(expires=3600))
         row = token_rows(place.state)[room.creator.ref]
         assert opens(path.read_bytes(), row, room.roomid) == room.creator.token
         place.step(path.read_bytes)
@@ -248,7 +241,7 @@ def test_a_lost_key_file_in_memory_purges_everything(memory):
         again = place.keys("renew")
         assert again.returncode == 0 and "nothing was done" in again.stdout
         place.start()
-        place.ask(lambda client: client.status(room.roomid).expect(200))
+        ask(place.broker, lambda client: client.status(room.roomid).expect(200))
 
 
 @pytest.mark.campaign

@@ -241,11 +241,6 @@ def fill(state, count):
     database.close()
 
 
-def waiting(broker):
-    with urllib.request.urlopen(f"{broker.operator_url}/metrics", timeout=5) as answer:
-        return int(re.search(r"^mayfly_ledger_entries_waiting (\d+)", answer.read().decode(), re.M).group(1))
-
-
 def proved(state, ref):
     """The log's last entry of a token."""
     done = mayfly("audit", "prove", state / "ledger", ref, "--key", state.vkey, "--out", "-", timeout=120)
@@ -299,7 +294,7 @@ def can_not_be_written(state, broker, remount):
 
     remount("rw")
     eventually(lambda: client.create(token=new_token()).status == 201, 30, 0.2, "a room once it can be written")
-    eventually(lambda: waiting(broker) < 100, 60, 0.2, "the backlog in the log")
+    eventually(lambda: broker.metric("ledger_entries_waiting") < 100, 60, 0.2, "the backlog in the log")
     client.close()
     assert broker.stop() == 0
     for room, cause in ((closed, "ended"), (brief, "expired")):

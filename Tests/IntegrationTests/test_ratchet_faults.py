@@ -15,7 +15,7 @@ import pytest
 from clocks import DAY, EPOCH, Clocks, environments
 from faults import Faults
 from key_reader import destroyed, held, keys, opens, sealing, token_rows
-from mayfly import Client
+from mayfly import ask
 from processes import REPOSITORY, Broker, Simulator, State, audit_verify, eventually
 
 pytestmark = pytest.mark.campaign
@@ -48,14 +48,6 @@ class Life:
 
     def start(self, wait=True):
         self.broker.start(wait=wait, **self.environment)
-
-    def ask(self, question):
-        """Uses a new client, since connections don't survive hours."""
-        client = Client(self.broker.port, checked=False)
-        try:
-            return question(client)
-        finally:
-            client.close()
 
     @property
     def key_file(self):
@@ -94,7 +86,7 @@ class Life:
     def delivers(self, room, what):
         """Checks that a knock at the creator reaches its phone, so its token opens."""
         before = len(self.simulator.pushes(room.creator.token))
-        answer = self.ask(lambda client: client.presence(room.roomid, room.joiner.client, member=room.joiner.member).expect(202).json)
+        answer = ask(self.broker, lambda client: client.presence(room.roomid, room.joiner.client, member=room.joiner.member).expect(202).json)
         assert answer["delivery"] == "queued", f"{what}: {answer}"
         # For 15 s after a start a knock waits for its peer.
         self.clocks.go_on(16)
@@ -110,7 +102,7 @@ class Life:
 
 def rooms(life):
     """A room that lives on and one whose token's keys are to be destroyed; their rows as they lie in the database."""
-    lasting, short = (life.ask(lambda client: client.room(expires=expires)) for expires in (6 * DAY, 60))
+    lasting, short = (ask(life.broker, lambda client: client.room(expires=expires)) for expires in (6 * DAY, 60))
     rows = token_rows(life.state)
     assert opens(life.key_file, rows[short.creator.ref], short.roomid) == short.creator.token, "the reader can't read"
     return lasting, short, rows
@@ -174,7 +166,7 @@ def test_a_step_recovers_from_a_kill_at_each_call():
                 assert opens(content, expired, left.short.roomid) is None, f"{what}: {place} opens what has expired"
             assert opens(life.key_file, alive, left.lasting.roomid) == left.lasting.creator.token, what
             life.delivers(left.lasting, what)
-            life.ask(lambda client: client.status(left.short.roomid).expect(404))
+            ask(life.broker, lambda client: client.status(left.short.roomid).expect(404))
             life.verify(what)
     # Among them: the new keys lie beside the old file, and the old ones beside the new file.
     places = {(file, spare) for _, file, spare in seen}
@@ -253,7 +245,7 @@ def test_a_refused_start_still_steps():
         life.start()
         rooms(life)
         life.faults.arm(-1, only="rename")
-        life.ask(lambda client: client.room(expires=60))
+        ask(life.broker, lambda client: client.room(expires=60))
 
         def is_ahead():
             with life.state.database() as database:
@@ -285,7 +277,7 @@ def test_a_clock_a_day_ahead_expires_rooms_at_once():
         life.clocks.leap(DAY)
         life.clocks.go_on(11)
         life.says("clock: the wall clock stepped by 86[0-9]{3} s; the keys follow in a minute")
-        life.ask(lambda client: client.status(short.roomid).expect(404))
+        ask(life.broker, lambda client: client.status(short.roomid).expect(404))
         eventually(lambda: short.creator.ref not in token_rows(life.state), what="the purge")
         life.clocks.go_on(35)
         time.sleep(0.3)
@@ -298,7 +290,7 @@ def test_a_clock_a_day_ahead_expires_rooms_at_once():
         assert opens(life.key_file, rows[lasting.creator.ref], lasting.roomid) == lasting.creator.token
 
         def nothing_is_back(what):
-            life.ask(lambda client: client.presence(short.roomid, short.joiner.client, member=short.joiner.member).expect(404))
+            ask(life.broker, lambda client: client.presence(short.roomid, short.joiner.client, member=short.joiner.member).expect(404))
             assert short.creator.ref not in token_rows(life.state) and life.base >= base, what
             assert not life.simulator.pushes(short.creator.token), what
         nothing_is_back("after the leap")
@@ -306,14 +298,14 @@ def test_a_clock_a_day_ahead_expires_rooms_at_once():
         life.clocks.leap(-DAY)
         life.start()
         nothing_is_back("with the clock put right over a restart")
-        room = life.ask(lambda client: client.create(expires=10).expect(201).json)
+        room = ask(life.broker, lambda client: client.create(expires=10).expect(201).json)
         ahead = datetime.fromisoformat(room["expiresAt"].replace("Z", "+00:00")).timestamp() - life.clocks.now
         assert DAY - 60 < ahead < DAY + 60, "broker time went back, or on"
         # Broker time runs at half speed, so ten seconds take twenty.
         life.clocks.go_on(15)
-        life.ask(lambda client: client.status(room["roomid"]).expect(200))
+        ask(life.broker, lambda client: client.status(room["roomid"]).expect(200))
         life.clocks.go_on(10)
-        life.ask(lambda client: client.status(room["roomid"]).expect(404))
+        ask(life.broker, lambda client: client.status(room["roomid"]).expect(404))
         nothing_is_back("at half the pace")
         life.verify("after leaps")
 
@@ -330,15 +322,15 @@ def test_a_clock_an_hour_back_revives_nothing():
         life.clocks.leap(-3600)
         life.clocks.go_on(11)
         life.says("clock: the wall clock stepped by -3[56][0-9]{2} s; broker time runs at half speed")
-        room = life.ask(lambda client: client.room(expires=60))
+        room = ask(life.broker, lambda client: client.room(expires=60))
         life.clocks.go_on(100)
-        life.ask(lambda client: client.status(room.roomid).expect(200))
+        ask(life.broker, lambda client: client.status(room.roomid).expect(200))
         life.clocks.go_on(30)
 
         def both_are_gone():
             for gone in (short, room):
-                life.ask(lambda client: client.status(gone.roomid).expect(404))
-                life.ask(lambda client: client.presence(gone.roomid, gone.joiner.client, member=gone.joiner.member).expect(404))
+                ask(life.broker, lambda client: client.status(gone.roomid).expect(404))
+                ask(life.broker, lambda client: client.presence(gone.roomid, gone.joiner.client, member=gone.joiner.member).expect(404))
                 assert not life.simulator.pushes(gone.creator.token)
         both_are_gone()
         life.clocks.go_on(2 * EPOCH)
@@ -361,7 +353,7 @@ def test_generations_over_three_days():
         life.broker.options["policy"] = life.state.prints / "policy.json"
         life.broker.options["policy"].write_text(json.dumps(policy))
         life.start()
-        first = life.ask(lambda client: client.room(expires=DAY))
+        first = ask(life.broker, lambda client: client.room(expires=DAY))
         day_one, row_one = life.key_file, token_rows(life.state)[first.creator.ref]
         assert list(keys(day_one).generations) == [1]
         assert opens(day_one, row_one, first.roomid) == first.creator.token
@@ -372,7 +364,7 @@ def test_generations_over_three_days():
             return list(keys(life.key_file).generations)
         half_a_day()
         assert half_a_day()[-1] == 2, "after a day another generation"
-        second = life.ask(lambda client: client.room(expires=DAY))
+        second = ask(life.broker, lambda client: client.room(expires=DAY))
         row_two = token_rows(life.state)[second.creator.ref]
         assert row_two["generation"] == 2
         assert opens(life.key_file, row_two, second.roomid) == second.creator.token

@@ -2,7 +2,6 @@
 
 import shutil
 import socket
-import urllib.request
 
 import pytest
 
@@ -145,11 +144,6 @@ def test_bad_use(stage, tmp_path):
     start_fails(stage.broker_with(not_before=tmp_path / "none"), "--not-before")
 
 
-def metric(broker, name):
-    with urllib.request.urlopen(f"{broker.operator_url}/metrics") as answer:
-        return next(float(line.split()[1]) for line in answer.read().decode().splitlines() if line.startswith(f"mayfly_{name} "))
-
-
 @pytest.mark.campaign
 @pytest.mark.parametrize("trouble", ["down", "broken", "empty"])
 def test_an_unreadable_mirror_stops_publication_only(stage, mirrors, tmp_path, trouble):
@@ -164,13 +158,13 @@ def test_an_unreadable_mirror_stops_publication_only(stage, mirrors, tmp_path, t
     try:
         client = Client(broker.port)
         room = client.room()
-        eventually(lambda: metric(broker, "ledger_entries_waiting") > 0, what="entries that wait")
+        eventually(lambda: broker.metric("ledger_entries_waiting") > 0, what="entries that wait")
         client.room()
         assert committed(stage.state) == head
         now = tree(stage.state / "ledger")
         assert {path: now[path] for path in before} == before and ledger.read(stage.state).of(room.creator.ref) == []
         [line] = [line for line in broker.printed().splitlines() if "can't publish" in line]
-        assert "--ledger-mirror" in line and url not in line and metric(broker, "alarms_total") > 0
+        assert "--ledger-mirror" in line and url not in line and broker.metric("alarms_total") > 0
         if trouble == "down":
             mirrors(stage.older, port=mirror.server_port)
         elif trouble == "broken":

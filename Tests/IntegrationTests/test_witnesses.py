@@ -38,7 +38,7 @@ def test_cosigned_checkpoints_verify():
         assert json.loads(done.stdout)["cosignatures"] == 3 and json.loads(done.stdout)["compared"] == 1
         assert json.loads(mayfly(
             "audit", "verify", f"{watched.broker.url}/audit", "--key", watched.state.vkey, "--json").stdout)["cosignatures"] is None
-        assert watched.metric("ledger_cosignatures_total") > 0
+        assert watched.broker.metric("ledger_cosignatures_total") > 0
         assert len(watched.lines("witness w1: did not cosign")) == 1, watched.broker.printed()
         # An auditor's policy may differ from the broker's. Its URLs don't matter.
         for quorum, code in (("w3", 0), ("w1", 1), ("all", 1), ("none", 0)):
@@ -87,8 +87,8 @@ def test_lying_witnesses_change_nothing():
             lines = watched.lines(f"witness {name}: ")
             assert len(lines) == 1, f"{kind}: {lines}"
             assert ("contradicts" in lines[0]) == (kind == "a size above all"), f"{kind}: {lines}"
-        assert watched.metric("ledger_witness_failures_total") >= len(liars)
-        assert watched.metric("resident_bytes") < 100_000_000
+        assert watched.broker.metric("ledger_witness_failures_total") >= len(liars)
+        assert watched.broker.metric("resident_bytes") < 100_000_000
         # Silence costs a witness its turn for a while that doubles; it is not asked every window.
         # Sizes that change are asked for several times in one turn.
         asked = {kind: witness.asked for kind, witness in zip(liars.values(), watched.witnesses[1:])}
@@ -107,7 +107,7 @@ def test_a_closed_log_waits_for_its_quorum():
         room = watched.client().room()
         eventually(lambda: witness.asked >= 2, what="a second try")
         assert watched.note() is None, "published without the quorum"
-        assert watched.metric("ledger_quorum_missed_total") > 0 and watched.metric("alarms_total") > 0
+        assert watched.broker.metric("ledger_quorum_missed_total") > 0 and watched.broker.metric("alarms_total") > 0
         witness.fault = None
         eventually(lambda: watched.note() and ledger.read(watched.state).of(room.creator.ref), 12, what="everything published")
         assert watched.cosigners() == [witness]
@@ -121,7 +121,7 @@ def test_a_closed_log_waits_for_its_quorum():
         watched.client().delete(waiting.roomid).expect(200)
         time.sleep(1.5)
         assert watched.size() == size, "published without the quorum"
-        assert watched.metric("ledger_entries_waiting") > 0
+        assert watched.broker.metric("ledger_entries_waiting") > 0
         before = watched.verify()
         assert before.returncode == 0, "what was published stays good: " + before.stderr
         witness.start()
@@ -161,8 +161,8 @@ def test_an_open_log_is_published_without_its_quorum():
         assert watched.cosigners() == [first]
         assert json.loads(watched.verify("--json").stdout)["code"] == "cosignatures"
         assert audit_verify(watched.state).returncode == 0
-        missed = watched.metric("ledger_quorum_missed_total")
-        assert missed > 0 and watched.metric("alarms_total") > 0
+        missed = watched.broker.metric("ledger_quorum_missed_total")
+        assert missed > 0 and watched.broker.metric("alarms_total") > 0
         size = watched.size()
         second.start()
         eventually(lambda: watched.cosigners() == [first, second], 12, what="the late cosignature")
@@ -336,7 +336,7 @@ def test_restored_backup_is_refused(mode):
         watched.broker.start()
         watched.grows()
         assert len(watched.lines("witness w0: contradicts this log")) == 1
-        assert watched.metric("alarms_total") > 0
+        assert watched.broker.metric("alarms_total") > 0
         assert watched.cosigners() == watched.witnesses[1:]
 
 

@@ -1,7 +1,6 @@
 """A broker whose log is cosigned by witnesses of the tests' own."""
 
 import base64
-import http.client
 
 from nacl.signing import SigningKey
 
@@ -56,14 +55,6 @@ class Watched:
     def committed(self):
         with self.state.database() as database:
             return database.execute("SELECT size, checkpoint FROM log").fetchone()
-
-    def metric(self, name):
-        connection = http.client.HTTPConnection("127.0.0.1", self.broker.operator_port, timeout=5)
-        connection.request("GET", "/metrics")
-        for line in connection.getresponse().read().decode().splitlines():
-            if line.startswith(f"mayfly_{name} "):
-                return int(line.split()[1])
-        raise AssertionError(f"no metric {name}")
 
     def grows(self):
         """Makes a room and waits until its seal is published; returns its ref."""

@@ -2,10 +2,8 @@
 
 import os
 import random
-import re
 import signal
 import time
-import urllib.request
 from datetime import datetime
 from functools import partial
 from secrets import token_bytes, token_hex
@@ -90,11 +88,8 @@ class Loaded:
 
     @property
     def description(self):
-        pushes = re.search(r"\nmayfly_pushes_delivered_total (\d+)\n", self.metrics())[1]
-        return f"{self.load.calls:,} calls at {self.load.calls / self.load.lasted:,.0f} a second, {int(pushes):,} pushes"
-
-    def metrics(self):
-        return urllib.request.urlopen(f"{self.world.broker.operator_url}/metrics").read().decode()
+        pushes = self.world.broker.metric("pushes_delivered_total")
+        return f"{self.load.calls:,} calls at {self.load.calls / self.load.lasted:,.0f} a second, {pushes:,} pushes"
 
     def search(self, secrets=None):
         secrets = self.load.secrets if secrets is None else secrets

@@ -2,7 +2,6 @@
 
 import os
 import re
-import urllib.request
 from pathlib import Path
 
 import pytest
@@ -26,7 +25,7 @@ def test_output_contains_no_secret(story):
         client.send("GET", f"/api/room?roomid={room.roomid_text}"), client.delete_token(room.roomid_text, waiting.clients[1]),
         client.send("GET", f"/{token}", headers={"X-Token": token}), client.send("PUT", f"/api/rooms/{waiting.code}", {"token": token})]
     assert all(answer.status >= 400 for answer in answers), [answer.status for answer in answers]
-    metrics = urllib.request.urlopen(f"{story.stage.broker.operator_url}/metrics").read()
+    metrics = story.stage.broker.metrics().encode()
     assert b"mayfly_rooms" in metrics
     story.stage.simulator.fault(reason="BadDeviceToken")
     story.truth.knock(client, room, by=2)
