@@ -8,7 +8,7 @@ import pytest
 
 import ledger
 from companion_client import Notification
-from companion_pushes import check_clear_approval, check_clear_session, check_end, check_handoff, check_task, seconds
+from companion_pushes import check_clear_approval, check_clear_session, check_end, check_task, seconds
 from companion_world import CompanionWorld, new_session
 from processes import eventually
 
@@ -225,67 +225,6 @@ def test_an_accepted_approval_survives_a_kill():
 
 @pytest.mark.campaign
 @pytest.mark.background
-def test_a_repeated_approval_event_after_a_kill_asks_nobody_again():
-    """The back end repeats the event by its id and gets the first answer."""
-    with killed_in_the_middle() as desk:
-        slow(desk.world)
-        event = ("approval_request", {}, desk.user)
-        desk.back_end.event(desk.session, *event, eventId="event-1").expect(202)
-        crash(desk)
-        again = desk.back_end.event(desk.session, *event, eventId="event-1").expect(202).json
-        assert again["repeated"] is True and again["pushes"] == 0
-        request = once(desk.first, 1)[0]["payload"]["requestId"]
-        assert again["requestId"] == request
-        assert desk.status(request) == "pending"
-        eventually(lambda: desk.world.state.jobs() == 0, what="the end of all pushes")
-        once(desk.first, 1)
-
-
-@pytest.mark.campaign
-@pytest.mark.background
-def test_a_timeout_during_an_outage_is_sent_at_the_start():
-    """At once, and once."""
-    with killed_in_the_middle(approvalSeconds=PATIENCE) as desk:
-        request, expires = desk.ask()
-        desk.world.broker.kill()
-        for caller in desk.callers:
-            caller.close()
-        time.sleep(max(0, expires + 0.5 - time.time()))
-        desk.world.broker.start()
-        for phone in (desk.first, desk.second):
-            check_clear_approval(once(phone, 2)[1], phone.device, request, "timed_out")
-        assert desk.status(request) == "timed_out"
-        assert desk.first.is_late(request)
-        desk.world.restart()
-        for caller in desk.callers:
-            caller.close()
-        eventually(lambda: desk.world.state.jobs() == 0, what="the end of all pushes")
-        once(desk.first, 2)
-
-
-@pytest.mark.campaign
-@pytest.mark.background
-def test_an_answer_survives_a_kill():
-    """The approval stays answered, and the other phone is cleared."""
-    with killed_in_the_middle(approvalSeconds=PATIENCE) as desk:
-        request, expires = desk.ask()
-        slow(desk.world)
-        desk.first.respond(request, True, desk.first.device.token).expect(200)
-        crash(desk)
-        assert desk.status(request) == "approved"
-        check_clear_approval(once(desk.second, 2)[1], desk.second.device, request)
-        assert desk.second.is_late(request, False)
-        desk.world.restart()
-        for caller in desk.callers:
-            caller.close()
-        time.sleep(max(0, expires + 1 - time.time()))
-        assert desk.status(request) == "approved"
-        once(desk.first, 1)
-        once(desk.second, 2)
-
-
-@pytest.mark.campaign
-@pytest.mark.background
 def test_an_approval_answered_before_a_kill_is_never_shown():
     """Apple had taken neither push."""
     with killed_in_the_middle() as desk:
@@ -296,27 +235,6 @@ def test_an_approval_answered_before_a_kill_is_never_shown():
         eventually(lambda: desk.world.state.jobs() == 0, 15, what="the end of all pushes")
         for phone in (desk.first, desk.second):
             assert phone.screen() == [], f"an approval that was answered is on the screen: {[note.type for note in phone.received()]}"
-
-
-@pytest.mark.campaign
-@pytest.mark.background
-def test_a_handoff_survives_a_kill():
-    with killed_in_the_middle() as desk:
-        claim = {"type": "activity", "sessionId": desk.session}
-        with desk.first.socket() as here:
-            here.send(claim | {"deviceId": "iphone", "pushToken": desk.first.device.token})
-            assert here.ask({"type": "ping"}) == {"type": "pong"}
-        slow(desk.world)
-        with desk.second.socket() as there:
-            there.send(claim | {"deviceId": "ipad", "pushToken": desk.second.device.token})
-            assert there.ask({"type": "ping"}) == {"type": "pong"}
-            crash(desk)
-        check_handoff(once(desk.first, 1)[0], desk.first.device, desk.session, "ios")
-        # The owner of the session is known after the kill.
-        with desk.first.socket() as here:
-            here.send(claim | {"deviceId": "desktop", "clientType": "desktop"})
-            check_handoff(once(desk.second, 1)[0], desk.second.device, desk.session, "desktop")
-        once(desk.first, 1)
 
 
 @pytest.mark.campaign
@@ -344,20 +262,3 @@ def test_the_end_of_a_session_survives_a_kill(how):
         eventually(lambda: desk.world.state.jobs() == 0, what="the end of all pushes")
         log = eventually(lambda: published(desk.world.state, activity.ref), 8, what="the purge in the log")
         assert [entry["cause"] for entry in log.of(activity.ref, "token.purged")] == ["ended"]
-
-
-@pytest.mark.campaign
-@pytest.mark.background
-def test_a_waiting_update_survives_a_kill():
-    """The newest state is sent when the window opens."""
-    with killed_in_the_middle(activityUpdateSeconds=4) as desk:
-        activity = desk.first.start_activity(desk.session)
-        begin = time.time()
-        for state in ("processing", "awaitingAnswer", "idle"):
-            desk.back_end.event(desk.session, "state_change", {"newState": state}, desk.user).expect(202)
-        once(desk.first, 1, activity)
-        crash(desk)
-        pushes = once(desk.first, 2, activity)
-        assert time.time() - begin > 3.8
-        assert [push["payload"]["aps"]["content-state"]["status"] for push in pushes] == ["processing", "idle"]
-        assert pushes[0]["payload"]["aps"]["timestamp"] < pushes[1]["payload"]["aps"]["timestamp"]

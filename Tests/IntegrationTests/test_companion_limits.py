@@ -1,21 +1,12 @@
-"""The policy's limits of registrations, events and pushes, and many calls at once."""
+"""The limits of sockets and events, and registrations under a changed policy."""
 
 import contextlib
-import json
-import threading
 from contextlib import ExitStack
-from secrets import token_hex
-
-import pytest
 
 from companion_client import SessionSocket
 from companion_world import CompanionWorld, new_session
-from mayfly import Client, new_token
-from peers import Peer
+from mayfly import Client
 from processes import eventually
-
-REGISTRATIONS = 100
-
 
 make_world = CompanionWorld
 
@@ -39,66 +30,6 @@ def test_another_lifetime_in_the_policy_keeps_registrations():
         other.delete_token(other.device.id).expect(200)
         assert back_end.event(new_session(), "task_complete", {"status": "success"}, other.name).expect(202).json["pushes"] == 0
         assert world.state.counts()["registration"] == 1
-
-
-@pytest.mark.campaign
-@pytest.mark.background
-@pytest.mark.parametrize("kind", ["devices", "activities"])
-def test_a_users_registrations_are_limited(kind):
-    """A hundred by the policy, however many come at once. Repeats are accepted, and other users are not limited."""
-    with CompanionWorld() as world:
-        register_very_often(world, kind)
-
-
-def register_very_often(world, kind):
-    name, total, taken, refused = "user-" + token_hex(6), 10_000 if kind == "devices" else 1_000, [], []
-    before = world.state.counts()["registration"]
-
-    path = "/api/push/register" if kind == "devices" else "/api/push/live-activity/register"
-
-    def body(token):
-        return {"deviceToken": token} if kind == "devices" else {"activityToken": token, "activityId": "activity", "sessionId": "session"}
-
-    def register(caller):
-        return caller.call("POST", path, body(new_token()))
-
-    def many(count):
-        """Sends twenty-five at a time on one connection, so that the broker is the bottleneck."""
-        head = f"POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {world.users.token(name)}\r\nContent-Length: "
-        with Peer(world.broker.port, timeout=30) as peer:
-            while count > 0:
-                tokens = [new_token() for _ in range(min(25, count))]
-                count -= len(tokens)
-                bodies = [json.dumps(body(token)) for token in tokens]
-                peer.send("".join(f"{head}{len(text)}\r\n\r\n{text}" for text in bodies).encode())
-                for token in tokens:
-                    answer = peer.answer()
-                    if answer.status == 200:
-                        taken.append((token, answer.json))
-                    else:
-                        assert (answer.status, answer.code) == (409, "too_many_registrations"), answer
-                        refused.append(token)
-    threads = [threading.Thread(target=many, args=(total // 8,)) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(taken) == REGISTRATIONS and len(refused) == total - REGISTRATIONS
-    assert world.state.counts()["registration"] == before + REGISTRATIONS
-    user = world.phone(name)
-    token, answer = taken[0]
-    if kind == "devices":
-        assert user.register(token).expect(200).json["tokenId"] == answer["tokenId"]
-        user.start_activity("session")
-    else:
-        assert len(user.status().json["liveActivityTokens"]) == REGISTRATIONS
-        user.register_activity(new_token(), "activity", "session", previous=token).expect(200)
-        user.log_in()
-    user.delete_token(taken[1][1]["tokenId"]).expect(200)
-    register(user).expect(200)
-    register(user).expect(409, "too_many_registrations")
-    user.close()
-    world.user().close()
 
 
 def test_a_user_has_sixty_four_sockets_at_most(world):

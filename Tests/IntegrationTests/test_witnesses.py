@@ -16,7 +16,7 @@ from certificates import Certificate
 from mayfly import new_token
 from processes import ORIGIN, Broker, State, audit_verify, eventually, mayfly
 from test_startup_errors import start_fails
-from witness import Refusal, close_at_once, cosigners, faults, old_protocol, policy, read_vkey, split_note, stall
+from witness import Refusal, close_at_once, cosigners, faults, old_protocol, policy, read_vkey, split_note
 from watched import Watched, head
 
 
@@ -148,33 +148,6 @@ def test_a_closed_log_waits_for_its_quorum():
 
 @pytest.mark.campaign
 @pytest.mark.background
-def test_an_open_log_is_published_without_its_quorum():
-    """With one alarm. A late witness cosigns the same head."""
-    with Watched(2, "both", "group both all w0 w1", mode="open") as watched:
-        first, second = watched.witnesses
-        watched.broker.start()
-        watched.grows()
-        assert watched.cosigners() == [first, second] and watched.verify().returncode == 0
-        second.stop()
-        watched.grows()
-        watched.grows()
-        assert watched.cosigners() == [first]
-        assert json.loads(watched.verify("--json").stdout)["code"] == "cosignatures"
-        assert audit_verify(watched.state).returncode == 0
-        missed = watched.broker.metric("ledger_quorum_missed_total")
-        assert missed > 0 and watched.broker.metric("alarms_total") > 0
-        size = watched.size()
-        second.start()
-        eventually(lambda: watched.cosigners() == [first, second], 12, what="the late cosignature")
-        assert watched.size() == size, "it took a new head"
-        assert watched.verify().returncode == 0
-        for word in ("publishing without the witnesses' quorum", "quorum is reached again", "witness w1: did not cosign",
-                     "witness w1: cosigns again"):
-            assert len(watched.lines(word)) == 1, watched.broker.printed()
-
-
-@pytest.mark.campaign
-@pytest.mark.background
 def test_a_witness_with_an_untrusted_certificate_gets_no_checkpoint():
     """Over https the certificate is verified: one that the system does not trust is not shown the checkpoint."""
     with Watched(2, "w0", mode="open") as watched:
@@ -192,18 +165,6 @@ def test_a_witness_with_an_untrusted_certificate_gets_no_checkpoint():
         assert watched.cosigners() == watched.witnesses[:1]
         assert watched.witnesses[0].asked >= 2 and watched.witnesses[1].asked == 0
         assert len(watched.lines("witness w1: did not cosign")) == 1 and not watched.lines("witness w0")
-
-
-@pytest.mark.campaign
-@pytest.mark.background
-def test_a_stalling_witness_is_not_asked_each_window():
-    with Watched(2, "w0") as watched:
-        watched.broker.start()
-        watched.witnesses[1].fault = stall
-        # Each is a publication at least. The pause after a failure doubles, so the last ones don't wait for the witness.
-        for _ in range(7):
-            watched.grows()
-        assert 1 <= watched.witnesses[1].asked < 7
 
 
 @pytest.mark.campaign
