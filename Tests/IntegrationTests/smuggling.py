@@ -4,7 +4,6 @@ from bad_bodies import HEAD, length
 from bad_requests import HIDDEN_CREATE, Row
 
 ZERO = b"0\r\n\r\n" + HIDDEN_CREATE
-BEHIND = b"A" * 3 + b"\r\n0\r\n\r\n"
 CODINGS = [
     b"chunked", b"xchunked", b"chunked ", b"\tchunked", b"\x0bchunked", b"chunked\x0b", b" chunked", b"CHUNKED", b"'chunked'",
     b'"chunked"',
