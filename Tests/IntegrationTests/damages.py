@@ -181,7 +181,7 @@ def in_the_checkpoint(chance, base):
         "with a hyphen": note.replace("—".encode(), b"-"),
         "with two spaces": note.replace(b" ", b"  "),
         "with a control character": note[:-1] + b"\x07\n",
-        "with a line that is none": note + b"hello\n",
+        "with a line of other text": note + b"hello\n",
         "with a broken signature besides": note + f"— {key.name} {base64.b64encode(key.id + bytes(64)).decode()}\n".encode(),
         "with a short signature": text + b"\n" + f"— {key.name} {base64.b64encode(signature[:-1]).decode()}\n".encode(),
         "with a long signature": text + b"\n" + f"— {key.name} {base64.b64encode(signature + b'x').decode()}\n".encode(),

@@ -213,8 +213,7 @@ class Log:
 
 
 def make(folder, publications, **more):
-    """A Log whose checkpoints stand one for each publication; with `partials=False` only the last one's partial files are
-    written (which a log may clean up to)."""
+    """A Log with a checkpoint for each publication. With `partials=False` only the last one's partial files are written, as in a tidied log."""
     log, publications = Log(folder, **more), list(publications)
     for number, entries in enumerate(publications):
         log.publish(entries, last=number == len(publications) - 1)
@@ -342,7 +341,7 @@ class Simulation:
             bucket[0 if op == "token.sealed" else 2 if fields["cause"] == "expired" else 3] += 1
             self.record(op, id=token_id(token.ref, op[6:], token.until), **fields)
         due = [until for until in range(self.closed + self.day, end + 1, self.day) if until in self.buckets or until > end - 512 * self.day]
-        if self.chance.random() < 0.3:  # Empty ones that lie in a gap need no closing, but a batch of midnight has one.
+        if self.chance.random() < 0.3:  # An empty bucket in a gap needs no closing, but a batch of midnight has one.
             due = [until for until in due if until in self.buckets or until == due[-1]
                    or not any(begin <= until <= stop for begin, stop in self.silences)]
         for until in due:

@@ -70,7 +70,7 @@ def mayfly(*arguments, timeout=30, **environment):
 
 def told_no_token(ran):
     """Returns `ran`, unless it printed a push token of these tests."""
-    assert not given.is_in((ran.stdout + ran.stderr).encode()), f"a push token stands in what {ran.args} printed"
+    assert not given.is_in((ran.stdout + ran.stderr).encode()), f"{ran.args} printed a push token"
     return ran
 
 
@@ -130,7 +130,7 @@ class State:
         told = given.in_files(*self.outputs)
         for folder in (self.prints, self.parent):
             shutil.rmtree(folder, ignore_errors=True)
-        assert not told, f"a push token stands in {told}"
+        assert not told, f"{told} contain a push token"
 
 
 class _Reader:

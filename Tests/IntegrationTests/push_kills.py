@@ -1,5 +1,5 @@
-"""kill -9 of broker and simulator under load: what was acknowledged is delivered or recorded as failed, and nothing is delivered twice
-unless its answer was lost. What either of them forgets when it is killed stands in captures of their TLS sessions (tls_capture.py).
+"""kill -9 of broker and simulator under load: each acknowledged push is delivered or recorded as failed, and none is delivered twice unless its
+answer was lost. Captures of their TLS sessions (tls_capture.py) show what a killed process forgets.
 
 MAYFLY_BINARY=.build/release/mayfly .build/venv/bin/python Tests/IntegrationTests/push_kills.py [KILLS OF EACH] [SEED]
 """

@@ -1,6 +1,6 @@
-"""Clients that ask on and on, and know for each request whether it went out before the broker said that it was closing.
+"""Clients that send requests without end, and know for each whether it left before the broker announced its close.
 
-Such a request must be answered. What they count as lost is what RFC 9112 section 9.6 and RFC 9113 section 6.8 promise to nobody.
+Such a request must be answered. Later ones may be lost (RFC 9112 section 9.6, RFC 9113 section 6.8).
 """
 
 import select

@@ -33,7 +33,7 @@ def phone(world):
     phone.close()
 
 
-# Signatures. Which forms are none: `WebhookSecretsTests`.
+# Signatures. `WebhookSecretsTests` has malformed ones.
 
 def changed(body, at):
     return body[:at] + bytes([body[at] ^ 1]) + body[at + 1:]

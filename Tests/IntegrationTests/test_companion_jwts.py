@@ -1,4 +1,4 @@
-"""Whose call it is: JWTs that are none, or not good, at each of the companion's routes and on its socket."""
+"""Missing and bad JWTs at each of the companion's routes and on its socket."""
 
 import json
 import signal

@@ -1,5 +1,5 @@
-"""Every call on the ledger's folder fails once: the broker goes on, or says why it does not start; the log verifies, and nothing
-acknowledged is missing."""
+"""Every call on the ledger's folder fails once: the broker runs on, or its start reports the reason. The log verifies, and no acknowledged token is
+missing."""
 
 import errno
 import re

@@ -80,7 +80,7 @@ def test_keys_wrapped_under_a_file(wrapping):
     """A room's life with a key file that opens nothing alone, and each mismatch of file and key."""
     secret, canaries = wrapping.read_bytes(), Canaries()
     canaries.add("wrapping key", secret)
-    canaries.add("what is made of it", sealing.derive(secret, "wrapping"))
+    canaries.add("a key derived from it", sealing.derive(secret, "wrapping"))
     with Place({"wrapping-key": wrapping}) as place:
         path = place.state / "keys/ratchet.key"
         place.start()
@@ -103,7 +103,7 @@ def test_keys_wrapped_under_a_file(wrapping):
         for file, image in zip(seen, inside):
             assert keys(file) is None and opens(file, row, room.roomid) is None
             assert opens(image, row, room.roomid) == room.creator.token
-            assert not any(image[at:at + 16] in file for at in range(16, len(image) - 15)), "keys lie in the file"
+            assert not any(image[at:at + 16] in file for at in range(16, len(image) - 15)), "keys are in the file"
         assert place.broker.stop() == 0
         place.start()
         assert ask(place.broker, lambda client: client.status(room.roomid).expect(200)).json["creatorHasToken"]
@@ -220,7 +220,7 @@ def test_a_lost_key_file_in_memory_purges_everything(memory):
         place.start()
         assert token_rows(place.state) == {} and place.state.counts()["room"] == 0
         content = b"".join(file.read_bytes() for file in place.state.folder.glob("mayfly.sqlite*"))
-        assert not any(value[24:56] in content for value in sealed), "what can't be opened still lies in the database"
+        assert not any(value[24:56] in content for value in sealed), "the database still has rows that can't be opened"
         for room in lost:
             ask(place.broker, lambda client: client.status(room.roomid).expect(404))
         room = ask(place.broker, lambda client: client.room(expires=3600))
@@ -261,7 +261,7 @@ def test_a_renewal_killed_at_each_call():
                 ran = mayfly("keys", *words, "--state", state.folder)
                 assert ran.returncode == 0, f"killed at call {call}: {ran.stderr}"
             spare = folder / "ratchet.key.new"
-            assert not spare.exists() or not any(spare.read_bytes()), f"killed at call {call}: keys lie in the spare"
+            assert not spare.exists() or not any(spare.read_bytes()), f"killed at call {call}: keys are in the spare"
         assert call > 5, call
     finally:
         state.remove()
@@ -317,7 +317,7 @@ def test_destroyed_keys_leave_the_blocks_of_ext4(disk, wrapping, options, wraps,
     dead = destroyed(first, last.base)[::2]
     assert len(dead) == 3
     found = sum(chain in blocks for chain in dead)
-    print(f"{options}, {'wrapped' if wraps else 'not wrapped'}: {found} of {len(dead)} destroyed chains lie on the disk")
+    print(f"{options}, {'wrapped' if wraps else 'not wrapped'}: {found} of {len(dead)} destroyed chains are on the disk")
     assert (found > 0) == remain
     assert any(chain in blocks for _, chain in last.generations.values()) != wraps
 

@@ -1,5 +1,5 @@
-"""Steps of the ratchet from outside: killed and failing at each of their calls, under leaping clocks, over days. What a step destroyed is in no
-file, and opens nothing that anyone kept; what should live lives on."""
+"""Steps of the ratchet from outside: killed and failing at each of their calls, under leaping clocks, over days. Destroyed keys are in no file and
+open no kept row; other rows still open."""
 
 import errno
 import json
@@ -101,7 +101,7 @@ class Life:
 
 
 def rooms(life):
-    """A room that lives on and one whose token's keys are to be destroyed; their rows as they lie in the database."""
+    """Returns a room that lives on, one whose token's keys will be destroyed, and their rows in the database."""
     lasting, short = (ask(life.broker, lambda client: client.room(expires=expires)) for expires in (6 * DAY, 60))
     rows = token_rows(life.state)
     assert opens(life.key_file, rows[short.creator.ref], short.roomid) == short.creator.token, "the reader can't read"
@@ -168,7 +168,7 @@ def test_a_step_recovers_from_a_kill_at_each_call():
             life.delivers(left.lasting, what)
             ask(life.broker, lambda client: client.status(left.short.roomid).expect(404))
             life.verify(what)
-    # Among them: the new keys lie beside the old file, and the old ones beside the new file.
+    # Among them: the new keys beside the old file, and the old keys beside the new file.
     places = {(file, spare) for _, file, spare in seen}
     assert places == {("old", "zeros"), ("old", "keys"), ("new", "keys"), ("new", "zeros")}, seen
 

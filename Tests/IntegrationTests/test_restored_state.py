@@ -173,7 +173,7 @@ def test_an_unreadable_mirror_stops_publication_only(stage, mirrors, tmp_path, t
             shutil.copy(stage.older / "checkpoint", tmp_path)
         eventually(lambda: ledger.read(stage.state).of(room.creator.ref), 15, what="the seal in the ledger")
         client.close()
-        eventually(lambda: "publishing again" in broker.printed(), what="a word that it goes on")
+        eventually(lambda: "publishing again" in broker.printed(), what="a line about the next publication")
         assert broker.stop() == 0
         assert audit_verify(stage.state, stage.older / "checkpoint").returncode == 0
     finally:

@@ -48,7 +48,7 @@ class Database:
             return found
 
     def left(self, secrets):
-        """Which of these lie in the files: 16 bytes of one are enough."""
+        """The secrets that are in the files; 16 bytes of one count."""
         content = b"".join(path.read_bytes() for path in self.state.folder.glob("mayfly.sqlite*"))
         return [secret for secret in secrets if any(secret[at:at + 16] in content for at in range(0, len(secret) - 15, 8))]
 

@@ -1,4 +1,4 @@
-"""A broker and its witnesses: cosigned checkpoints, witnesses that lie, stall, die and forget, and histories that were rewritten."""
+"""A broker and its witnesses: cosigned checkpoints, witnesses that lie, die and forget, and rewritten histories."""
 
 import base64
 import contextlib

@@ -1,7 +1,7 @@
-"""A thief of what apps with accounts leave: registrations, sessions, timers, updates that wait, pushes under way.
+"""A thief of rows of apps with accounts: registrations, sessions, timers, waiting updates and queued pushes.
 
-Like the one of rooms it opens what docs/sealing.md says should open, and tries what should not: each key with an ingredient left out or
-taken from the row, and no key at all.
+Like the thief of rooms it opens what should open by docs/sealing.md, and tries what should not: each key with an ingredient left out or taken from
+the row, and no key at all.
 """
 
 from dataclasses import dataclass, field

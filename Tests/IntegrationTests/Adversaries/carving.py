@@ -1,4 +1,4 @@
-"""Rows out of a SQLite file, its write-ahead log, journals and backups: what SQL still shows, and what lies about in the bytes.
+"""Recovers rows from a SQLite file, its write-ahead log, journals and backups, by SQL and by carving.
 
 Carving knows the schema and SQLite's record format, not its pages: a record's header is found wherever it stands, in live pages, free
 ones, gaps between cells, or frames of the log. A freed cell loses its first four bytes to SQLite; those are the record's length, its

@@ -252,5 +252,5 @@ def summary(found):
 
 
 def told(found, shown=20):
-    """Finds as a failed test shows them: how many of each kind, and where the first ones lie."""
+    """Finds for a failed test's message: the counts by kind, and the places of the first."""
     return "\n".join([f"{len(found)} copies", *summary(found), *map(str, found[:shown])])

@@ -1,4 +1,4 @@
-"""Run by a test as the broker's own user: tries every way to another process's memory, and prints what came of each as JSON.
+"""Run by a test as the broker's own user: tries every way to another process's memory, and prints the outcomes as JSON.
 Arguments: process id, an address in it."""
 
 import ctypes

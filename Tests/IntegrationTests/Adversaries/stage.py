@@ -134,7 +134,7 @@ class Stage:
         self.pass_(45, step=15)
 
     def wait_for_scrub(self, before):
-        """Waits until the write-ahead log was emptied more than `before` times, but for 15 s at most: nothing may ask for it, or it is switched off."""
+        """Waits until the write-ahead log was emptied more than `before` times. Gives up after 15 s, since it may be clean or the scrub switched off."""
         end = time.monotonic() + (0.5 if self._is_never_scrubbed else 15)
         while self.clock.scrubbed <= before:
             if time.monotonic() > end:

@@ -232,7 +232,7 @@ def test_keys_open_the_tokens_of_known_users(audiences):
     known = [audiences.alice, audiences.bob, audiences.waiting, audiences.asked]
     fallen = set().union(*(user.tokens() for user in known)) | {bytes.fromhex(audiences.deleted.token)}
     queued = audiences.queued.tokens(activities=False)
-    # A push that has just left may still lie in the write-ahead log.
+    # A push that has just left may still be in the write-ahead log.
     assert fallen | queued <= got.tokens <= fallen | audiences.queued.tokens(), f"{len(got.tokens)} tokens, not {len(fallen | queued)}, by {got.how}"
     assert got.users == {audiences.waiting.name.encode(), audiences.asked.name.encode(), audiences.back_end_name.encode()}
     for user in audiences.users:

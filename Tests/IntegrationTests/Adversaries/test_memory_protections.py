@@ -1,5 +1,5 @@
-"""What keeps the broker's memory to itself: no core, nobody of the same user, locked memory. And each protection switched off once, by a
-preloaded library (`protections_off.c`): then the thief finds something."""
+"""Protections of the broker's memory against cores, processes of the same user, and swap. A preloaded library (`protections_off.c`) switches each
+off once; then the thief finds something."""
 
 import json
 import os

@@ -313,7 +313,7 @@ def test_a_room_made_again_inherits_nothing(world, client):
     for call in (client.status, client.delete):
         call(old["roomid"]).expect(404, "room_not_found")
 
-    # The joiner of before is none now: the same request is a new accept, not the old one's answer.
+    # The earlier joiner isn't a member any more: the same request is a new accept, not a repeat.
     new_side = client.accept(code, joiner, new_token()).expect(200).json
     assert new_side["roomid"] == new["roomid"]
     assert not {old_side[part] for part in ("roomid", "member", "ref")} & {new_side[part] for part in ("roomid", "member", "ref")}

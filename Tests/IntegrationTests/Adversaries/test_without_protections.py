@@ -79,7 +79,7 @@ def check_pushed(story):
 
 def check_keys_gone(story):
     for image in (story.early, story.late):
-        hold(member(image, story.late, story.short), story.truth, table.AFTER_EXPIRY, "quiet broker: whatever lies in the folder of keys",
+        hold(member(image, story.late, story.short), story.truth, table.AFTER_EXPIRY, "quiet broker: everything in the folder of keys",
              "nothing: the key no longer exists")
 
 

@@ -1,8 +1,8 @@
-"""A thief: has material, the source code and time, and tries to get at tokens, room ids, join codes, client ids and member secrets, and to
-link two rooms of one phone.
+"""A thief with stolen files, the source code and time. It looks for tokens, room ids, join codes, client ids and member secrets, and links rooms of
+one phone.
 
-It opens what docs/sealing.md says should open. And it tries what should not, with keys that lack one ingredient: the mistakes that an
-implementation could make, each of which would pass every test that looks at answers only.
+It opens what should open by docs/sealing.md. It also tries what should not, with keys that lack one ingredient: an implementation with that mistake
+would pass every test of answers.
 """
 
 import hashlib
@@ -218,8 +218,8 @@ class Thief:
     # The log.
 
     def entries(self, log):
-        """{purge id: entries} of this log that rows of the database lead to: by an id or a job that stands in a row, or by an id that is
-        made with any 16 bytes of a row, or with a ref that opened. Whoever has a row knows the end of its day."""
+        """The entries of this log that rows of the database lead to, by purge id: by an id or a job in a row, or by an id derived from any 16
+        bytes of a row or from an opened ref. A row shows the end of its day."""
         ids, jobs = defaultdict(list), {}
         for entry in log:
             for key in ("id", "job"):

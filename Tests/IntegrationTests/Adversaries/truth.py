@@ -117,7 +117,7 @@ class Truth:
         return {frozenset(pair) for rooms in by_phone.values() for pair in itertools.combinations(rooms, 2)}
 
     def canaries(self):
-        """All of it, in every form it may lie about in."""
+        """Canaries for all of it, in every form."""
         canaries = Canaries()
         canaries.add("ref", *self.sealed, *map(bytes.fromhex, self.sealed))
         for room in self.rooms:
