@@ -107,7 +107,7 @@ def unique_id(text):
     return found
 
 
-def test_send_prints_the_name_that_apple_gives_a_delivery(world):
+def test_send_prints_apples_name_of_a_delivery(world):
     # The simulator plays the sandbox.
     ran = apns(world, "send", given=new_token())
     assert uuid.UUID(unique_id(ran.stdout)).version == 4, ran

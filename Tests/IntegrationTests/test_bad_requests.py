@@ -93,8 +93,8 @@ def test_half_closed_or_reset_within_a_request(world):
 
 @pytest.mark.campaign
 def test_memory_after_the_table_and_many_resets(world):
-    """What stays is the allocator's: buffers of the 64 connections at most that were open at a time, each of them bounded by
-    16 KiB of head, 16 KiB of body and 64 KiB of answers: 6 MB. Three times that is the bound."""
+    """The allocator keeps the buffers of at most 64 connections, each with 16 KiB of head, 16 KiB of body and 64 KiB of answers: 6 MB. The bound is three
+    times that."""
     def abandon(_):
         """Sends requests and reads no answer. Each room may be made or not; the broker runs on."""
         with world.connect("plain") as peer:

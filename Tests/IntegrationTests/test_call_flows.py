@@ -122,7 +122,7 @@ def test_a_new_token_replaces_the_old(world, service, phone):
     other.close()
 
 
-def test_every_field_at_fault_is_told(phone):
+def test_every_bad_field_is_listed(phone):
     body = {"uid": "", "token": "xyz", "previousToken": 7, "environment": "moon", "bundleId": ""}
     answer = phone.call("POST", "/api/voip/token", body).expect(400, "out_of_range", "uid").json
     assert sorted(answer["details"]) == sorted(body) and answer["details"]["uid"] == [answer["detail"]]

@@ -193,7 +193,6 @@ def test_the_user_claim_can_be_chosen(user):
 
 
 def test_without_a_key_no_jwt_is_accepted():
-    """Without an algorithm and a key nobody is known, however good a JWT."""
     with World(apns=False) as world:
         caller = Caller(world.broker, users(world.state).token("alice"))
         for method, path, body in ROUTES:

@@ -167,7 +167,7 @@ def told(world, text, times):
 
 
 def test_a_signal_reads_keys_again(issuer, other):
-    """SIGHUP takes new keys. A bad file changes nothing and raises an alarm."""
+    """SIGHUP reads the new keys. A bad file changes nothing and raises an alarm."""
     path = issuer.folder / "rotating.json"
     install(path, issuer.jwk("ES256", kid="first"))
     with World(apns=False, jwt_algorithm="ES256", jwt_jwks=path) as world:

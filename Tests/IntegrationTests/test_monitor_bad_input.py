@@ -65,7 +65,7 @@ def test_fields_of_calls(world, phone, server, nothing_kept, name):
         assert not isinstance(value, str) or len(value) < 5 or value not in problem["detail"], "the answer says it back"
 
 
-def test_every_field_at_fault_is_told(phone, server, nothing_kept):
+def test_every_bad_field_is_listed(phone, server, nothing_kept):
     answer = phone.call("POST", "/api/devices/register", {"printerPrefix": 5, "environment": "moon", "bundleId": "", "printerName": 7})
     invalid(answer, "missing_field", ["apnsToken", "printerPrefix", "environment", "bundleId"])
     assert answer.json["details"]["apnsToken"] == ["The field apnsToken is missing. Add it."]
@@ -98,7 +98,7 @@ def test_null_counts_as_absent(world, server):
     phone.close()
 
 
-def test_what_is_not_one_json_object(phone, server, nothing_kept):
+def test_a_body_must_be_one_json_object(phone, server, nothing_kept):
     for method, path, good in ROUTES:
         if good:
             invalid((server if "monitors" in path else phone).call(method, path, b"{"), "malformed_json", [])

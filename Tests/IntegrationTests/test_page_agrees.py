@@ -99,7 +99,7 @@ def test_each_rule(folder, opinion, rule):
         assert code and code == (wanted or python(place, vkey)[0]), f"seed {SEED}, {rule.__name__}, number {number}: {brief(said)}"
 
 
-def test_what_is_no_entry(folder, opinion):
+def test_malformed_entries_are_rejected(folder, opinion):
     kinds = random.Random(SEED).sample(NO_ENTRIES, min(60, len(NO_ENTRIES)))
     for number, chance in chances("page no entry", len(kinds)):
         what, change = kinds[number]

@@ -40,7 +40,7 @@ def test_suspended_app_is_pushed_to(world):
 
 @pytest.mark.background
 @pytest.mark.parametrize("how", ["1000", "1001", "leave_room"])
-def test_who_leaves_is_not_pushed_to(world, how):
+def test_a_client_that_leaves_is_not_pushed_to(world, how):
     client = world.client()
     room = client.room()
     with RawSocket(world.broker) as creator, RawSocket(world.broker) as joiner:

@@ -129,7 +129,7 @@ def test_bad_files_change_nothing(world, made):
 
 
 @pytest.mark.campaign
-def test_an_expired_certificate_replaces_none(world, made, tmp_path):
+def test_an_expired_certificate_is_not_installed(world, made, tmp_path):
     for file, installed in zip(Authority(tmp_path, "ours").issue("late", days=-1), world.files):
         installed.write_text(file.read_text())
     world.broker.child.send_signal(signal.SIGHUP)

@@ -49,7 +49,7 @@ def test_rooms_live_a_day_by_default(client):
     assert 0 < seconds_left(created, "joinExpiresAt") < 61 and seconds_left(created) > 86_340
 
 
-def test_a_room_that_nobody_accepts_ends_with_its_code(worlds, tmp_path):
+def test_an_unaccepted_room_ends_with_its_code(worlds, tmp_path):
     policy = json.loads((REPOSITORY / "policies/rooms.json").read_text())
     policy["limits"]["roomLifeSeconds"] = {"min": 1, "max": 3600, "default": 600}
     policy["limits"]["joinCode"]["lifeSeconds"]["min"] = 1

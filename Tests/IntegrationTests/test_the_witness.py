@@ -46,7 +46,7 @@ def request(state, old, hashes, proof=None):
     return f"old {old}\n{lines}\n{head(state, len(hashes), ledger.root_of(hashes))}".encode()
 
 
-def test_the_witness_cosigns_what_continues(state, judge):
+def test_the_witness_cosigns_continuing_heads(state, judge):
     known = 0
     for size in (0, 1, 1, 2, 3, 7, 8, 8, 100):
         status, _, body = ask(judge, request(state, known, leaves(size)))

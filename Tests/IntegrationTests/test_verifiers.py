@@ -226,9 +226,9 @@ def test_endless_files_are_not_read_whole(go, bases):
 
 
 @pytest.mark.campaign
-def test_what_no_checkpoint_covers(go, folder):
-    """Partial tiles of earlier sizes may go at any time, and other names are none of the log's: nobody vouches for them. An earlier
-    partial that contradicts the log is told by those who can see that it is there; Go reads only what a checkpoint covers."""
+def test_files_that_no_checkpoint_covers_are_ignored(go, folder):
+    """Older partial tiles may disappear at any time, and other names are no files of the log. Verifiers that can see an older partial tile report it if it
+    contradicts the log; Go reads only files that a checkpoint covers."""
     place = folder / "covered"
     log = logs.make(place, logs.story(300, SEED, resolution=60))
     old = sorted(path for path in place.rglob("*.p/*") if path.name not in ("44", "1"))
@@ -270,7 +270,7 @@ def test_each_rule(go, folder, rule):
 
 
 @pytest.mark.campaign
-def test_what_is_no_entry(go, folder):
+def test_malformed_entries_are_rejected(go, folder):
     for number, chance in chances("no entry", len(NO_ENTRIES)):
         what, change = NO_ENTRIES[number]
         entries, place = with_no_entry(chance, change)
