@@ -10,7 +10,7 @@ import ledger
 from apns_recorder import APNsRecorder
 from canary import Canaries
 from mayfly import Client, Socket, base64url_bytes, new_token
-from processes import BUNDLE_ID, Broker, Simulator, State, eventually
+from processes import BUNDLE_ID, Broker, Simulator, eventually
 
 
 def outcome(world, ref, seconds=8):
@@ -155,69 +155,3 @@ def test_retry_has_the_same_apns_id(state, processes):
         assert push["headers"][name] == lost[name], name
     delivered = eventually(lambda: ledger.read(state).outcomes(room.creator.ref), what="the outcome")
     assert [entry["op"] for entry in delivered] == ["push.delivered"]
-
-
-# Brokers whose APNs is missing, untrusted or doesn't know the key. Each knocks once.
-
-def knock(state, broker):
-    broker.start()
-    client = Client(broker.port)
-    room = client.room(expires=12)
-    assert client.presence(room.roomid, room.joiner.client).expect(202).json == {"delivery": "queued"}
-    return client, room
-
-
-@pytest.mark.campaign
-@pytest.mark.background
-@pytest.mark.parametrize("why", ["unreachable", "untrusted"])
-def test_an_unusable_apns_fails_the_push_at_its_deadline(why):
-    """Never later than the room's end. The token is kept, and the broker runs on."""
-    state, other = State(), State()
-    stranger = Simulator(other, key=state / "keys/apns.p8") if why == "untrusted" else None
-    broker = Broker(state, stranger and stranger.port)
-    try:
-        if stranger:
-            stranger.start()
-        client, room = knock(state, broker)
-        told = {"unreachable": "can't be reached", "untrusted": "trusted"}[why]
-        eventually(lambda: told in broker.printed(), what=f"a line that says {told!r}")
-        assert ledger.read(state).outcomes(room.creator.ref) == []
-        assert client.status(room.roomid).expect(200).json["creatorHasToken"] is True
-        failed = eventually(lambda: ledger.read(state).outcomes(room.creator.ref), 20, 0.1, "the outcome")
-        assert [entry["op"] for entry in failed] == ["push.failed"]
-        purged = eventually(lambda: ledger.read(state).of(room.creator.ref, "token.purged"), 20, 0.1, "the purge")
-        assert [entry["cause"] for entry in purged] == ["expired"]
-        client.create().expect(201)
-        if stranger:
-            assert stranger.pushes() == []
-        printed = broker.printed()
-        assert len(printed.splitlines()) < 6, f"told over and over:\n{printed}"
-        assert room.creator.token not in printed
-    finally:
-        broker.kill()
-        if stranger:
-            stranger.kill()
-        state.remove()
-        other.remove()
-
-
-@pytest.mark.campaign
-@pytest.mark.background
-def test_an_unknown_key_fails_the_push():
-    state, other = State(), State()
-    simulator = Simulator(state, key=other / "keys/apns.p8")
-    broker = Broker(state, simulator.port)
-    try:
-        simulator.start()
-        client, room = knock(state, broker)
-        failed = eventually(lambda: ledger.read(state).outcomes(room.creator.ref), 20, 0.1, "the outcome")
-        assert [(entry["op"], entry["status"], entry["reason"]) for entry in failed] == [
-            ("push.failed", 403, "InvalidProviderToken")]
-        purged = eventually(lambda: ledger.read(state).of(room.creator.ref, "token.purged"), 20, 0.1, "the purge")
-        assert [entry["cause"] for entry in purged] == ["expired"], "a wrong key must cost nobody a token"
-        assert "InvalidProviderToken" in broker.printed()
-    finally:
-        broker.kill()
-        simulator.kill()
-        state.remove()
-        other.remove()
