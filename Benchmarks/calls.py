@@ -3,8 +3,7 @@
 import load
 from knocks import Knocks
 from page import Aim, Section, Series
-from processes import Invalid
-from users import accounts
+from processes import Invalid, accounts
 
 USERS, RATE, KNOCKED, LONGEST = 10_000, 500, 5_000, 20
 TOLD = {"call": "a call, to one phone: one push", "again": "the same webhook once more: nothing rings", "knock": "a knock at a room: one push"}

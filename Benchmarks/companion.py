@@ -9,9 +9,9 @@ from datetime import datetime
 import load
 from knocks import Knocks, made
 from page import Aim, Section, Series, number, percentile
-from processes import Broker, Invalid
+from processes import Broker, Invalid, accounts
 from steady import Connections
-from users import accounts, back_end, jwt, read, user
+from users import back_end, jwt, read, user
 
 # Each has the registration or activity that the events need. Knocks get as many rooms.
 USERS, ROOMS, BEHIND = 10_000, 40_000, 150

@@ -6,9 +6,9 @@ from datetime import datetime
 
 import load
 from page import Aim, Section, Series, number
-from processes import Invalid
+from processes import Invalid, accounts
 from steady import Connections, Steady, post
-from users import accounts, back_end, device, read
+from users import back_end, device, read
 
 DEVICES, SILENT, PRINTER = 10_000, 4, "p1s_01"
 # Other requests meanwhile: rooms are created and accepted.

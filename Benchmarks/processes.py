@@ -16,6 +16,7 @@ import urllib.request
 from pathlib import Path
 
 from machine import LOAD_CPU, REPOSITORY, SERVER_CPU
+from users import Users
 
 HERE = Path(__file__).resolve().parent
 MAYFLY = REPOSITORY / ".build/release/mayfly"
@@ -271,6 +272,23 @@ class Broker(Process):
         """Transactions so far: the counter in the WAL index's header, https://sqlite.org/walformat.html, 2.1."""
         with open(self.state / "mayfly.sqlite-shm", "rb") as index:
             return struct.unpack_from("=I", index.read(16), 8)[0]
+
+
+@contextlib.contextmanager
+def accounts(name, kind="companion"):
+    """A simulator beside the load, and on the other core a broker that knows users, who are its callers."""
+    state = folder(name)
+    throwaway_keys(state)
+    simulator = Simulator(f"{name}-apns", state, {LOAD_CPU})
+    broker = users = None
+    try:
+        broker = Broker(name, state=state, apns_port=simulator.port, users=True, kind=kind)
+        users = Users(broker.port, broker.secret)
+        yield simulator, broker, users
+    finally:
+        for process in (users, broker, simulator):
+            if process:
+                process.stop()
 
 
 def node():

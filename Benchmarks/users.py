@@ -2,7 +2,6 @@
 arguments, is answered with a line. JWTs are made here, by the broker's secret."""
 
 import base64
-import contextlib
 import hashlib
 import hmac
 import json
@@ -11,8 +10,6 @@ import sys
 import time
 from pathlib import Path
 
-from machine import LOAD_CPU
-from processes import Broker, Invalid, Process, Simulator, folder, throwaway_keys
 from steady import Connections, post
 
 LIFE = 6 * 3600
@@ -55,9 +52,15 @@ class Users:
     """`secret`: the file that the broker verifies JWTs by."""
 
     def __init__(self, port, secret):
+        # This file is the child's program, too, which has one core. Importing `machine` needs two.
+        from machine import LOAD_CPU
+        from processes import Process
+
         self.process = Process(f"users-{port}", [sys.executable, __file__, port, secret], {LOAD_CPU}, pipes=True)
 
     def _do(self, *command):
+        from processes import Invalid
+
         self.process.child.stdin.write(json.dumps(command) + "\n")
         self.process.child.stdin.flush()
         told = self.process.child.stdout.readline()
@@ -102,23 +105,6 @@ class Users:
 
     def stop(self):
         self.process.stop()
-
-
-@contextlib.contextmanager
-def accounts(name, kind="companion"):
-    """A simulator beside the load, and on the other core a broker that knows users, who are its callers."""
-    state = folder(name)
-    throwaway_keys(state)
-    simulator = Simulator(f"{name}-apns", state, {LOAD_CPU})
-    broker = users = None
-    try:
-        broker = Broker(name, state=state, apns_port=simulator.port, users=True, kind=kind)
-        users = Users(broker.port, broker.secret)
-        yield simulator, broker, users
-    finally:
-        for process in (users, broker, simulator):
-            if process:
-                process.stop()
 
 
 class _Work:
