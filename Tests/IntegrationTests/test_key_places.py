@@ -145,27 +145,27 @@ def test_an_unwrapped_file_is_refused_beside_a_wrapping_key(state, wrapping):
 def test_keys_wrapped_under_a_commands_output(wrapping, tmp_path):
     """What the command prints as errors is dropped, and no shell reads its words."""
     secret = wrapping.read_bytes()
-    ask = tmp_path / "ask-kms"
-    ask.write_text(f'#!/bin/sh\necho "asked for $1: SECRET-ERROR" >&2\n[ "$1" = "$HOME;x" ] && exit 1\n[ "$1" = good ] && base64 {wrapping}\n')
-    ask.chmod(0o700)
-    with Place({"wrapping-key": f"command:{ask} good"}) as place:
+    command = tmp_path / "ask-kms"
+    command.write_text(f'#!/bin/sh\necho "asked for $1: SECRET-ERROR" >&2\n[ "$1" = "$HOME;x" ] && exit 1\n[ "$1" = good ] && base64 {wrapping}\n')
+    command.chmod(0o700)
+    with Place({"wrapping-key": f"command:{command} good"}) as place:
         assert unwrapped((place.state / "keys/ratchet.key").read_bytes(), secret)
         place.start()
         room = ask(place.broker, lambda client: client.room())
         assert place.broker.stop() == 0
         printed = place.broker.printed()
-        printed += place.refuses("failed with status 1", "--wrapping-key", wrapping_key=f"command:{ask} bad")
+        printed += place.refuses("failed with status 1", "--wrapping-key", wrapping_key=f"command:{command} bad")
         printed += place.refuses("can't be started", wrapping_key="command:/none/such")
-        printed += place.refuses("must be 32 random bytes", wrapping_key=f"command:/bin/echo {ask};cat {wrapping}")
+        printed += place.refuses("must be 32 random bytes", wrapping_key=f"command:/bin/echo {command};cat {wrapping}")
         printed += place.refuses("must be 32 random bytes", wrapping_key=f"command:/bin/echo $(cat {wrapping})")
         assert "SECRET-ERROR" not in printed
         for bad in ("command:", "command:cat x", "command: "):
             shown = place.keys("show", flags={"wrapping-key": bad})
             assert shown.returncode == 2 and "absolute path" in shown.stderr, shown.stderr
         # In the environment, as a unit has it; and for all commands.
-        shown = mayfly("keys", "show", "--state", place.state.folder, MAYFLY_WRAPPING_KEY=f"command:{ask} good")
+        shown = mayfly("keys", "show", "--state", place.state.folder, MAYFLY_WRAPPING_KEY=f"command:{command} good")
         assert shown.returncode == 0, shown.stderr
-        drill = mayfly("drill", "--room", "-", "--state", place.state.folder, MAYFLY_WRAPPING_KEY=f"command:{ask} good")
+        drill = mayfly("drill", "--room", "-", "--state", place.state.folder, MAYFLY_WRAPPING_KEY=f"command:{command} good")
         assert "wrapped" not in drill.stderr, drill.stderr
         rotated = place.keys("rotate", "--origin", "next.test/log", "--archive", place.state.parent / "archive")
         assert rotated.returncode == 0, rotated.stderr

@@ -61,11 +61,9 @@ def test_flood_of_reports(world, client):
             assert client.presence(bystander.roomid, bystander.joiner.client).expect(202).json == {"delivery": "queued"}
             time.sleep(0.15)
         grown = world.broker.resident - before
-        slots = world.broker.metric("arena_slots_used")
     total = sum(flood.counts.values())
     assert set(flood.counts) == {b"202", b"429"} and total > 2_000, flood.counts
     assert flood.counts[b"202"] <= 5 * (1 + flood.seconds // 5), flood.counts
     assert grown < 40e6, f"{grown / 1e6:.0f} MB after {total} reports"
-    assert slots < 2_000
     refused = client.presence(room.roomid, room.joiner.client).expect(429, "too_many_requests")
     assert 1 <= int(refused.headers["retry-after"]) <= 5
