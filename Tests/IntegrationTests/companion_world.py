@@ -2,10 +2,21 @@
 
 import json
 import secrets
+from contextlib import contextmanager
 
 from companion_client import Caller, Phone, Users
-from processes import REPOSITORY
+from processes import REPOSITORY, eventually
 from world import World
+
+# A well-formed id that nothing has.
+UNKNOWN = "A" * 22
+ROUTES = [
+    ("POST", "/api/push/register", {"deviceToken": "ab" * 32}),
+    ("POST", "/api/push/live-activity/register", {"activityToken": "ab" * 32, "activityId": "a", "sessionId": "s"}),
+    ("DELETE", f"/api/push/token/tok_{UNKNOWN}", None), ("GET", "/api/push/status", None),
+    ("POST", "/api/push/clear-approval", {"requestId": UNKNOWN}), ("DELETE", "/api/push/session/s/notifications", None),
+    ("POST", "/api/sessions/s/events", {"type": "approval_request", "data": {}}),
+    ("POST", f"/api/approval/{UNKNOWN}/respond", {"approved": True}), ("GET", f"/api/approval/{UNKNOWN}", None)]
 
 
 def users(state):
@@ -65,3 +76,13 @@ class CompanionWorld(World):
 
 def new_session():
     return "session-" + secrets.token_hex(6)
+
+
+@contextmanager
+def nothing_kept_by(world):
+    """Fails if the block adds a row or a push."""
+    eventually(lambda: world.state.jobs() == 0, what="the end of earlier pushes")
+    before, pushes = world.state.counts(), len(world.simulator.pushes())
+    yield
+    assert world.state.counts() == before, "a refused request left rows behind"
+    assert world.state.jobs() == 0 and len(world.simulator.pushes()) == pushes, "a refused request left a push behind"

@@ -10,7 +10,7 @@ from contextlib import closing
 import pytest
 
 import table
-from companion_calls import nothing_kept_by
+from companion_world import nothing_kept_by
 from processes import BINARY, State
 from world import World
 

@@ -16,7 +16,7 @@ import pytest
 
 from call_client import CallingService, new_call
 from call_world import CallWorld
-from companion_calls import nothing_kept_by
+from companion_world import nothing_kept_by
 from mayfly import Client
 from processes import Broker, audit_verify, eventually
 from test_startup_errors import start_fails

@@ -7,10 +7,9 @@ from secrets import token_hex
 
 import pytest
 
-from companion_calls import ROUTES, UNKNOWN
 from companion_client import NEWS
 from companion_pushes import check_approval, check_end, check_task, check_update, content, seconds
-from companion_world import CompanionWorld, new_session
+from companion_world import ROUTES, UNKNOWN, CompanionWorld, new_session
 from mayfly import new_token
 from processes import BUNDLE_ID
 

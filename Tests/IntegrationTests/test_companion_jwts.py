@@ -11,10 +11,9 @@ from websockets.exceptions import InvalidStatus
 
 import ledger
 from clocks import Clocks
-from companion_calls import ROUTES, UNKNOWN
 from companion_client import Caller, Phone, SessionSocket, Users
 from companion_pushes import seconds
-from companion_world import CompanionWorld, new_session, users
+from companion_world import ROUTES, UNKNOWN, CompanionWorld, new_session, users
 from processes import eventually, mayfly
 from world import World
 

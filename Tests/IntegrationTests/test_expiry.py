@@ -1,10 +1,13 @@
-"""Rooms and tokens end a second late at most, also over a restart."""
+"""Rooms and tokens end a second late at most, also over a restart. Pushes end in two minutes, whatever the clock does."""
 
 import json
 import time
 from datetime import datetime
 
+import pytest
+
 import ledger
+from clocks import Clocks
 from mayfly import Client, new_client, new_code, new_token
 from processes import Broker, audit_verify, eventually, quick_rooms
 from world import World
@@ -96,3 +99,26 @@ def test_rooms_that_expire_during_an_outage_are_purged_at_the_start(state, proce
     assert verified.returncode == 1 and "no broker ran for more than 3600 s" in verified.stderr, verified.stdout + verified.stderr
     verified = audit_verify(state, more=["--allow-gaps"])
     assert verified.returncode == 0, verified.stdout + verified.stderr
+
+
+@pytest.mark.campaign
+def test_a_clock_set_back_does_not_extend_pushes():
+    """No push is tried, and no token kept open, beyond two minutes."""
+    with World(start=False) as world:
+        clocks = Clocks(world.state.prints / "clocks")
+        world.broker.start(**clocks.environment)
+        clocks.leap(-300)
+        world.simulator.fault(always=[{"reason": "InternalServerError"}])
+        client, code, token = world.client(), new_code(), new_token()
+        room = client.create(code, new_client(), token).expect(201).json
+        client.accept(code, (joiner := new_client())).expect(200)
+        assert client.presence(room["roomid"], joiner).expect(202).json["delivery"] == "queued"
+        for _ in range(5):
+            time.sleep(0.2)
+            clocks.go_on(31)
+        [failed] = eventually(lambda: ledger.read(world.state).outcomes(room["ref"]), 8, what="the outcome")
+        assert (failed["op"], failed["reason"]) == ("push.failed", "InternalServerError")
+        world.simulator.fault()
+        clocks.go_on(31)
+        time.sleep(0.3)
+        assert world.simulator.pushes(token) == []

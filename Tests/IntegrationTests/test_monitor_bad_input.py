@@ -6,7 +6,7 @@ from secrets import token_hex
 
 import pytest
 
-from companion_calls import UNKNOWN
+from companion_world import UNKNOWN
 from mayfly import new_token
 from monitor_client import SETTINGS, PrinterServer
 from monitor_world import MonitorWorld, new_printer

@@ -1,4 +1,5 @@
-"""One network uses up its share of the HTTP engine; a client of another network notices nothing. SharesTests and ShareTests have the other shares."""
+"""One network uses up its share of the HTTP engine, or all descriptors: others are served, and the log goes on. SharesTests, ShareTests, RequestTests
+and StreamTests have the other limits."""
 
 import time
 from contextlib import ExitStack
@@ -8,9 +9,13 @@ import h2.connection
 import h2.events
 import pytest
 
+from bad_requests import ASK, BODY, CODE, request
 from http2_frames import END_HEADERS, END_STREAM, PREFACE, FramePeer, head, settings
-from listeners import Listeners
-from peers import Peer
+from ledger import read
+from listeners import Listeners, accept, fresh
+from mayfly import new_token
+from peers import Closed, Peer
+from processes import Broker, eventually, http_status
 
 pytestmark = pytest.mark.campaign
 
@@ -90,3 +95,35 @@ def test_requests_beside_stalled_answers_of_one_network(world):
         neighbour = stack.enter_context(Bystander(world, "127.67.0.1"))
         for _ in range(50):
             assert neighbour.ask("/audit/")[0] == 200
+
+
+DESCRIPTORS = 400
+
+
+def test_surplus_connections_that_stay_open(state, processes):
+    """Silent connections, and those kept open after a 503, can't use up the descriptors that storing needs."""
+    broker = Broker(state)
+    broker.prefix = ("prlimit", f"--nofile={DESCRIPTORS}:{DESCRIPTORS}")
+    processes.append(broker)
+    broker.start()
+    with ExitStack() as stack:
+        first = stack.enter_context(Peer(broker.port))
+        for _ in range(DESCRIPTORS + 100):
+            stack.enter_context(Peer(broker.port))
+        code = fresh()
+        first.send(request(body=BODY[:-1] + b',"client1_token":"%s"}' % new_token().encode()).replace(CODE, code))
+        assert first.answer().status == 201
+        first.send(accept(code))
+        assert first.answer().status == 200
+        assert http_status(f"http://127.0.0.1:{broker.operator_port}/readyz") == 200
+        eventually(lambda: any(entry["op"] == "token.sealed" for entry in read(state).entries), 10, what="the log going on")
+    eventually(lambda: answered(broker.port), 10, what="an answer after they left")
+
+
+def answered(port):
+    with Peer(port) as peer:
+        peer.send(ASK)
+        try:
+            return peer.answer().status == 404
+        except Closed:
+            return False

@@ -1,5 +1,6 @@
 """The TLS listener as scanners and clients see it, and its flags' errors."""
 
+import json
 import socket
 import ssl
 import subprocess
@@ -12,13 +13,14 @@ from types import SimpleNamespace
 import pytest
 
 from bad_requests import ASK, CODE, request
-from certificates import Certificate, openssl
+from certificates import Authority, Certificate, openssl
 from http2_frames import START, FramePeer, ask
 from listeners import Listeners, accept, fresh
 from mayfly import Socket
 from peers import Peer
 from processes import Broker, State, eventually
 from test_startup_errors import start_fails
+from world import World
 
 
 @pytest.fixture(scope="module")
@@ -31,6 +33,29 @@ def world():
 @pytest.fixture
 def port(world):
     return world.broker("tls").port
+
+
+# Findings of any certificate made for a test: it is self-signed, can't be revoked, and lives for a month.
+OF_THE_TEST = ("cert_", "OCSP", "DNS_CAA", "certificate_transparency", "overall_grade", "scanTime", "engine_problem")
+
+
+@pytest.mark.campaign
+def test_testssl_finds_nothing_weak(port, tmp_path):
+    report = tmp_path / "report.json"
+    subprocess.run(
+        ["testssl", "--quiet", "--color", "0", "--warnings", "off", "--jsonfile", report, "-p", "-s", "-f", "-S", "-U", f"localhost:{port}"],
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, timeout=240, check=False)
+    findings = json.loads(report.read_text())
+    found = {one["id"]: one["finding"] for one in findings}
+    weak = [one for one in findings
+            if one["severity"] in ("LOW", "MEDIUM", "HIGH", "CRITICAL", "WARN", "FATAL") and not one["id"].startswith(OF_THE_TEST)]
+    assert not weak, weak
+    for name in ("SSLv2", "SSLv3", "TLS1", "TLS1_1", "cipherlist_NULL", "cipherlist_aNULL", "cipherlist_EXPORT", "cipherlist_LOW"):
+        assert "not offered" in found[name], (name, found[name])
+    assert found["TLS1_2"] == "offered" and "offered" in found["TLS1_3"]
+    for name in ("heartbleed", "CCS", "ticketbleed", "ROBOT", "secure_client_renego", "CRIME_TLS", "POODLE_SSL", "SWEET32",
+                 "FREAK", "DROWN", "LOGJAM", "BEAST", "LUCKY13", "RC4"):
+        assert name in found, f"testssl did not look at {name}"
 
 
 def test_sslscan_finds_nothing_weak(port):
@@ -276,3 +301,54 @@ def test_unix_domain_sockets_are_served(refuses, state, processes, tmp_path):
         assert path.read_text() == "a file of somebody's"
     finally:
         second.remove()
+
+
+# A listener that asks for client certificates serves only those of its authority.
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("authority")
+    server, authority = Certificate(folder), Authority(folder, "backends")
+    with World(apns=False, tls_client_ca=authority.path, **server.flags) as world:
+        yield world, server, authority, folder
+
+
+def curl_status(world, server, *arguments):
+    """The status that curl prints, or 000 without an answer."""
+    done = subprocess.run(
+        ["curl", "--silent", "--output", "/dev/null", "--write-out", "%{http_code} %{http_version}", "--cacert", server.path, *arguments,
+         f"https://localhost:{world.broker.port}/audit/checkpoint", "--max-time", "10"], capture_output=True, text=True, timeout=20)
+    return done.stdout
+
+
+@pytest.mark.parametrize("version", ["2", "1.1"])
+@pytest.mark.parametrize("tls", ["1.2", "1.3"])
+def test_a_certificate_from_the_authority_is_served(guarded, version, tls):
+    world, server, authority, _ = guarded
+    path, key = authority.issue("backend")
+    assert curl_status(world, server, "--cert", path, "--key", key, f"--http{version}", f"--tlsv{tls}", "--tls-max", tls) == f"200 {version}"
+
+
+def test_no_certificate_is_refused(guarded):
+    world, server, _, _ = guarded
+    assert curl_status(world, server).startswith("000")
+
+
+def test_a_certificate_from_elsewhere_is_refused(guarded):
+    world, server, _, folder = guarded
+    path, key = Authority(folder, "others").issue("stranger")
+    assert curl_status(world, server, "--cert", path, "--key", key).startswith("000")
+
+
+def test_an_expired_certificate_is_refused(guarded):
+    world, server, authority, _ = guarded
+    path, key = authority.issue("late", days=-1)
+    assert curl_status(world, server, "--cert", path, "--key", key).startswith("000")
+
+
+def test_the_authority_is_named_to_clients(guarded):
+    world, server, _, _ = guarded
+    asked = subprocess.run(
+        ["openssl", "s_client", "-connect", f"localhost:{world.broker.port}", "-CAfile", server.path],
+        input="", capture_output=True, text=True, timeout=20)
+    assert "CN = backends.mayfly.test" in asked.stdout

@@ -8,7 +8,7 @@ from functools import partial
 from itertools import count
 from secrets import token_bytes
 
-from companion_calls import UNKNOWN
+from companion_world import UNKNOWN
 from memory_load import Call
 
 # The shortest times that a policy may set: what waits is to leave while it is looked on.
