@@ -323,30 +323,30 @@ def curl_status(world, server, *arguments):
 
 @pytest.mark.parametrize("version", ["2", "1.1"])
 @pytest.mark.parametrize("tls", ["1.2", "1.3"])
-def test_a_certificate_from_the_authority_is_served(guarded, version, tls):
+def test_a_client_certificate_of_the_authority_is_served(guarded, version, tls):
     world, server, authority, _ = guarded
     path, key = authority.issue("backend")
     assert curl_status(world, server, "--cert", path, "--key", key, f"--http{version}", f"--tlsv{tls}", "--tls-max", tls) == f"200 {version}"
 
 
-def test_no_certificate_is_refused(guarded):
+def test_a_client_without_certificate_is_refused(guarded):
     world, server, _, _ = guarded
     assert curl_status(world, server).startswith("000")
 
 
-def test_a_certificate_from_elsewhere_is_refused(guarded):
+def test_a_client_certificate_of_another_authority_is_refused(guarded):
     world, server, _, folder = guarded
     path, key = Authority(folder, "others").issue("stranger")
     assert curl_status(world, server, "--cert", path, "--key", key).startswith("000")
 
 
-def test_an_expired_certificate_is_refused(guarded):
+def test_an_expired_client_certificate_is_refused(guarded):
     world, server, authority, _ = guarded
     path, key = authority.issue("late", days=-1)
     assert curl_status(world, server, "--cert", path, "--key", key).startswith("000")
 
 
-def test_the_authority_is_named_to_clients(guarded):
+def test_the_handshake_names_the_authority(guarded):
     world, server, _, _ = guarded
     asked = subprocess.run(
         ["openssl", "s_client", "-connect", f"localhost:{world.broker.port}", "-CAfile", server.path],
