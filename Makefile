@@ -2,22 +2,23 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .PHONY: run demo test check fuzz bench clean
 
-# Builds and starts broker, operator listener and APNs simulator with throw-away keys in var/, and stays.
+# Builds and runs broker, operator listener and APNs simulator with throw-away keys in var/ until it is interrupted.
 run:
 	@scripts/setup
 	swift build -c release --product mayfly
 	@exec .build/release/mayfly demo --stay
 
-# The same, then plays the story of one room and ends.
+# The same, but plays the story of one room and ends.
 demo:
 	@scripts/setup
 	swift build -c release --product mayfly
 	@.build/release/mayfly demo
 
-# Every test that a change can break: the modules' own and the broker from outside, side by side.
+# Runs module tests and, beside them, the tests of the broker from outside; campaigns are in `make check`.
 # Module tests measure their own process (memory, descriptors), so they run one after the other.
 test:
 	@scripts/setup test
+	@scripts/syntax
 	swift build --build-tests
 	@mkdir -p .build/log; failed=0; \
 	swift test --skip-build --no-parallel >.build/log/modules 2>&1 </dev/null & modules=$$!; \
@@ -29,7 +30,7 @@ test:
 	echo "outside:  $$(tail -n 1 .build/log/outside)"; \
 	(( failed == 0 ))
 
-# Format, boundaries, sanitizers, fuzzing, campaigns.
+# Syntax, format, boundaries, promises, sanitizers, fuzzing and campaigns.
 check:
 	@scripts/setup test
 	scripts/check
@@ -38,7 +39,7 @@ check:
 fuzz:
 	scripts/fuzz $(TARGET) $(SECONDS)
 
-# The figures of docs/benchmarks.md, which this prints and replaces: 17 minutes on two quiet cores. ONLY=pairs prints one part of it.
+# Measures and replaces docs/benchmarks.md: 17 minutes on two quiet cores. ONLY=pairs measures and prints one part.
 bench:
 	@scripts/setup bench
 	swift build -c release --product mayfly

@@ -1,5 +1,5 @@
-"""One hostile client: `Attack` starts this file as a process of its own, which says `ready` when its attack has begun, and goes on until its
-standard input ends."""
+"""One hostile client. `Attack` starts this file as a separate process, which prints `ready` once its attack has begun, and stops when its standard input is
+closed."""
 
 import contextlib
 import json
@@ -40,7 +40,7 @@ class Attack:
         log(f"shares: {kind}: {said}")
 
     def end(self):
-        """What it got, as it tells it."""
+        """Stops the attack and returns the counts that it printed."""
         self.process.child.stdin.close()
         told = self.process.child.stdout.read()
         self.process.child.wait(30)
@@ -50,7 +50,7 @@ class Attack:
 
 
 def until_the_end():
-    """Whether the attack goes on."""
+    """Whether the attack should continue."""
     return not select.select([sys.stdin], [], [], 0)[0]
 
 
@@ -62,7 +62,7 @@ def room(port, joinid):
 
 
 def flood(port, method, path, bearer, body):
-    """wrk with one request over and over, until the end; prints what it was answered."""
+    """Runs wrk with one request over and over until the end. Prints the counts of answers."""
     script = Path(f"/tmp/mayfly-attack-{os.getpid()}.lua")
     script.write_text(f"""
         wrk.method, wrk.body = "{method}", '{json.dumps(body)}'
@@ -84,7 +84,7 @@ def reports(port):
 
 
 def reports_in_grace(port):
-    """Presence reports for one room whose other side comes and goes, so that it always is within its grace."""
+    """Sends presence reports for one room whose other side comes and goes, so that it is always within its grace."""
     roomid = room(port, f"grace-{time.time_ns()}")
 
     def come_and_go():
@@ -100,7 +100,7 @@ def reports_in_grace(port):
 
 
 def one_token(port):
-    """One token given again and again."""
+    """Registers one token over and over."""
     flood(port, "PUT", "/api/room/token", room(port, f"token-{time.time_ns()}"), {"client": "eve", "token": TOKEN})
 
 
@@ -115,7 +115,7 @@ def join(port, roomid, client):
 
 
 def sockets(port):
-    """Many sockets on one side, while the other says over and over that it leaves."""
+    """Opens many sockets on one side while the other reports over and over that it leaves."""
     roomid = room(port, f"sockets-{time.time_ns()}")
     kept = []
     for _ in range(SOCKETS):

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Takes the figures of docs/benchmarks.md and prints that page: `make bench`, or `make bench ONLY=engine|pairs|ledger|courier|companion|monitor|calls|sweep|shares|idle ROUNDS=3 SECONDS=5`."""
+"""Measures the figures of docs/benchmarks.md and prints that page: `make bench`, or `make bench
+ONLY=engine|pairs|ledger|courier|companion|monitor|calls|sweep|shares|idle ROUNDS=3 SECONDS=5`."""
 
 import argparse
 import shutil
@@ -62,7 +63,7 @@ def main():
         if asked.only in ("", "calls"):
             sections.append(calls.run(asked.rounds, asked.seconds, note))
         if asked.only in ("", "sweep"):
-            # A round takes minutes, and has a million lags in it.
+            # A round takes minutes and measures a million lags.
             sections.append(sweep.run((asked.rounds + 2) // 3, note))
         if asked.only in ("", "shares"):
             sections.append(shares.run(asked.rounds, asked.seconds, note))

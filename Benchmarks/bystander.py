@@ -1,5 +1,5 @@
-"""A bystander who makes rooms, accepts and knocks at a steady rate, from an address of its own: `Bystander` starts this file as a process of its
-own. A request's time runs from when it was due."""
+"""A bystander that makes rooms, accepts and knocks at a steady rate, from an address of its own. `Bystander` starts this file as a separate process. A
+request's latency counts from its due time."""
 
 import json
 import select
@@ -24,14 +24,14 @@ class Bystander:
             f"bystander-{port}", [PYTHON, __file__, port, rate, seconds, source, "h2" if http2 else "h1"], {LOAD_CPU}, pipes=True)
 
     def end(self):
-        """[(milliseconds until the answer; its status; the token that was knocked at, or null; what became of the knock)]"""
+        """Returns [(milliseconds until the answer; status; the token that was knocked at, or null; `delivery`)]."""
         told, _ = self.process.child.communicate(timeout=120)
         self.process.stop()
         return json.loads(told)
 
 
 class Lives:
-    """What a bystander asks next: a create, its accept, and a knock at the creator, who is away."""
+    """The bystander's requests in turn: a create, its accept, and a knock at the absent creator."""
 
     def __init__(self):
         self.prefix, self.made, self.accepted, self.created = f"by-{time.time_ns()}", deque(), deque(), 0
@@ -49,7 +49,7 @@ class Lives:
         return ("create", token, self.created), "/api/rooms", body, None
 
     def answered(self, key, status, body):
-        """(status; the token that was knocked at; what became of the knock)"""
+        """Returns (status; the token that was knocked at; `delivery`)."""
         told = json.loads(body) if body else {}
         if key[0] == "create" and status == 201:
             self.made.append((key[2], key[1]))

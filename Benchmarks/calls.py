@@ -1,15 +1,9 @@
-"""Phones that ring: how long a webhook waits for its answer while so many come a second, and what each costs."""
-
-import contextlib
-import sqlite3
-import time
+"""Phones that ring: the latency of a webhook's answer at a steady rate, and the CPU of each."""
 
 import load
 from knocks import Knocks
-from machine import LOAD_CPU
 from page import Aim, Section, Series
-from processes import Broker, Invalid, Simulator, folder, throwaway_keys
-from users import Users
+from processes import Invalid, accounts
 
 USERS, RATE, KNOCKED, LONGEST = 10_000, 500, 5_000, 20
 TOLD = {"call": "call, to one phone: one push", "again": "the same webhook again: none", "knock": "knock at a room: one push"}
@@ -18,7 +12,7 @@ TOLD = {"call": "call, to one phone: one push", "again": "the same webhook again
 def run(rounds, seconds, note):
     section, others = Section("Calls"), []
     answers, cpu = {kind: {share: Series() for share in (0.5, 0.99, 1)} for kind in TOLD}, {kind: Series() for kind in TOLD}
-    with _world() as (simulator, broker, users):
+    with accounts("calls", kind="calls") as (simulator, broker, users):
         note(f"calls: {USERS:,} phones")
         users.phones(USERS)
         knocks = Knocks(broker.port, KNOCKED)
@@ -26,14 +20,14 @@ def run(rounds, seconds, note):
             users.calls(USERS, RATE, RATE, f"warm-up-{turn}")
             for kind in TOLD:
                 note(f"calls: round {turn + 1}, {TOLD[kind]}")
-                _settled(broker)
+                broker.settle()
                 watch = load.Watch(broker, simulator, users.process)
                 if kind == "knock":
                     seen = [(ms, delivery == "queued") for _, _, ms, delivery in knocks.knock(RATE * seconds, RATE)]
                 else:
                     rang = int(kind == "call")
                     seen = [(ms, (status, phones) == (200, rang)) for ms, status, phones in users.calls(USERS, RATE * seconds, RATE, turn)]
-                _settled(broker)
+                broker.settle()
                 spent, other = watch.end()
                 if bad := sum(not good for _, good in seen):
                     raise Invalid(f"{bad} of {len(seen)} were answered otherwise: {TOLD[kind]}")
@@ -49,29 +43,3 @@ def run(rounds, seconds, note):
     section.disturbance(others)
     section.aims.append(Aim(f"p99 of a webhook's answer, {RATE} a second", LONGEST, answers["call"][0.99], at_most=True, unit="ms"))
     return section
-
-
-@contextlib.contextmanager
-def _world():
-    state = folder("calls")
-    throwaway_keys(state)
-    simulator = Simulator("calls-apns", state, {LOAD_CPU})
-    broker = users = None
-    try:
-        broker = Broker("calls", state=state, apns_port=simulator.port, users=True, kind="calls")
-        users = Users(broker.port, broker.secret)
-        yield simulator, broker, users
-    finally:
-        for process in (users, broker, simulator):
-            if process:
-                process.stop()
-
-
-def _settled(broker, within=60):
-    """Waits until no push is under way."""
-    with contextlib.closing(sqlite3.connect(f"file:{broker.state}/mayfly.sqlite?mode=ro", uri=True, timeout=10)) as database:
-        end = time.monotonic() + within
-        while database.execute("SELECT count(*) FROM job").fetchone()[0]:
-            if time.monotonic() > end:
-                raise Invalid("pushes of calls have no end")
-            time.sleep(0.02)

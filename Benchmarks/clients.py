@@ -26,7 +26,7 @@ def device(number):
 
 
 class Client:
-    """`send` sends one push, and says whether it was accepted."""
+    """`send` sends one push and returns whether it was accepted."""
 
     def __init__(self, port, state):
         self.port, self.authority, self.key = port, state / "keys/simulator-ca.pem", (state / "keys/apns.p8").read_text()

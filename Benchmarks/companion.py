@@ -1,26 +1,23 @@
 """Apps with accounts: registrations and events a second, the throttle of Live Activities with 10,000 of them, and what 100,000 registrations cost."""
 
-import contextlib
 import json
 import math
-import sqlite3
 import threading
 import time
 from datetime import datetime
 
 import load
 from knocks import Knocks, made
-from machine import LOAD_CPU
-from page import Aim, Section, Series, number
-from processes import Broker, Invalid, Simulator, folder, throwaway_keys
+from page import Aim, Section, Series, number, percentile
+from processes import Broker, Invalid, accounts
 from steady import Connections
-from users import Users, back_end, jwt, read, user
+from users import back_end, jwt, read, user
 
-# So many have what the events are for; rooms as many as those who knock at them.
+# Each has the registration or activity that the events need. Knocks get as many rooms.
 USERS, ROOMS, BEHIND = 10_000, 40_000, 150
 # Of policies/companion.json.
 WINDOW = 15
-# What an update may take from its due time to the simulator's clock, and so what two may come nearer than they left.
+# The time that an update may take to the simulator's clock. Two updates may arrive nearer than they left by this.
 TOLERANCE = 0.2
 ACTIVITIES, EACH, UPDATES, LISTED = 10_000, 20, 1_000, 5
 FEW, MANY, RATE, KNOCKED = 1_000, 100_000, 1_000, 5_000
@@ -33,47 +30,6 @@ def run(rounds, seconds, note):
     _throttle(section, max(60, seconds), note)
     _many(section, rounds, seconds, note)
     return section
-
-
-@contextlib.contextmanager
-def _world(name):
-    """A simulator beside the load, and a broker that knows users on the other core."""
-    state = folder(name)
-    throwaway_keys(state)
-    simulator = Simulator(f"{name}-apns", state, {LOAD_CPU})
-    broker = users = None
-    try:
-        broker = Broker(name, state=state, apns_port=simulator.port, users=True)
-        users = Users(broker.port, broker.secret)
-        yield simulator, broker, users
-    finally:
-        for process in (users, broker, simulator):
-            if process:
-                process.stop()
-
-
-def _database(broker):
-    return contextlib.closing(sqlite3.connect(f"file:{broker.state}/mayfly.sqlite?mode=ro", uri=True, timeout=10))
-
-
-def _settled(broker, within=60):
-    """Waits until no push is under way and no update waits; how many did."""
-    with _database(broker) as database:
-        end, first = time.monotonic() + within, None
-        while True:
-            jobs, waits = database.execute(
-                "SELECT (SELECT count(*) FROM job), (SELECT count(*) FROM registration WHERE waiting IS NOT NULL)").fetchone()
-            first = waits if first is None else first
-            if not jobs and not waits:
-                return first
-            if time.monotonic() > end:
-                raise Invalid(f"pushes of {broker.name} have no end")
-            time.sleep(0.02)
-
-
-def _share(times, share):
-    times = sorted(times)
-    return times[min(len(times) - 1, int(len(times) * share))]
 
 
 # MARK: Registrations and events a second
@@ -102,7 +58,7 @@ class _Figures:
 
 def _rates(section, rounds, seconds, note):
     figures, others, each = {kind: _Figures() for kind in TOLD}, [], Series()
-    with _world("companion-events") as (simulator, broker, users):
+    with accounts("companion-events") as (simulator, broker, users):
         note(f"companion: {USERS:,} users with a device and a Live Activity each, {ROOMS:,} rooms")
         users.devices(0, USERS)
         users.activities(USERS)
@@ -177,30 +133,30 @@ def _register(seconds, others, each):
 
 
 def _registered(broker):
-    with _database(broker) as database:
+    with broker.database() as database:
         return database.execute("SELECT count(*) FROM registration").fetchone()[0]
 
 
 def _events(simulator, broker, seconds, others, arguments):
     load.wrk(broker, 1, "users.lua", arguments)
-    _settled(broker)
+    broker.settle()
     # A room is knocked at once in a second.
     time.sleep(1)
     watch = load.Watch(broker, simulator)
     result = load.wrk(broker, seconds, "users.lua", arguments)
     others.append(watch.end()[1])
-    waits = _settled(broker)
+    waits = broker.settle()
     whole = broker.cpu() - watch.before
     return result.requests, result.seconds, result.cpu if waits else whole
 
 
 def _approvals(simulator, broker, users, seconds, others):
     users.approvals(USERS, 1)
-    _settled(broker)
+    broker.settle()
     watch = load.Watch(broker, simulator, users.process)
     count, took, bad = users.approvals(USERS, seconds)
     _, disturbed = watch.end()
-    _settled(broker)
+    broker.settle()
     whole = broker.cpu() - watch.before
     if bad > load.HANDFUL:
         raise Invalid(f"{bad} approvals failed or were refused")
@@ -211,7 +167,7 @@ def _approvals(simulator, broker, users, seconds, others):
 # MARK: The throttle
 
 def _throttle(section, seconds, note):
-    with _world("companion-activities") as (simulator, broker, users):
+    with accounts("companion-activities") as (simulator, broker, users):
         before = broker.memory()[0]
         note(f"companion: {ACTIVITIES:,} Live Activities")
         users.activities(ACTIVITIES, EACH)
@@ -233,7 +189,7 @@ def _throttle(section, seconds, note):
         try:
             sent = users.progress(ACTIVITIES, EACH, UPDATES * seconds, UPDATES, 1)
             spent, others = watch.end()
-            _settled(broker)
+            broker.settle()
         finally:
             ended.set()
             looker.join()
@@ -264,7 +220,7 @@ def _throttle(section, seconds, note):
         ["pushes with no later `timestamp`", backwards],
         ["activities whose last update was late or lost", sum(one > WINDOW + TOLERANCE for one in late) + missing],
         ["longest time from a last update to its push", f"{max(late):.3f} s"],
-        ["p99 of the answers", f"{number(_share(answers, 0.99))} ms"],
+        ["p99 of the answers", f"{number(percentile(answers, 0.99))} ms"],
         ["CPU an update, with its pushes and entries", f"{number(spent / len(sent) * 1e6)} µs"],
         ["memory before the registrations", f"{number(before / MIB)} MiB"],
         ["memory at most", f"{number(most[0] / MIB)} MiB"],
@@ -306,7 +262,7 @@ def _check(sent, pushes):
 
 def _many(section, rounds, seconds, note):
     delays, cpu, others, knocking = {FEW: {}, MANY: {}}, {FEW: Series(), MANY: Series()}, [], Series()
-    with _world("companion-few") as few, _world("companion-many") as many:
+    with accounts("companion-few") as few, accounts("companion-many") as many:
         note(f"companion: {FEW:,} and {MANY:,} registrations")
         _, broker, users = many
         before, empty = broker.memory()[0], _pages(broker)
@@ -337,21 +293,21 @@ def _many(section, rounds, seconds, note):
 
 
 def _pages(broker):
-    with _database(broker) as database:
+    with broker.database() as database:
         return dict(database.execute("SELECT name, sum(pgsize) FROM dbstat GROUP BY name"))
 
 
 def _steady(simulator, broker, users, count, seconds, turn, delays, cpu):
     users.complete(count, RATE, RATE, f"warm-up {turn}")
-    _settled(broker)
+    broker.settle()
     watch = load.Watch(broker, simulator, users.process)
     seen = users.complete(count, RATE * seconds, RATE, turn)
-    _settled(broker)
+    broker.settle()
     spent, others = watch.end()
     if bad := sum(status != 202 for *_, status in seen):
         raise Invalid(f"{bad} events failed or were refused")
     for share in (0.5, 0.99):
-        delays.setdefault(share, Series()).add(_share([ms for _, ms, _ in seen], share))
+        delays.setdefault(share, Series()).add(percentile([ms for _, ms, _ in seen], share))
     cpu.add(spent / len(seen) * 1e6)
     return others
 
@@ -360,7 +316,7 @@ def _knocks(broker, knocks, seconds):
     """CPU µs of a knock at the same rate."""
     before = broker.cpu()
     seen = knocks.knock(RATE * seconds, RATE)
-    _settled(broker)
+    broker.settle()
     if bad := sum(delivery != "queued" for *_, delivery in seen):
         raise Invalid(f"{bad} knocks were not queued")
     return (broker.cpu() - before) / len(seen) * 1e6

@@ -1,10 +1,8 @@
-"""The courier: pushes a second a core beside other clients, the time from a knock to APNs, and what pushes cost that wait for APNs."""
+"""The courier: pushes a second of one core beside other clients, the time from a knock to APNs, and the cost of pushes that wait for APNs."""
 
-import contextlib
 import json
 import re
 import resource
-import sqlite3
 import subprocess
 import time
 from collections import Counter
@@ -14,7 +12,7 @@ import load
 from clients import CLIENTS, COLLAPSE_ID, LIFE, device, payload
 from knocks import Knocks, token
 from machine import LOAD_CPU, REPOSITORY
-from page import Aim, Section, Series, number
+from page import Aim, Section, Series, number, percentile
 from processes import HERE, KEY_ID, MAYFLY, MAYFLY_BENCH, ONE_CORE, TEAM_ID, TOPIC, Broker, Invalid, Simulator, folder, throwaway_keys
 from steady import Steady
 
@@ -50,7 +48,7 @@ def run(rounds, seconds, note):
 # MARK: Beside other clients
 
 def _child(command, cpus=ONE_CORE, timeout=120):
-    """What a program prints, and the seconds that it ran, in user mode and in the kernel."""
+    """Returns a program's output, its seconds, and its CPU seconds in user mode and in the kernel."""
     before = sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
     with load.on(cpus):
         done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=timeout)
@@ -206,7 +204,7 @@ def _knock_round(simulator, knocks, seconds, push, call):
             raise Invalid(f"{len(arrived)} of {count} pushes arrived")
         arrived = simulator.pushes()
     at = {one["token"]: datetime.fromisoformat(one["at"]).timestamp() for one in arrived}
-    # It counts whole milliseconds, and leaves off what is over.
+    # The simulator truncates times to milliseconds.
     _shares(push, [(at[token(room)] - sent) * 1000 + 1 for room, sent, *_ in seen])
     _shares(call, [ms for _, _, ms, _ in seen])
 
@@ -220,12 +218,7 @@ def _check(seen, count):
 
 def _shares(series, times):
     for share in (0.5, 0.99, 0.999):
-        series.setdefault(share, Series()).add(_share(times, share))
-
-
-def _share(times, share):
-    times = sorted(times)
-    return times[min(len(times) - 1, int(len(times) * share))]
+        series.setdefault(share, Series()).add(percentile(times, share))
 
 
 # MARK: While APNs is away
@@ -243,7 +236,7 @@ def _queue(section, broker, simulator, knocks, seconds, note):
     seen = knocks.knock(QUEUED)
     knocking = time.time() - start
     queued = _check(seen, QUEUED)
-    with contextlib.closing(sqlite3.connect(f"file:{broker.state}/mayfly.sqlite?mode=ro", uri=True, timeout=10)) as database:
+    with broker.database() as database:
         def jobs():
             return database.execute("SELECT count(*) FROM job").fetchone()[0]
 
@@ -287,12 +280,12 @@ def _queue(section, broker, simulator, knocks, seconds, note):
         """)
     section.table(["", "measured"], [
         ["knocks taken a second", number(queued / knocking)],
-        ["their p99, ms", number(_share([ms for _, _, ms, _ in seen], 0.99))],
+        ["their p99, ms", number(percentile([ms for _, _, ms, _ in seen], 0.99))],
         ["memory a queued push", f"{number(grown / queued / KIB)} KiB"],
         ["broker's memory with all", f"{number((resident + grown) / MIB)} MiB"],
         ["of a core, while they only wait", number(at_rest)],
         ["APNs' return to the first outcome", f"{number(leaving - back)} s"],
         ["first outcome to the last", f"{number(end - leaving)} s"],
-        *([f"others' p99 {when}, ms", number(_share([ms for _, ms, _ in answers], 0.99))] for when, answers in requests.items()),
+        *([f"others' p99 {when}, ms", number(percentile([ms for _, ms, _ in answers], 0.99))] for when, answers in requests.items()),
     ])
     section.disturbance([others])

@@ -108,13 +108,13 @@ def make_rooms(port, count):
 
 
 def frame(opcode, payload):
-    """A masked frame of at most 65,535 bytes; the mask is zero, so the payload stands as it is (RFC 6455, 5.2)."""
+    """A masked frame of at most 65,535 bytes. The mask is zero, so the payload is unchanged (RFC 6455, 5.2)."""
     length = bytes([0x80 | len(payload)]) if len(payload) < 126 else b"\xfe" + struct.pack(">H", len(payload))
     return bytes([0x80 | opcode]) + length + bytes(4) + payload
 
 
 def frames(data):
-    """Whole unmasked frames at the start of `data`, as (opcode, payload), and what is left."""
+    """Returns the whole unmasked frames at the start of `data` as (opcode, payload), and the rest."""
     found = []
     while len(data) >= 2:
         length, start = data[1], 2

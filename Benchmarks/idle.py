@@ -1,4 +1,4 @@
-"""What the broker takes at rest, how soon it is ready, what idle WebSockets cost, and what they do to other requests."""
+"""The broker at rest: its memory, its start time, the cost of idle WebSockets, and their effect on other requests."""
 
 import time
 

@@ -1,5 +1,5 @@
-"""Knocks at members who are away: `Knocks` starts this file as a process of its own, which makes rooms, says `rooms`, and then knocks at as many,
-and as often a second, as each line of its standard input says."""
+"""Knocks at absent members. `Knocks` starts this file as a separate process, which makes rooms and prints `rooms`. Each line of its standard input then
+names how many knocks to send, and how many a second."""
 
 import json
 import sys

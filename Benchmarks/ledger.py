@@ -1,4 +1,4 @@
-"""The ledger: entries appended and verified a second, and what a small publication costs once the log has grown."""
+"""The ledger: entries appended and verified a second, and the cost of a small publication in a large log."""
 
 import json
 import re
@@ -75,7 +75,7 @@ def _verify(log, grown):
     start, peak = time.monotonic(), 0
     process = Process("verify", [MAYFLY, "audit", "verify", log, "--key", grown["key"]], ONE_CORE)
     while process.child.poll() is None:
-        # What getrusage reports of a child begins with the size of the process that made it.
+        # getrusage's peak of a child includes the memory of the process that forked it.
         found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{process.pid}/status").read_text())
         peak = int(found[1]) / 1024 if found else peak
         time.sleep(0.02)

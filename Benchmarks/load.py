@@ -1,4 +1,4 @@
-"""The load: wrk and h2load, and what they report."""
+"""Runs wrk and h2load, and reads their reports."""
 
 import contextlib
 import os
@@ -23,7 +23,7 @@ thrown_out = []
 
 @dataclass
 class Load:
-    """One run: what was answered, and how long the slowest hundredth took."""
+    """One run: the counts of answers, and the p99 of their latency."""
 
     requests: int
     seconds: float
@@ -73,7 +73,7 @@ class Watch:
 
 @contextlib.contextmanager
 def on(cpus):
-    """What is started within runs on these cores."""
+    """Processes started inside run on these cores."""
     mine = os.sched_getaffinity(0)
     os.sched_setaffinity(0, cpus)
     try:
@@ -100,7 +100,7 @@ def _checked(load, what):
 
 
 def wrk(server, seconds, script="report.lua", arguments=(), connections=CONNECTIONS, tls=False):
-    """Runs wrk with one thread against a server, and takes the server's CPU time before and after."""
+    """Runs wrk with one thread against a server, and reads the server's CPU time before and after."""
     url = f"{'https' if tls else 'http'}://127.0.0.1:{server.port}/"
     watch = Watch(server)
     done = subprocess.run(
@@ -127,7 +127,7 @@ def h2load(server, seconds):
     if not counts or not finished or float(finished[1]) == 0 or "Application protocol: h2" not in done.stdout:
         raise Invalid(f"h2load against {server.name}: {done.stdout}{done.stderr}{server.log()}")
     good, failed, errored, timeout = map(int, counts.groups())
-    # At the end of its time h2load counts the streams it breaks off as errors of its own.
+    # At its end h2load counts its own aborted streams as errors.
     under_way = CONNECTIONS * 32
     errors = failed + timeout + max(0, errored - under_way)
     load = Load(good, good / float(finished[1]), errors, cpu=spent, others=others)

@@ -1,4 +1,4 @@
-"""What the figures were taken on, and which of its cores do what."""
+"""The machine of the figures, and the use of its cores."""
 
 import os
 import platform
@@ -37,7 +37,7 @@ SERVER_CPU, LOAD_CPU = _two_cores()
 
 
 def said(*command):
-    """What a command prints, or '' where there is none."""
+    """The output of a command, or '' if it doesn't exist."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY, timeout=20)
     except OSError:

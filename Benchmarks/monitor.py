@@ -1,20 +1,17 @@
-"""Monitors: 10,000 devices that watch one printer, what an event costs that is told to all of them, and what others notice of it."""
+"""Monitors: 10,000 devices watch one printer. The cost of an event for all of them, and its effect on other requests."""
 
-import contextlib
 import json
-import sqlite3
 import time
 from datetime import datetime
 
 import load
-from machine import LOAD_CPU
 from page import Aim, Section, Series, number
-from processes import Broker, Invalid, Simulator, folder, throwaway_keys
+from processes import Invalid, accounts
 from steady import Connections, Steady, post
-from users import Users, back_end, device, read
+from users import back_end, device, read
 
 DEVICES, SILENT, PRINTER = 10_000, 4, "p1s_01"
-# Others' requests while it is told: rooms that are created and accepted.
+# Other requests meanwhile: rooms are created and accepted.
 RATE = 200
 # Of the goal: seconds within which an event is durable.
 DURABLE = 1
@@ -28,24 +25,17 @@ PARTS = {
 def run(rounds, note):
     section = Section("Monitors")
     figures, others = {kind: {part: Series() for part in PARTS} for kind in KINDS}, []
-    state = folder("monitor")
-    throwaway_keys(state)
-    simulator = Simulator("monitor-apns", state, {LOAD_CPU})
-    broker = Broker("monitor", state=state, apns_port=simulator.port, users=True, kind="monitor")
-    users = Users(broker.port, broker.secret)
-    note(f"monitor: {DEVICES:,} devices on one printer")
-    before = broker.memory()[0]
-    if users.monitors(DEVICES, PRINTER, SILENT) != DEVICES:
-        raise Invalid("not all devices were registered")
-    asking, most = back_end(read(broker.secret)), before
-    for turn in range(rounds):
-        for kind in KINDS:
-            note(f"monitor: round {turn + 1}, {TOLD[kind]}")
-            disturbed = load.valid(_event, simulator, broker, asking, kind, figures[kind])
-            others.append(disturbed)
-        most = max(most, broker.memory()[0])
-    for process in (users, broker, simulator):
-        process.stop()
+    with accounts("monitor", kind="monitor") as (simulator, broker, users):
+        note(f"monitor: {DEVICES:,} devices on one printer")
+        before = broker.memory()[0]
+        if users.monitors(DEVICES, PRINTER, SILENT) != DEVICES:
+            raise Invalid("not all devices were registered")
+        asking, most = back_end(read(broker.secret)), before
+        for turn in range(rounds):
+            for kind in KINDS:
+                note(f"monitor: round {turn + 1}, {TOLD[kind]}")
+                others.append(load.valid(_event, simulator, broker, asking, kind, figures[kind]))
+            most = max(most, broker.memory()[0])
 
     section.text(f"""
         A back end reports to {DEVICES:,} devices of one printer, beside {RATE} requests a second for rooms. Each device gets the push once.
@@ -64,7 +54,7 @@ def _event(simulator, broker, asking, kind, figures):
     steady = Steady(broker.port, RATE)
     connection = Connections(broker.port, 1)
     try:
-        # What the others cost by themselves.
+        # The cost of the other requests alone.
         time.sleep(1)
         quiet = broker.cpu()
         time.sleep(2)
@@ -75,7 +65,7 @@ def _event(simulator, broker, asking, kind, figures):
         asked = next(iter(connection.ask([(None, post(f"/api/monitors/{PRINTER}/{path}", body, asking))])))
         if asked.status != 202 or json.loads(asked.body)["pushes"] != KINDS[kind]:
             raise Invalid(f"{asked.status} {asked.body!r}")
-        _settled(broker)
+        broker.settle()
         done = time.time()
         spent, others = watch.end()
         time.sleep(0.5)
@@ -94,13 +84,3 @@ def _event(simulator, broker, asking, kind, figures):
     figures["slowest"].add(meanwhile[-1])
     figures["p99"].add(meanwhile[int(len(meanwhile) * 0.99)])
     return others
-
-
-def _settled(broker, within=60):
-    """Waits until no push is under way."""
-    with contextlib.closing(sqlite3.connect(f"file:{broker.state}/mayfly.sqlite?mode=ro", uri=True, timeout=10)) as database:
-        end = time.monotonic() + within
-        while database.execute("SELECT count(*) FROM job").fetchone()[0]:
-            if time.monotonic() > end:
-                raise Invalid(f"pushes of {broker.name} have no end")
-            time.sleep(0.02)

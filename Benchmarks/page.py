@@ -5,8 +5,14 @@ from dataclasses import dataclass, field
 from statistics import median
 
 
+def percentile(times, share):
+    """The smallest time that this share of all times is below; the largest for a share of 1."""
+    times = sorted(times)
+    return times[min(len(times) - 1, int(len(times) * share))]
+
+
 def number(value):
-    """Three digits that mean something."""
+    """The number with three significant digits."""
     if value >= 1000:
         digits = len(str(int(value))) - 3
         return f"{round(value, -digits):,.0f}"
@@ -27,7 +33,7 @@ class Series:
         return median(self.values)
 
     def over(self, other):
-        """The ratio within each round, so that a drift of the machine falls out."""
+        """The ratio within each round, which cancels a drift of the machine."""
         return Series(mine / theirs for mine, theirs in zip(self.values, other.values, strict=True))
 
     def __str__(self):
@@ -38,7 +44,7 @@ class Series:
 
 @dataclass
 class Aim:
-    """An aim and what came of it. `at_most`: whether less is better; `unit`: what the aim is told in."""
+    """An aim and its measurement. `at_most`: whether less is better. `unit`: that of both."""
 
     figure: str
     aim: float
@@ -84,7 +90,7 @@ class Section:
         self.parts.append("\n".join(filled).strip())
 
     def disturbance(self, shares):
-        """`shares`: of each measured run, what other programs took of the two cores."""
+        """`shares`: the part of the two cores that other programs used in each run."""
         self.busy = max(self.busy, median(shares))
 
     def table(self, head, rows):

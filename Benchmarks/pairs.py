@@ -7,7 +7,7 @@ from machine import LOAD_CPU
 from page import Aim, Section, Series
 from processes import BOTH_CORES, MAYFLY_BENCH, ONE_CORE, Broker, Express, Invalid, Process, folder
 
-# So many creates lie between a create and its accept: more than can be under way at once.
+# How many creates precede the accept of the first. More than can be under way at once.
 BEHIND = 150
 SIZES = (1, 16, 64)
 

@@ -1,5 +1,6 @@
-"""The programs that are measured: started afresh, on the cores they are given, in folders of their own, ended by their own process ids."""
+"""The measured programs: each is started afresh on its cores, in a folder of its own, and ended by its own process id."""
 
+import contextlib
 import json
 import os
 import re
@@ -7,6 +8,7 @@ import resource
 import shutil
 import signal
 import socket
+import sqlite3
 import struct
 import subprocess
 import time
@@ -14,6 +16,7 @@ import urllib.request
 from pathlib import Path
 
 from machine import LOAD_CPU, REPOSITORY, SERVER_CPU
+from users import Users
 
 HERE = Path(__file__).resolve().parent
 MAYFLY = REPOSITORY / ".build/release/mayfly"
@@ -75,7 +78,7 @@ class Process:
         log = open(WORK / f"{name}.log", "ab")
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("MAYFLY_", "APNS_", "COMETCHAT_"))}
         mine = os.sched_getaffinity(0)
-        os.sched_setaffinity(0, cpus)  # a child inherits it: what taskset does, without another exec
+        os.sched_setaffinity(0, cpus)  # Children inherit it. taskset would need another exec.
         try:
             self.child = subprocess.Popen(
                 [str(word) for word in command], env=kept | (environment or {}), stderr=log,
@@ -131,7 +134,7 @@ class Process:
         return resident, _kib(rollup, "Pss")
 
     def anonymous(self):
-        """Resident memory that no file stands behind, in bytes."""
+        """Bytes of resident memory that aren't backed by a file."""
         return _kib(Path(f"/proc/{self.pid}/status").read_text(), "RssAnon")
 
 
@@ -144,7 +147,7 @@ def throwaway_keys(state):
 
 
 class Engine(Process):
-    """Mayfly's HTTP server with a handler that gives a constant."""
+    """Mayfly's HTTP server with a handler that returns a constant."""
 
     def __init__(self, name, certificate=None):
         self.port = free_port()
@@ -154,7 +157,7 @@ class Engine(Process):
 
 
 class Nginx(Process):
-    """One nginx worker that gives the same body from memory."""
+    """One nginx worker that returns the same body from memory."""
 
     def __init__(self, name, certificate=None):
         self.port = free_port()
@@ -194,7 +197,7 @@ class Simulator(Process):
             return answer.read()
 
     def listed(self):
-        """What it accepted, the latest 10,000, as docs/simulator.md says: JSON."""
+        """The latest 10,000 accepted pushes, as JSON (docs/simulator.md)."""
         return self._ask("GET")
 
     def pushes(self):
@@ -205,8 +208,11 @@ class Simulator(Process):
 
 
 class Broker(Process):
-    """`mayfly serve` with throw-away keys, budgets that never refuse, the ledger window of operation; Apple is a dead port unless told otherwise.
-    `users`: it knows users, too, by the throw-away secret, under the built-in policy for that `kind` of app. `policy`: of rooms, a file or a built-in one's name; `certificate`: PEM, for TLS."""
+    """`mayfly serve` with throw-away keys, budgets that never refuse and a window of a minute. By default `apns_port` is a closed port.
+
+    `users`: it also knows users, by the throw-away secret, under the built-in policy for that `kind` of app. `policy`: of rooms, a file or the name
+    of a built-in one. `certificate`: PEM, for TLS.
+    """
 
     def __init__(
             self, name, cpus=ONE_CORE, state=None, apns_port=9, users=False, kind="companion", policy=HERE / "policy.json", host="127.0.0.1",
@@ -244,15 +250,49 @@ class Broker(Process):
         with urllib.request.urlopen(f"http://127.0.0.1:{self.operator_port}/metrics", timeout=20) as answer:
             return answer.read().decode()
 
+    def database(self):
+        """A read-only connection, which its `with` closes."""
+        return contextlib.closing(sqlite3.connect(f"file:{self.state}/mayfly.sqlite?mode=ro", uri=True, timeout=10))
+
+    def settle(self, within=60):
+        """Waits until no push is under way and no update waits. Returns how many updates waited at first."""
+        with self.database() as database:
+            end, first = time.monotonic() + within, None
+            while True:
+                jobs, waits = database.execute(
+                    "SELECT (SELECT count(*) FROM job), (SELECT count(*) FROM registration WHERE waiting IS NOT NULL)").fetchone()
+                first = waits if first is None else first
+                if not jobs and not waits:
+                    return first
+                if time.monotonic() > end:
+                    raise Invalid(f"pushes of {self.name} have no end")
+                time.sleep(0.02)
+
     def commits(self):
         """Transactions so far: the counter in the WAL index's header, https://sqlite.org/walformat.html, 2.1."""
         with open(self.state / "mayfly.sqlite-shm", "rb") as index:
             return struct.unpack_from("=I", index.read(16), 8)[0]
 
 
+@contextlib.contextmanager
+def accounts(name, kind="companion"):
+    """A simulator beside the load, and on the other core a broker that knows users, who are its callers."""
+    state = folder(name)
+    throwaway_keys(state)
+    simulator = Simulator(f"{name}-apns", state, {LOAD_CPU})
+    broker = users = None
+    try:
+        broker = Broker(name, state=state, apns_port=simulator.port, users=True, kind=kind)
+        users = Users(broker.port, broker.secret)
+        yield simulator, broker, users
+    finally:
+        for process in (users, broker, simulator):
+            if process:
+                process.stop()
+
+
 def node():
-    """How Debian's Node is run here: installed, or taken apart by scripts/unpack-node; then a mount of its own puts its files where it
-    looks for them."""
+    """How Debian's Node is run here: installed, or unpacked by scripts/unpack-node and mounted where it expects its files."""
     unpacked = REPOSITORY / ".build/bench/node"
     if not (unpacked / "done").exists():
         return ["nodejs"]

@@ -1,10 +1,10 @@
 -- Creates rooms, or creates and accepts in turn. Arguments: creates | pairs, a prefix for join codes (long enough
--- that none counts as short), how far accepts stay behind.
+-- that none counts as short), how many creates an accept is behind.
 dofile(debug.getinfo(1, "S").source:match("^@(.*/)") .. "report.lua")
 
 local token = string.rep("a1b2c3d4", 8)
 local headers = { ["Content-Type"] = "application/json" }
--- wrk asks for one request before the first and throws it away: that room is never made, so never accepted.
+-- wrk generates one request before the first and drops it. That room is never made, so it is never accepted.
 local created, accepted = 0, 1
 local pairs_too, prefix, behind
 

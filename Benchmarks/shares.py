@@ -1,4 +1,4 @@
-"""Fair shares: what a bystander sees while one hostile client does its worst, and without it."""
+"""Fair shares: a bystander's latency with and without a hostile client."""
 
 import contextlib
 import json
@@ -13,7 +13,7 @@ import processes
 from attacks import NETWORKS, SOCKETS, STREAM_CONNECTIONS, STREAMS, Attack
 from bystander import Bystander
 from machine import LOAD_CPU
-from page import Aim, Section, Series
+from page import Aim, Section, Series, percentile
 from processes import BOTH_CORES, Broker, Invalid, Simulator, folder, throwaway_keys
 
 RATE, MOST, MIB = 150, 2, 1024 * 1024
@@ -50,7 +50,7 @@ def run(rounds, seconds, note):
 def _round(kind, seconds, note, turn):
     if kind != "networks":
         return _measured(kind, seconds, note, turn)
-    # Addresses of its own need a network of its own.
+    # A network of its own, for addresses of its own.
     script = 'ip link set lo up && ip -6 route add local fd6d:6179:666c::/48 dev lo && exec "$@"'
     command = ["unshare", "--map-root-user", "--net", "sh", "-c", script, "sh", sys.executable, __file__, kind, str(seconds), str(turn)]
     with load.on(BOTH_CORES):
@@ -110,8 +110,7 @@ def _seen(broker, kind, seconds, source):
 
 def _p99(seen):
     # The first second warms both sides up.
-    times = sorted(ms for ms, *_ in seen[RATE:])
-    return times[min(len(times) - 1, int(len(times) * 0.99))]
+    return percentile((ms for ms, *_ in seen[RATE:]), 0.99)
 
 
 def _size(folder):

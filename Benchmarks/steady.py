@@ -1,5 +1,5 @@
-"""Creates and accepts at a steady rate: `Steady` starts this file as a process of its own, which goes on until its standard input ends and then
-prints what it saw. A request's time runs from when it was due, so that a broker that stands still delays all that come due meanwhile."""
+"""Creates and accepts at a steady rate. `Steady` starts this file as a separate process, which prints its results when its standard input is closed. A
+request's latency counts from its due time, so a broker that stalls delays all that come due meanwhile."""
 
 import json
 import select
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 CONNECTIONS = 64
 TOKEN = "a1b2c3d4" * 8
-# So many creates lie between a create and its accept.
+# How many creates precede the accept of the first.
 BEHIND = 250
 
 
@@ -33,7 +33,7 @@ class Steady:
 
 @dataclass(slots=True)
 class Asked:
-    """A request and what came of it; unix seconds."""
+    """A request and its outcome; times in unix seconds."""
 
     key: object
     due: float

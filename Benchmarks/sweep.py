@@ -1,4 +1,4 @@
-"""The sweep: how late a million tokens are purged, and what that does to requests."""
+"""The sweep: the delay of a million purges, and its effect on requests."""
 
 import json
 import os
@@ -10,7 +10,7 @@ import time
 from collections import Counter
 
 import load
-from page import Aim, Section, Series, number
+from page import Aim, Section, Series, percentile
 from processes import HERE, MAYFLY, MAYFLY_BENCH, ONE_CORE, Broker, Invalid, Process, folder
 from steady import Steady
 
@@ -24,7 +24,7 @@ PUBLICATION = 60
 BEFORE, WARM_UP = 12, 2
 POLL = 0.005
 MIB = 1024 * 1024
-# What a fill takes at most, for each million tokens; doubled where it took longer.
+# The longest fill for each million tokens. A longer one is doubled.
 _patience = [60.0]
 ROWS = {
     "purge lag, p50, s": "p50", "purge lag, p99, s": "p99", "purge lag, latest, s": "latest",
@@ -174,9 +174,9 @@ def _measure(broker, first, over):
         "published": published - last, "others": others,
     }
     for phase, since, until in (("before", begin, first), ("during", first, last), ("after", last, published + 2)):
-        times = sorted(ms for due, ms, _ in answers if since <= due < until)
+        times = [ms for due, ms, _ in answers if since <= due < until]
         for key, share in (("p50", 0.5), ("p99", 0.99), ("worst", 1)):
-            result[f"{key} {phase}"] = times[min(len(times) - 1, int(len(times) * share))]
+            result[f"{key} {phase}"] = percentile(times, share)
     return result
 
 

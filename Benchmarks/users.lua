@@ -1,6 +1,6 @@
--- What users of an app with accounts ask for, and what is held against it. Arguments: register | again | complete |
--- progress | knock, how many users (rooms) there are, the first of them here, a file: a line for each, from the
--- first on, with its JWT (room's id); the back end's JWT.
+-- Calls of users of an app with accounts, and knocks to compare them with. Arguments: register | again | complete |
+-- progress | knock; the number of users (rooms); the first of them here; a file with a line for each, from the first
+-- on: its JWT (room's id); the back end's JWT.
 dofile(debug.getinfo(1, "S").source:match("^@(.*/)") .. "report.lua")
 
 local lines, total, at, back_end, kind = {}, 0, 0, "", ""
@@ -52,14 +52,14 @@ end
 function request()
   at = at + 1
   if at >= first + total then
-    -- A user who registers twice is no new one: better no figure.
+    -- A second registration of one user would be another operation.
     if kind == "register" then error("no users left") end
     at = first
   end
   return kinds[kind](at)
 end
 
--- What an answer says when what was asked for is done.
+-- A part of each call's successful answer.
 local good = {
   register = '"handleKey"', again = '"handleKey"', knock = '"queued"', complete = '"pushes":1', progress = '"pushes":1' }
 missed = 0

@@ -1,5 +1,5 @@
-"""Users of an app with accounts: `Users` starts this file as a process of its own, which makes what each line of its standard input says, a JSON
-array of a name and what it takes, and answers with a line. The users' JWTs are made here, by the broker's secret."""
+"""Users of an app with accounts. `Users` starts this file as a separate process. Each line of its standard input, a JSON array of a function's name and its
+arguments, is answered with a line. JWTs are made here, by the broker's secret."""
 
 import base64
 import hashlib
@@ -52,6 +52,7 @@ class Users:
     """`secret`: the file that the broker verifies JWTs by."""
 
     def __init__(self, port, secret):
+        # This file is the child's program, too, which has one core. Importing `machine` needs two.
         from machine import LOAD_CPU
         from processes import Process
 
@@ -72,7 +73,7 @@ class Users:
         return self._do("devices", first, end)
 
     def activities(self, count, each=1):
-        """Registers Live Activities, each of a session of its own, `each` for a user."""
+        """Registers Live Activities, `each` for a user, each of a session of its own."""
         return self._do("activities", count, each)
 
     def phones(self, count):
@@ -85,11 +86,11 @@ class Users:
         return self._do("calls", users, count, rate, seed)
 
     def monitors(self, count, printer, silent):
-        """Registers a device of a monitor for each of so many users; each `silent`th of them wants to hear of no milestones."""
+        """Registers a monitor's device for each of so many users. Each `silent`th wants no milestones."""
         return self._do("monitors", count, printer, silent)
 
     def complete(self, users, count, rate, seed):
-        """`task_complete` for so many of these users. [(when due, unix seconds; milliseconds from there to the answer; its status)]"""
+        """Sends `task_complete` for so many of these users. Returns [(due time in unix seconds; milliseconds from there to the answer; status)]."""
         return self._do("complete", users, count, rate, seed)
 
     def progress(self, activities, each, count, rate, seed):

@@ -34,7 +34,7 @@ from pathlib import Path
 from linker_attacks import SLOT, follow, is_night, observers, pair, rhythm, score, weigh_pairs, weigh_pairs_one_by_one
 
 HOUR, DAY = 3_600, 86_400
-TRAINING = 60_000  # simulated rooms that teach the attacker what to expect
+TRAINING = 60_000  # simulated rooms that train the attacker
 
 
 # The simulated world.
@@ -96,7 +96,7 @@ def simulate(options, rooms_a_day, start, end, chance):
         yield tokens
 
 
-# What the log says.
+# The log as published.
 
 
 class Log:
@@ -111,7 +111,7 @@ class Log:
 
     @classmethod
     def published(cls, options, tokens, end):
-        """Publishes a simulated log. With `--batch 1` each seal comes out at once and alone, at its second."""
+        """Publishes a simulated log. With `--batch 1` each seal is published alone, at its second."""
         if options.batch == 1:
             log = cls(sorted({token.sealed for token in tokens}), DAY, HOUR)
         else:
@@ -119,7 +119,7 @@ class Log:
             shorts = sorted(token.sealed for token in tokens if not token.is_long)
             for moment in range(options.hour, int(end) + 1, options.hour):
                 count = bisect_left(shorts, moment)
-                # The flooder makes as many rooms of its own as a batch needs. It knows their ids and leaves them out.
+                # The flooder fills each batch with rooms of its own. It knows their ids and ignores them.
                 if moment % DAY == 0 or options.flooder or count - last >= options.batch:
                     batches.append(moment)
                     last = count
@@ -147,7 +147,7 @@ class Log:
         return self.place(token.purged, token.is_long), 0 if token.early else self.until(token.expires)
 
     def purge_by_sums(self, token):
-        """A rotation after every batch tells how many early purges of each `until` it had."""
+        """A rotation after every batch reveals its early purges by `until`."""
         moment, until = self.purge(token)
         return moment, -self.until(token.expires) if self.rotated and not until else until
 
@@ -376,22 +376,22 @@ def main():
     add("--rooms", type=int, nargs="+", help="rooms a day (10 100 1000 10000; with --helps 100 1000)")
     add("--batch", type=int, default=64, help="seals in a batch; 1 publishes each by itself, at once (%(default)s)")
     add("--hour", type=int, default=HOUR, help="seconds between batches (%(default)s)")
-    add("--flooder", action="store_true", help="someone makes enough rooms to fill each batch, and leaves them out")
+    add("--flooder", action="store_true", help="the attacker fills each batch with rooms of its own, and ignores them")
     add("--rotated", action="store_true", help="the log is rotated after every batch")
     add("--stop-seconds", type=int, default=0, help="how long the broker stops (%(default)s)")
     add("--stop-every", type=int, default=4 * HOUR, help="seconds between the starts of two stops (%(default)s)")
     add("--runs", type=int, help="simulated brokers of each size (10, 6, 4, 4; with --helps 3, 1)")
     add("--days", type=int, default=2, help="days that count in each (%(default)s)")
-    add("--phones", type=int, default=1_000, help="pushed tokens that are asked about in each run, at most (%(default)s)")
-    add("--joint", type=int, default=1_000, help="up to so many pushed tokens are weighed against one another (%(default)s)")
-    add("--lives", type=mixture, default={HOUR: 0.4, DAY: 0.5, 7 * DAY: 0.1}, help="what rooms live, seconds:share,... (%(default)s)")
-    add("--accepted", type=float, default=0.75, help="share of rooms that someone joins (%(default)s)")
+    add("--phones", type=int, default=1_000, help="attacked tokens of each run, at most (%(default)s)")
+    add("--joint", type=int, default=1_000, help="largest number of pushed tokens that are compared with each other (%(default)s)")
+    add("--lives", type=mixture, default={HOUR: 0.4, DAY: 0.5, 7 * DAY: 0.1}, help="lifetimes of rooms, seconds:share,... (%(default)s)")
+    add("--accepted", type=float, default=0.75, help="share of rooms with a joiner (%(default)s)")
     add("--accept", type=mixture, default={120: 0.5, 900: 0.35, 4 * HOUR: 0.15}, help="mean seconds until then:share,... (%(default)s)")
     add("--closed", type=float, default=0.4, help="share of those that are closed before they end (%(default)s)")
-    add("--tokens", type=float, default=0.9, help="share of sides that give a token (%(default)s)")
+    add("--tokens", type=float, default=0.9, help="share of sides with a token (%(default)s)")
     add("--withdrawn", type=float, default=0.05, help="share of tokens that are withdrawn (%(default)s)")
     add("--meetings", type=float, default=3, help="mean number of knocks in a joined room's life (%(default)s)")
-    add("--late", type=float, default=0.4, help="share of them that are answered too late, by a knock back (%(default)s)")
+    add("--late", type=float, default=0.4, help="share of knocks that are answered late, by a knock back (%(default)s)")
     add("--swing", type=float, default=0.8, help="how much busier the busiest hour is than the mean, 0 to 1 (%(default)s)")
     add("--peak", type=float, default=20, help="the busiest hour, UTC (%(default)s)")
     options = parser.parse_args()
@@ -399,7 +399,7 @@ def main():
     if options.pushes and not options.ledger:
         parser.error("--pushes needs --ledger")
     if options.ledger and not Path(options.ledger, "checkpoint").is_file():
-        parser.error("--ledger takes a log's folder on this machine")
+        parser.error("--ledger must be a log's folder on this machine")
     if options.ledger:
         print_links(options)
     elif options.helps:

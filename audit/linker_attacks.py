@@ -176,7 +176,7 @@ class Observer:
                     self.hypotheses.append((life, joins, delay, is_long, cells))
 
     def odds(self, entry):
-        """How a class's size changes the odds that a token is in it. What comes after the log's end stays as likely as it was."""
+        """How a class's size changes the odds that a token is in it. Times after the log's end keep their odds."""
         if not self.expected or entry[1] == math.inf:
             return 1.0
         if entry not in self.known:
@@ -186,7 +186,7 @@ class Observer:
         return self.known[entry]
 
     def early_purges(self, until, is_long):
-        """For each slot: the odds of an early purge, the sums of the odds, the class. `until` is 0 unless the log tells it."""
+        """For each slot: the odds of an early purge, the sums of the odds, the class. `until` is 0 unless the log reveals it."""
         if (until, is_long) not in self.early_odds:
             classes = [(1, self.log.place(time, is_long), until) for time in self.middles]
             odds = [self.odds(entry) for entry in classes]

@@ -27,7 +27,7 @@ def sized(size):
 
 
 def bits(body):
-    """One byte a chunk, but for the part with the join code."""
+    """Chunks of one byte each, except for the part with the join code."""
     start, rest = body.split(CODE)
     chunks = [start + CODE, *(b"%c" % byte for byte in rest), b""]
     return b"".join(b"%x\r\n%b\r\n" % (len(chunk), chunk) for chunk in chunks)

@@ -20,7 +20,7 @@ class Row:
 
 
 def request(line=b"POST /api/rooms HTTP/1.1", *lines, host=b"Host: a.test", body=BODY, end=b"\r\n\r\n"):
-    """A request with a right length and the given header lines in front of it."""
+    """A request with a correct length and the given header lines in front of it."""
     length = b"Content-Length: %d" % len(body)
     return b"\r\n".join(part for part in (line, host, *lines, length) if part is not None) + end + body
 

@@ -1,9 +1,8 @@
-"""What answers in APNs' place and is not as it should be: a process of its own for each, so that a flood costs the tests nothing.
+"""Faulty servers in APNs' place. Each is a process of its own, so that a flood takes no CPU from the tests.
 
 python bad_servers.py KIND PORT CERTIFICATE: prints a line for each connection.
 """
 
-import os
 import socket
 import ssl
 import subprocess
@@ -19,14 +18,13 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from http2_frames import ACK, CONTINUATION, DATA, END_HEADERS, GOAWAY, HEADERS, PING, RST_STREAM, SETTINGS, frame, number, settings
+from http2_frames import ACK, DATA, END_HEADERS, HEADERS, PING, SETTINGS, frame, settings
 
-INITIAL_WINDOW_SIZE = 4
 OK = bytes([0x88])  # `:status: 200` of the static table.
 
 
 def frames(connection):
-    """(kind, flags, stream, payload) of each frame that comes, without the preface."""
+    """(kind, flags, stream, payload) of each received frame; the preface is skipped."""
     data = b""
     while part := connection.recv(65536):
         data += part
@@ -40,9 +38,9 @@ def frames(connection):
             data = data[end:]
 
 
-def http2(connection, request=lambda connection, stream: None, first=settings()):
-    """A server that is right but for what it does to requests."""
-    connection.sendall(first)
+def http2(connection, request=lambda connection, stream: None):
+    """A correct server, except for what `request` does with a request. By default it never answers."""
+    connection.sendall(settings())
     for kind, flags, stream, _ in frames(connection):
         if kind == SETTINGS and not flags & ACK:
             connection.sendall(settings(flags=ACK))
@@ -58,31 +56,13 @@ def http1(connection):
     connection.sendall(head + b"<h1>nginx</h1>")
 
 
-def garbage(connection):
-    connection.sendall(os.urandom(100_000))
-    connection.recv(65536)
-
-
 def wait(connection):
     while connection.recv(65536):
         pass
 
 
-def reset(connection, stream):
-    connection.sendall(frame(RST_STREAM, stream, (2).to_bytes(4, "big")))
-
-
-def refuse(connection, stream):
-    connection.sendall(frame(RST_STREAM, stream, (7).to_bytes(4, "big")))
-
-
-def go_away(connection):
-    connection.sendall(settings() + frame(GOAWAY, 0, bytes(8)))
-    wait(connection)
-
-
 def flood(connection, content):
-    """The same frames as fast as they are taken, while another thread takes what comes back."""
+    """Sends the same frames without end, while another thread reads the answers."""
     threading.Thread(target=wait, args=(connection,), daemon=True).start()
     connection.sendall(settings())
     while True:
@@ -95,28 +75,10 @@ def endless_body(connection, stream):
         connection.sendall(frame(DATA, stream, bytes(16384)))
 
 
-def endless_block(connection, stream):
-    connection.sendall(frame(HEADERS, stream, OK))
-    while True:
-        connection.sendall(frame(CONTINUATION, stream, (b"\x10" + number(1, 7) + b"x" + number(1, 7) + b"y") * 1000))
-
-
-def mail(connection):
-    connection.sendall(b"220 mail.example.com ESMTP\r\n")
-    wait(connection)
-
-
-PLAIN = {"silence": wait, "closes": lambda connection: None, "plain text": mail}
-SECURE = {
-    "http/1.1": http1, "garbage": garbage, "silence after the handshake": wait, "goaway": go_away,
-    "resets": lambda connection: http2(connection, reset), "refuses": lambda connection: http2(connection, refuse),
-    "no answer": http2, "no window": lambda connection: http2(connection, first=settings((INITIAL_WINDOW_SIZE, 0))),
-    "settings flood": lambda connection: flood(connection, settings((INITIAL_WINDOW_SIZE, 65535)) * 1000),
+SERVERS = {
+    "http/1.1": http1, "no answer": http2, "certificate": http2,
     "ping flood": lambda connection: flood(connection, frame(PING, 0, bytes(8)) * 1000),
-    "endless body": lambda connection: http2(connection, endless_body),
-    "endless block": lambda connection: http2(connection, endless_block),
-    "certificate": http2,
-}
+    "endless body": lambda connection: http2(connection, endless_body)}
 
 
 def serve(kind, port, certificate):
@@ -126,10 +88,7 @@ def serve(kind, port, certificate):
 
     def one(connection):
         try:
-            if kind in PLAIN:
-                PLAIN[kind](connection)
-            else:
-                SECURE[kind](context.wrap_socket(connection, server_side=True))
+            SERVERS[kind](context.wrap_socket(connection, server_side=True))
         except (OSError, ssl.SSLError):
             pass
         finally:
@@ -163,23 +122,22 @@ class BadServer:
         return [float(line) for line in self.output.read_text().splitlines()[1:]]
 
 
-def certificate(folder, name="127.0.0.1", days=(-1, 30), authority=None):
-    """A certificate for that address and its key in one file, and the file of the one that vouches for it: itself, or an authority."""
+def expired_certificate(folder):
+    """A self-signed certificate for 127.0.0.1 that expired yesterday, with its key in one file; and the file without the key."""
     now, key = datetime.now(timezone.utc), ec.generate_private_key(ec.SECP256R1())
-    signer, issuer = (key, None) if authority is None else authority
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "apns.mayfly.test")])
-    made = (x509.CertificateBuilder().subject_name(subject).issuer_name(issuer.subject if issuer else subject)
+    made = (x509.CertificateBuilder().subject_name(subject).issuer_name(subject)
             .public_key(key.public_key()).serial_number(x509.random_serial_number())
-            .not_valid_before(now + timedelta(days=days[0])).not_valid_after(now + timedelta(days=days[1]))
-            .add_extension(x509.BasicConstraints(ca=authority is None, path_length=None), critical=True)
-            .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address(name))]), critical=False)
-            .sign(signer, hashes.SHA256()))
-    path, vouching = folder / f"{made.serial_number:x}.pem", folder / f"{made.serial_number:x}-ca.pem"
+            .not_valid_before(now - timedelta(days=10)).not_valid_after(now - timedelta(days=1))
+            .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+            .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+            .sign(key, hashes.SHA256()))
+    path, trusted = folder / "expired.pem", folder / "expired-ca.pem"
     encoded = made.public_bytes(serialization.Encoding.PEM)
     path.write_bytes(encoded + key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()))
-    vouching.write_bytes(issuer.public_bytes(serialization.Encoding.PEM) if issuer else encoded)
-    return path, vouching, (key, made)
+    trusted.write_bytes(encoded)
+    return path, trusted
 
 
 if __name__ == "__main__":

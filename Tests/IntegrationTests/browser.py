@@ -1,4 +1,4 @@
-"""A headless Chromium, driven through the DevTools protocol: what a visitor sees and does, and what the browser does for it."""
+"""A headless Chromium, driven through the DevTools protocol."""
 
 import base64
 import contextlib
@@ -19,7 +19,7 @@ from processes import clean_environment, eventually
 
 
 class Browser:
-    """One process with a profile of its own that goes away with it. Nothing it does leaves this machine."""
+    """One process with a profile of its own, which is deleted with it. It can't reach other machines."""
 
     FLAGS = [
         "--headless=new", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-component-update",
@@ -105,13 +105,12 @@ class Browser:
 
 
 class Page:
-    """A tab with its workers: every line in the console and, unless it is not to listen (which takes time), every request.
-    `storage`: of another page, whose visitor this one is too."""
+    """A tab with its workers. Records every console line and, with `listens`, every request. `storage`: another page whose stored data it shares."""
 
     def __init__(self, browser, width=1000, height=800, dark=False, still=False, storage=None, listens=True):
         self.browser = browser
         self.requests, self.complaints, self.workers = [], [], set()
-        # A context of its own is a browser that was never here before.
+        # A context of its own has no stored data.
         self.context = storage or browser.call("Target.createBrowserContext")["browserContextId"]
         self.target = browser.call("Target.createTarget", url="about:blank", browserContextId=self.context)["targetId"]
         self.session = browser.call("Target.attachToTarget", targetId=self.target, flatten=True)["sessionId"]
@@ -153,7 +152,7 @@ class Page:
             self.complaints.append(f"{event['entry']['text']} {event['entry'].get('url', '')}")
 
     def go(self, url):
-        """Loads a page; also the same one anew."""
+        """Loads a page, or reloads the same one."""
         self.value("document.documentElement.dataset.old = true")
         self.call("Page.navigate", url=url)
         self.wait("document.readyState === 'complete' && !document.documentElement.dataset.old", 30)

@@ -16,14 +16,14 @@ from processes import eventually
 
 @dataclass(frozen=True)
 class IncomingCall:
-    """What the app's PushKit delegate hands to CallKit, with the names of its own contact list in place of handles."""
+    """What the app's PushKit delegate passes to CallKit. Handles are replaced by the names of its contact list."""
     session: str
     caller: str
     has_video: bool
 
     @classmethod
     def decode(cls, payload, key, sessions, contacts):
-        """`sessions` may be empty: the app asks its own service for the call by the session's handle, once CallKit has been told."""
+        """`sessions` may be empty. The app then asks its own service for the call by the session's handle, after it has informed CallKit."""
         def text(name):
             if not isinstance(payload.get(name), str):
                 raise DecodingError(f"{name} is no string: {payload.get(name)!r}")
@@ -36,7 +36,7 @@ class IncomingCall:
 
 
 class PhoneThatRings(Caller):
-    """One phone of a user: the PushKit token is one of its own."""
+    """One phone of a user, with a PushKit token of its own."""
 
     def __init__(self, broker, simulator, jwt, uid, contacts=()):
         super().__init__(broker, jwt, uid)
@@ -70,7 +70,7 @@ class PhoneThatRings(Caller):
 
 
 class CallingService:
-    """Who sends webhooks: the body is signed byte for byte as it is sent."""
+    """Sends webhooks, signed byte for byte."""
 
     ROUTE = "/webhooks/call"
 

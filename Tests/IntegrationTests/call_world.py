@@ -9,7 +9,7 @@ from world import World
 
 
 class CallWorld(World):
-    """The secret stands in a file. `policies`: those in force besides the one for calls."""
+    """`policies`: those in force besides the one for calls. The webhooks' secret is in a file."""
 
     def __init__(self, start=True, policies="rooms,companion", environment={}, **broker):
         super().__init__(start=False, policy=f"{policies},calls", **broker)

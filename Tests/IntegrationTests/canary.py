@@ -2,22 +2,28 @@
 
 import base64
 import re
+from collections import defaultdict
 from pathlib import Path
 
 
-def forms(secret):
-    """Raw, hexadecimal and base64 forms. Base64 at each of the three offsets, without the characters that neighbours share."""
-    found = {secret, secret.hex().encode(), secret.hex().upper().encode()}
+def base64_forms(secret):
+    """Both alphabets, at each of the three offsets, without the characters that also depend on neighbouring bytes."""
     for offset in range(3):
         padded = bytes(offset) + secret
-        usable = len(padded) - len(padded) % 3
-        text = base64.b64encode(padded[:usable])[-(-offset * 8 // 6):] if offset else base64.b64encode(padded[:usable])
-        found |= {text, text.replace(b"+", b"-").replace(b"/", b"_")}
+        text = base64.b64encode(padded[:len(padded) - len(padded) % 3])[(0, 2, 3)[offset]:]
+        yield text
+        if (url := text.translate(bytes.maketrans(b"+/", b"-_"))) != text:
+            yield url
+
+
+def forms(secret):
+    """Raw, hexadecimal and base64 forms of at least eight bytes."""
+    found = {secret, secret.hex().encode(), secret.hex().upper().encode(), *base64_forms(secret)}
     return {form for form in found if len(form) >= 8}
 
 
 class Canaries:
-    """Named secrets, each given as the bytes it stands for and, if that differs, the text it was written as."""
+    """Named secrets, each as its bytes and, if it is written differently, as text."""
 
     def __init__(self):
         self.forms = {}
@@ -45,6 +51,21 @@ class Canaries:
         return found
 
 
+def search(contents, canaries):
+    """The names of the canaries that are in any of these bytes, in any of their forms. Faster than `in_bytes` for many canaries."""
+    head = 8
+    by_head, found = defaultdict(list), set()
+    for form, name in canaries.forms.items():
+        by_head[form[:head]].append((form, name))
+    heads = by_head.get
+    for content in contents:
+        for at in range(len(content) - head + 1):
+            for form, name in heads(content[at:at + head], ()):
+                if content.startswith(form, at):
+                    found.add(name)
+    return sorted(found)
+
+
 class Given:
     """The push tokens that a whole run of tests gave to a broker, however many: found by their first bytes, in whatever form they are printed."""
 
@@ -60,7 +81,7 @@ class Given:
         self.heads = set()
 
     def add(self, token):
-        """Hexadecimal, as apps give it. One that stands for nothing, or for little, is no canary."""
+        """Adds a hexadecimal token. Tokens of few different bytes are ignored, since they occur by chance."""
         try:
             value = bytes.fromhex(token)
         except (TypeError, ValueError):
@@ -77,7 +98,7 @@ class Given:
             for pattern, offsets, decode in self.RUNS for run in re.finditer(b"(" + pattern.pattern + b")", data) for offset in range(offsets))
 
     def in_files(self, *paths):
-        """The names of those files in which one stands; never what stands there."""
+        """The names of the files that contain one. The token itself is never returned."""
         return [str(path) for path in map(Path, paths) if path.is_file() and self.is_in(path.read_bytes())]
 
 

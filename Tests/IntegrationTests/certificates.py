@@ -9,7 +9,7 @@ def openssl(*arguments):
 
 
 class Certificate:
-    """A self-signed certificate for localhost on an ECDSA P-256 key, valid for so many days."""
+    """A self-signed certificate for localhost on an ECDSA P-256 key, valid for `days` days."""
 
     def __init__(self, folder, name="server", days=30):
         self.path, self.key = folder / f"{name}.pem", folder / f"{name}.key"

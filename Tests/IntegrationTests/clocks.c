@@ -1,6 +1,5 @@
-// Preloaded by tests: clocks that are moved, before a process starts or while it runs, so that a broker lives through hours, days and leaps. By
-// how much is said in a file that both sides have mapped (TEST_CLOCKS), and who sleeps in epoll_wait notices within 10 ms that they were moved.
-// It also counts the checkpoints of SQLite that emptied the write-ahead log, so that tests can wait for one.
+// Preloaded by tests: moves the clocks of a process, at its start or while it runs. Test and process map a file with the offsets (TEST_CLOCKS).
+// epoll_wait returns within 10 ms of a change. Also counts SQLite's checkpoints that emptied the write-ahead log.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -13,11 +12,11 @@
 #include <time.h>
 #include <unistd.h>
 
-// As `Clocks` in clocks.py has it.
+// Same layout as `Clocks` in clocks.py.
 struct control {
-    _Atomic int64_t passed;    // all clocks stand so many milliseconds ahead, as if the machine had slept
-    _Atomic int64_t leaps;     // and the wall clock so many more
-    _Atomic int64_t scrubbed;  // so many checkpoints emptied the log
+    _Atomic int64_t passed;    // milliseconds that all clocks are ahead, as if the machine had slept
+    _Atomic int64_t leaps;     // further milliseconds of the wall clock
+    _Atomic int64_t scrubbed;  // checkpoints that emptied the log
 };
 
 static struct control none, *control = &none;
@@ -39,7 +38,7 @@ int clock_gettime(clockid_t clock, struct timespec *result) {
     REAL(int, clock_gettime, clockid_t, struct timespec *);
     int answer = real(clock, result);
     if (answer != 0 || clock == CLOCK_PROCESS_CPUTIME_ID || clock == CLOCK_THREAD_CPUTIME_ID) return answer;
-    // Who looks at the wall clock and then at the other must not see time pass in between: that would be a leap.
+    // A process that reads the wall clock and then the boot clock must get one offset for both, or it would see a leap.
     static _Thread_local int64_t seen;
     static _Thread_local int is_pair;
     int64_t ahead = control->passed;
@@ -79,7 +78,7 @@ int epoll_wait(int epoll, struct epoll_event *events, int room, int timeout) {
     int64_t before = control->passed + control->leaps;
     while (timeout < 0 || timeout > slice) {
         int count = real(epoll, events, room, slice);
-        // Whoever is woken by nothing looks at the clock and comes again.
+        // The caller reads the clocks and waits again.
         if (count != 0 || control->passed + control->leaps != before) return count;
         if (timeout > 0) timeout -= slice;
     }

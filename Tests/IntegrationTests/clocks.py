@@ -3,7 +3,6 @@
 import mmap
 import struct
 import time
-from pathlib import Path
 
 from preload import library
 
@@ -18,7 +17,7 @@ class Clocks:
         path.write_bytes(bytes(24))
         with open(path, "r+b") as file:
             self.map = mmap.mmap(file.fileno(), 24)
-        self.environment = {"LD_PRELOAD": library(Path(__file__).with_name("clocks.c")), "TEST_CLOCKS": path}
+        self.environment = {"LD_PRELOAD": library("clocks.c"), "TEST_CLOCKS": path}
         self.ahead = ahead
 
     def _get(self, place):
@@ -29,7 +28,7 @@ class Clocks:
 
     @property
     def ahead(self):
-        """By how many seconds all clocks are, as if the machine had slept."""
+        """How many seconds all clocks are ahead, as if the machine had slept."""
         return self._get(_PASSED) / 1000
 
     @ahead.setter
@@ -47,7 +46,7 @@ class Clocks:
         return self._get(_SCRUBBED)
 
     def go_on(self, seconds):
-        """Time passes, once whoever has just woken sleeps again: a sleep that begins now and was worked out before would be too long."""
+        """Lets time pass, after a short wait: a thread that has just woken must first compute its next sleep."""
         time.sleep(0.05)
         self._add(_PASSED, seconds)
 

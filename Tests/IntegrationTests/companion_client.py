@@ -1,6 +1,6 @@
-"""The seed's phone, desktop and back end, from its document alone: its routes, its field names, and what its Swift types would decode.
+"""The seed's phone, desktop and back end, written from its document alone: routes, field names, and the app's Swift types.
 
-Nothing here knows the server but by that document and the two things that were added to it: the JWT, and the handle key of a registration.
+It knows the server only by that document and two additions: the JWT, and the handle key of a registration.
 """
 
 import base64
@@ -80,7 +80,7 @@ class ContentState:
             todo and TodoProgress.decode(todo), request and ApprovalRequest.decode(request))
 
 
-# The userInfo of a notification: what it must have, by its type.
+# The userInfo of a notification: required keys by type.
 USER_INFO = {
     "approval": {"requestId": str, "toolName": str, "expiresAt": int},
     "question": {"questionId": str, "sessionId": str},
@@ -89,7 +89,7 @@ USER_INFO = {
     "clear_session": {"sessionId": str},
     "session_handoff": {"sessionId": str, "handedOffTo": str},
 }
-# They show nothing; but for a handoff they take the badge off.
+# These are silent. Except for a handoff they remove the badge.
 SILENT = {"clear_approval": {"badge": 0, "content-available": 1}, "clear_session": {"badge": 0, "content-available": 1},
           "session_handoff": {"content-available": 1}}
 CATEGORIES = {"approval": "APPROVAL_REQUEST", "question": "QUESTION_ASKED", "complete": "TASK_COMPLETE", "error": "TASK_ERROR"}
@@ -121,7 +121,7 @@ class Notification:
 
 
 def date(text):
-    """Unix seconds, as JSONDecoder's strategy `.iso8601` reads them: it takes no fraction of a second."""
+    """Unix seconds, parsed like JSONDecoder's `.iso8601`, which allows no fraction of a second."""
     try:
         return calendar.timegm(time.strptime(text, "%Y-%m-%dT%H:%M:%SZ"))
     except ValueError:
@@ -141,7 +141,7 @@ class PushStatus:
 
 
 def decode_news(message):
-    """What a foreground client makes of the document's WebSocket events."""
+    """Decodes the document's WebSocket events as a foreground client does."""
     kind, session = _value(message, "type", str), _value(message, "sessionId", str)
     if kind == "approval_request":
         return kind, session, _value(message, "requestId", str), date(_value(message, "expiresAt", str))
@@ -154,7 +154,7 @@ def decode_news(message):
     raise DecodingError(f"{kind} is no event of the document")
 
 
-# Who calls.
+# Callers.
 
 class Users:
     """Makes JWTs as the app's login would: HS256, by the secret of the configuration."""
@@ -171,7 +171,7 @@ class Users:
 
 
 class Caller:
-    """Whoever calls with one JWT. Each answer is held against docs/openapi.yaml."""
+    """A caller with one JWT. Each answer is checked against docs/openapi.yaml."""
 
     def __init__(self, broker, jwt, name=None, timeout=10):
         self.broker, self.jwt, self.name = broker, jwt, name
@@ -255,14 +255,14 @@ class SessionSocket(Socket):
         super().__init__(Place)
 
     def ask(self, message):
-        """The answer to one message; news may come before it."""
+        """Returns the answer to one message. News may come before it."""
         self.send(message)
         while (answer := self.receive())["type"] in NEWS:
             pass
         return answer
 
     def news(self, kind, timeout=5):
-        """The next message of that type, whatever comes before it."""
+        """Returns the next message of that type and skips others."""
         end = time.monotonic() + timeout
         while True:
             message = self.receive(max(0.01, end - time.monotonic()))
@@ -273,7 +273,7 @@ class SessionSocket(Socket):
 # The phone.
 
 def handle(key, session, kind="session"):
-    """What stands for a session in the pushes to one registration."""
+    """The handle of a session in the pushes to one registration."""
     key = base64.urlsafe_b64decode(key + "=" * (-len(key) % 4))
     code = hmac.new(key, b"mayfly/v1 handle" + kind.encode() + b"\0" + session.encode(), hashlib.sha256).digest()
     return base64.urlsafe_b64encode(code[:16]).decode().rstrip("=")
@@ -298,7 +298,7 @@ class Device:
 
 
 class Phone(Caller):
-    """One phone of one user: what it registers, and what is on its screen after the pushes that came."""
+    """One phone of one user: its registrations, and its screen after the received pushes."""
 
     def __init__(self, broker, simulator, jwt, name=None):
         super().__init__(broker, jwt, name)
@@ -317,11 +317,11 @@ class Phone(Caller):
         return device
 
     def pushes(self, device=None):
-        """What Apple took for it, oldest first."""
+        """The pushes that Apple accepted for it, oldest first."""
         return self.simulator.pushes((device or self.device).token)
 
     def wait(self, count, device=None, seconds=5):
-        """Exactly so many pushes."""
+        """Waits for exactly so many pushes."""
         pushes = eventually(lambda: len(found := self.pushes(device)) >= count and found or (not count and found == []), seconds,
                             what=f"{count} pushes")
         pushes = pushes if isinstance(pushes, list) else []
@@ -332,7 +332,7 @@ class Phone(Caller):
         return [Notification.decode(push["payload"]) for push in self.pushes()]
 
     def screen(self):
-        """The notifications that are shown: a later push takes the place of an earlier one with its collapse id, silent ones take away."""
+        """The notifications on the screen. A later push replaces an earlier one with its collapse id; silent pushes remove some."""
         shown = {}
         for push in self.pushes():
             note, place = Notification.decode(push["payload"]), push["headers"]["apns-collapse-id"]
@@ -346,12 +346,12 @@ class Phone(Caller):
         return list(shown.values())
 
     def badge(self):
-        """What the app's icon shows: as the last push that says it."""
+        """The number on the app's icon, by the last push that sets one."""
         badges = [push["payload"]["aps"]["badge"] for push in self.pushes() if "badge" in push["payload"]["aps"]]
         return badges[-1] if badges else 0
 
     def state(self, session):
-        """The Live Activity's content state, after the newest update that iOS would take; None before the first."""
+        """The Live Activity's content state after the newest update that iOS would accept. None before the first."""
         newest, state = -1, None
         for push in self.pushes(self.activities[session]):
             aps = push["payload"]["aps"]

@@ -1,4 +1,4 @@
-"""What each push must be, field by field: written from the seed's document and Apple's rules, with the texts that are approved."""
+"""Checks each push field by field, by the seed's document, Apple's rules and the approved texts."""
 
 import re
 import time
@@ -43,7 +43,7 @@ def _alert(title, body, category, subtitle=None, **more):
     return {"alert": alert, "sound": "default", "category": category, "mutable-content": 1} | more
 
 
-def check_approval(push, device, session, request, expires, approval_seconds=60):
+def check_approval(push, device, session, request, expires):
     payload = push["payload"]
     assert abs(payload["expiresAt"] - expires) <= 1, (payload["expiresAt"], expires)
     return _device_push(push, device, "alert", 10, 60, request, {
@@ -77,7 +77,7 @@ def check_clear_session(push, device, session):
 
 
 def check_handoff(push, device, session, to):
-    # Not the session's: it must not take the place of what is on the screen.
+    # Its collapse id isn't the session's, or it would replace the notification on the screen.
     return _device_push(push, device, "background", 5, 3600, device.handle(session, "handoff"), {
         "aps": {"content-available": 1}, "type": "session_handoff", "sessionId": device.handle(session), "handedOffTo": to})
 

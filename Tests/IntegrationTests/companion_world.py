@@ -2,10 +2,21 @@
 
 import json
 import secrets
+from contextlib import contextmanager
 
 from companion_client import Caller, Phone, Users
-from processes import REPOSITORY
+from processes import REPOSITORY, eventually
 from world import World
+
+# A well-formed id that nothing has.
+UNKNOWN = "A" * 22
+ROUTES = [
+    ("POST", "/api/push/register", {"deviceToken": "ab" * 32}),
+    ("POST", "/api/push/live-activity/register", {"activityToken": "ab" * 32, "activityId": "a", "sessionId": "s"}),
+    ("DELETE", f"/api/push/token/tok_{UNKNOWN}", None), ("GET", "/api/push/status", None),
+    ("POST", "/api/push/clear-approval", {"requestId": UNKNOWN}), ("DELETE", "/api/push/session/s/notifications", None),
+    ("POST", "/api/sessions/s/events", {"type": "approval_request", "data": {}}),
+    ("POST", f"/api/approval/{UNKNOWN}/respond", {"approved": True}), ("GET", f"/api/approval/{UNKNOWN}", None)]
 
 
 def users(state):
@@ -13,7 +24,7 @@ def users(state):
 
 
 def settings(state, kind="companion", rooms="rooms", **limits):
-    """What makes a broker serve a companion, or another `kind` of app. `rooms`: the policy of rooms beside it."""
+    """The options with which a broker serves a companion, or another `kind` of app. `rooms`: the policy for rooms beside it."""
     return {"jwt-algorithm": "HS256", "jwt-key": state / "keys/jwt.secret", "policy": f"{rooms},{_policy(state, kind, limits)}"}
 
 
@@ -54,7 +65,7 @@ class CompanionWorld(World):
         return Caller(self.broker, self.users.back_end(name), name)
 
     def user(self, user=None):
-        """A user of its own, with one phone."""
+        """A new user with one phone."""
         return self.phone(user or "user-" + secrets.token_hex(6)).log_in()
 
     def restart(self):
@@ -65,3 +76,13 @@ class CompanionWorld(World):
 
 def new_session():
     return "session-" + secrets.token_hex(6)
+
+
+@contextmanager
+def nothing_kept_by(world):
+    """Fails if the block adds a row or a push."""
+    eventually(lambda: world.state.jobs() == 0, what="the end of earlier pushes")
+    before, pushes = world.state.counts(), len(world.simulator.pushes())
+    yield
+    assert world.state.counts() == before, "a refused request left rows behind"
+    assert world.state.jobs() == 0 and len(world.simulator.pushes()) == pushes, "a refused request left a push behind"

@@ -5,10 +5,12 @@ import os
 import re
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import pytest
 
 import table
+from companion_world import nothing_kept_by
 from processes import BINARY, State
 from world import World
 
@@ -86,13 +88,11 @@ def pytest_pyfunc_call(pyfuncitem):
 
 
 @pytest.fixture(scope="module")
-def world():
-    """One broker for the tests of a file; they use rooms and addresses of their own."""
-    world = World()
-    yield world
-    still_running = world.broker.running
-    world.close()
-    assert still_running, "the broker ended while the tests of this file ran"
+def world(request):
+    """One broker for the tests of a file; they use rooms, users and addresses of their own. `make_world` of a file makes another kind."""
+    with getattr(request.module, "make_world", World)() as world:
+        yield world
+        assert world.broker.running, "the broker ended while the tests of this file ran"
 
 
 @pytest.fixture
@@ -110,9 +110,34 @@ def worlds():
 
 @pytest.fixture
 def client(world):
-    client = world.client()
-    yield client
-    client.close()
+    with closing(world.client()) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def back_end(world):
+    with closing(world.back_end()) as caller:
+        yield caller
+
+
+@pytest.fixture(scope="module")
+def server(world):
+    """A back end of printers."""
+    with closing(world.server()) as caller:
+        yield caller
+
+
+@pytest.fixture(scope="module")
+def service(world):
+    """A calling service that signs webhooks."""
+    with closing(world.service()) as service:
+        yield service
+
+
+@pytest.fixture
+def nothing_kept(world):
+    with nothing_kept_by(world):
+        yield
 
 
 @pytest.fixture

@@ -67,7 +67,7 @@ def _reader(schema):
 
 
 def faults(schema, value):
-    """What is wrong with a value by one of the document's schemas."""
+    """Returns the violations of one of the document's schemas."""
     return [f"{'/'.join(map(str, fault.path))}: {fault.message}" for fault in _reader(schema).iter_errors(value)]
 
 

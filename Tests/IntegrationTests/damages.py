@@ -29,7 +29,7 @@ class Base:
 
 
 class Damage:
-    """`changes`: a path's new bytes, None for no file, or what lies there instead: `folder`, `loop`, `pipe`, `zeros` without end."""
+    """`changes`: {path: its new bytes, None for a missing file, or `folder`, `loop`, `pipe` or `zeros` for an endless file}."""
 
     def __init__(self, base, what, changes):
         self.base, self.what, self.changes, self.kept = base, what, changes, {}
@@ -138,7 +138,7 @@ def in_a_bundle(chance, base):
 
 
 def with_its_tile(chance, base):
-    """Entries changed and the tile of their hashes with them: only what lies above shows it."""
+    """Changed entries and their tile of hashes. Only the levels above show it."""
     number = chance.randrange(len(base.log.entries))
     first = number - number % logs.WIDTH
     entries = base.log.entries[first:first + logs.WIDTH]
@@ -151,7 +151,7 @@ def with_its_tile(chance, base):
 
 
 def in_the_checkpoint(chance, base):
-    """A head that says something else, or says it in another way."""
+    """A changed checkpoint, or the same one written in another way."""
     note = base.content("checkpoint")
     text, lines = note.split(b"\n\n")
     text += b"\n"
@@ -181,7 +181,7 @@ def in_the_checkpoint(chance, base):
         "with a hyphen": note.replace("—".encode(), b"-"),
         "with two spaces": note.replace(b" ", b"  "),
         "with a control character": note[:-1] + b"\x07\n",
-        "with a line that is none": note + b"hello\n",
+        "with a line of other text": note + b"hello\n",
         "with a broken signature besides": note + f"— {key.name} {base64.b64encode(key.id + bytes(64)).decode()}\n".encode(),
         "with a short signature": text + b"\n" + f"— {key.name} {base64.b64encode(signature[:-1]).decode()}\n".encode(),
         "with a long signature": text + b"\n" + f"— {key.name} {base64.b64encode(signature + b'x').decode()}\n".encode(),

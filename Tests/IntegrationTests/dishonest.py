@@ -9,7 +9,7 @@ from logs import EPOCH, GRACE, POLICY, START, moment, policy
 
 OTHER_TIMING, ONE_SEAL = policy(hour=300), policy(seals=1)
 
-# Each takes a source of chance and an honest story without outages, changes it, and returns whether it found a place to.
+# Each rule takes a source of chance and an honest story without outages, changes it, and returns whether it could.
 
 
 # Keys.
@@ -62,7 +62,7 @@ def swept_early(chance, entries):
 # Batches.
 
 def small_batch(chance, entries):
-    """A seal comes out alone, at an hour of its own."""
+    """A seal is published alone, in an hour of its own."""
     seal = pick(chance, [entry for _, batch in batches(entries)[1:] for entry in batch if entry["op"] == "token.sealed"])
     if not seal:
         return False
@@ -84,15 +84,6 @@ def batch_late(chance, entries):
 def midnight_missing(chance, entries):
     time, batch = pick(chance, midnights(entries)) or (0, ())
     return bool(batch) and lasts(entries, time, GRACE) and remove(entries, *batch)
-
-
-def later_midnight_only(chance, entries):
-    """A closing that skips one: both buckets are empty."""
-    time, batch = pick(chance, midnights(entries)) or (0, ())
-    if not batch or any(other["until"] == moment(time + 2 * DAY) for other in entries if "until" in other):
-        return False
-    closing = next((entry for entry in batch if entry["op"] == "bucket.closed" and entry["sealed"] == 0), None)
-    return bool(closing) and lasts(entries, time, GRACE) and remove(entries, closing) and all(entry["op"] == "bucket.closed" for entry in batch)
 
 
 # Buckets.
@@ -152,7 +143,7 @@ def not_even(chance, entries):
 
 
 def overbooked(chance, entries):
-    """Purges before the expiry that nobody saw."""
+    """Early purges of tokens that were never sealed."""
     closing = pick(chance, closings(entries))
     if closing:
         closing["ended"] += len(entries)
@@ -234,7 +225,7 @@ def outcome_late(chance, entries):
 # Time and order.
 
 def after_closed(chance, entries):
-    """An empty log ends, and goes on."""
+    """An empty log is closed and continues."""
     first = next(place for place, entry in enumerate(entries) if place and at(entry) >= at(entries[0]))
     if at(entries[first]) == at(entries[0]) and entries[first]["op"] in BATCH:
         return False
@@ -265,7 +256,7 @@ def another_window(chance, entries):
 
 
 def windows_not_kept(chance, entries):
-    """A start that names long windows, after which the log goes on in those that it had."""
+    """A start names long windows, but the log continues in its old ones."""
     place = pick(chance, [place for place in window_ends(entries) if at(entries[place + 1]) % 60])
     if place is not None:
         entries.insert(place + 1, entries[0] | {"at": entries[place]["at"], "resolution": 60})
@@ -304,7 +295,7 @@ def twice(chance, entries):
 # Starts, gaps and policies.
 
 def gaps(chance, entries):
-    """Over an hour in which nobody ran, before a start."""
+    """More than an hour without a broker, before a start."""
     begin = pick(chance, [at(entries[place]) for place in window_ends(entries)])
     end = begin + 3600 + 2 * window(entries) + chance.randrange(0, 600, 60)
     end += -end % 60

@@ -1,9 +1,8 @@
-"""Faults of the file system, one at a time: a library that is preloaded into a broker, and what tells it which call to strike."""
+"""Faults of the file system, one at a time, by a preloaded library. Shared memory selects the call that fails."""
 
 import errno
 import mmap
 import struct
-from pathlib import Path
 
 from preload import library
 
@@ -19,10 +18,10 @@ class Faults:
         self.path.write_bytes(bytes(self.SIZE))
         with open(self.path, "r+b") as file:
             self.map = mmap.mmap(file.fileno(), self.SIZE)
-        self.environment = {"LD_PRELOAD": library(Path(__file__).with_name("file_faults.c")), "TEST_FAULTS": self.path, "TEST_FAULTS_BELOW": state / below}
+        self.environment = {"LD_PRELOAD": library("file_faults.c"), "TEST_FAULTS": self.path, "TEST_FAULTS_BELOW": state / below}
 
     def arm(self, call, kind=FAILS, error=errno.EIO, only=""):
-        """The call-th from now on is struck, each one if that is -1; of those of one name, if `only` is given."""
+        """Strikes the `call`-th call from now on, or every call if it is -1. `only`: counts calls of this name only."""
         self.map[0:8] = bytes(8)
         self.map[72:104] = only.encode().ljust(32, b"\0")
         self.map[8:24] = struct.pack("qq", kind, error)

@@ -1,5 +1,5 @@
-// Preloaded by tests: makes one chosen call on files below TEST_FAULTS_BELOW fail. Which one is said at run time, in a file that both sides
-// have mapped (TEST_FAULTS), so that one process can meet many faults.
+// Preloaded by tests: makes one chosen call on files below TEST_FAULTS_BELOW fail. Test and process map a file (TEST_FAULTS) that selects the
+// call at run time, so one process can meet many faults.
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>
@@ -16,23 +16,23 @@
 
 enum { FAILS = 1, WRITES_HALF = 2, WRITES_HALF_AND_FAILS = 3, DIES = 4, DONE_AND_FAILS = 5 };
 
-// As `Faults` in faults.py has it.
+// Same layout as `Faults` in faults.py.
 struct control {
-    _Atomic int64_t left;    // calls until the one that is struck, itself counted; 0: none is; -1: each is
+    _Atomic int64_t left;    // calls up to and including the one that is struck; 0: none; -1: each
     _Atomic int64_t kind;
     _Atomic int64_t error;
-    _Atomic int64_t calls;   // so many were seen
-    _Atomic int64_t struck;  // so many were struck
-    char name[32];           // of the last one that was
+    _Atomic int64_t calls;   // calls so far
+    _Atomic int64_t struck;  // struck calls so far
+    char name[32];           // of the last struck call
     char only[32];           // if set: only calls of this name count; "change": only those that change something or make it durable
-    char place[256];         // of the last one
+    char place[256];         // of the last struck call's file
 };
 
 static struct control *control;
 static const char *below;
-static _Atomic char watched[65536];  // by descriptor: its file lies below
+static _Atomic char watched[65536];  // by descriptor: whether its file is below
 static _Atomic(DIR *) folders[64];
-static _Atomic int half;  // a descriptor of which the next write fails
+static _Atomic int half;  // a descriptor whose next write fails
 
 __attribute__((constructor)) static void begin(void) {
     const char *path = getenv("TEST_FAULTS");
@@ -63,7 +63,7 @@ static int is_meant(const char *name) {
     return 1;
 }
 
-// What is to become of this call: 0, or how it is struck.
+// Returns 0, or how this call is struck.
 static int64_t fate(const char *name, const char *place) {
     control->calls++;
     if (!is_meant(name)) return 0;
@@ -80,7 +80,7 @@ static int64_t fate(const char *name, const char *place) {
     static type (*real)(__VA_ARGS__); \
     if (!real) real = (type (*)(__VA_ARGS__))dlsym(RTLD_NEXT, #name)
 
-// A call that fails or not; `kind` says whether it is done all the same.
+// A call that may fail; by `kind` it may be done all the same.
 #define STRIKE(name, place, failed, call) \
     do { \
         int64_t kind = fate(name, place); \
@@ -113,7 +113,7 @@ int close(int file) {
     REAL(int, close, int);
     if (is_watched(file)) {
         watched[file] = 0;
-        // A failing close closes.
+        // A failing close closes the descriptor.
         if (fate("close", "")) {
             int error = errno;
             real(file);

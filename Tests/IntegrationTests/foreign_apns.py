@@ -1,4 +1,4 @@
-"""APNs servers that were not written here: PyPI's h2 on asyncio, and Debian's nghttpd. They keep what they were sent for tests to judge."""
+"""Independent APNs servers: PyPI's h2 on asyncio, and Debian's nghttpd. They record what they receive."""
 
 import asyncio
 import re
@@ -19,7 +19,7 @@ from processes import eventually, free_port
 
 
 class Representations(Decoder):
-    """Notes how each field of each block was written (RFC 7541 section 6). The bytes are told apart where hpack looks at them."""
+    """Records how each header field was written (RFC 7541 section 6), by hooks into hpack."""
 
     def __init__(self):
         super().__init__()
@@ -75,7 +75,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport):
         self.transport, self.protocol = transport, transport.get_extra_info("ssl_object").selected_alpn_protocol()
         self.server.connections.append(self)
-        # Not an update of its own: that would hold from the client's acknowledgement on, and not be in the first frame.
+        # An update after the first frame would count only from the client's acknowledgement on.
         self.h2.local_settings = Settings(client=False, initial_values={SettingCodes.MAX_CONCURRENT_STREAMS: self.server.streams})
         self.h2.initiate_connection()
         self.flush()
@@ -150,7 +150,7 @@ class H2Server:
             request.connection.answer(request, 200)
 
     def answer(self, count=None, status=200, body=b""):
-        """Answers those held, the oldest first."""
+        """Answers the requests it kept, oldest first."""
         def work():
             chosen, self.held[:] = self.held[:count], self.held[count:] if count is not None else []
             for request in chosen:
@@ -164,7 +164,7 @@ class H2Server:
 
 
 class Nghttpd:
-    """Debian's server. It answers POST with 200 and the body that came, or 404 unless it `echoes`."""
+    """Debian's server. It answers POST with 200 and the received body if it `echoes`, else with 404."""
 
     def __init__(self, certificate, output, echoes=True, streams=100):
         self.port, self.output = free_port(), output
@@ -186,7 +186,7 @@ class Nghttpd:
         return self.output.read_text(errors="replace")
 
     def frames(self):
-        """The kinds of the frames that came, in order, of all connections."""
+        """The kinds of all received frames, in order, of all connections."""
         return re.findall(r"recv ([A-Z_]+) frame", self.printed())
 
     def requests(self):

@@ -1,4 +1,4 @@
-"""Honest stories as lists of objects, and what a test needs to change them."""
+"""Honest stories as lists of objects, and functions to change them."""
 
 import json
 
@@ -45,7 +45,7 @@ def places(entries, *ops):
 
 
 def at_the_time(entry, other):
-    """The entry as it would stand beside the other."""
+    """The entry with the window of the other."""
     return entry | {"at": other["at"]}
 
 
@@ -75,10 +75,6 @@ def batches(entries):
 
 def midnights(entries):
     return [(time, batch) for time, batch in batches(entries) if batch[-1]["op"] == "bucket.closed"]
-
-
-def hours(entries):
-    return [(time, batch) for time, batch in batches(entries) if batch[-1]["op"] != "bucket.closed"]
 
 
 def closings(entries):
@@ -114,7 +110,7 @@ def remove(entries, *some):
 
 
 def lasts(entries, time, span):
-    """Whether the story goes on for so long after this time."""
+    """Whether the story lasts so long after this time."""
     return at(entries[-1]) > time + span + 2 * window(entries)
 
 

@@ -1,4 +1,4 @@
-"""HTTP/2 frames as raw bytes, right or wrong, and a peer that sends them and says what came of it (RFC 9113)."""
+"""HTTP/2 frames as raw bytes, valid or not, and a peer that sends them and reports the outcome (RFC 9113)."""
 
 import select
 import struct
@@ -20,12 +20,12 @@ PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 
 def frame(kind, stream, payload=b"", flags=0, size=None):
-    """Any frame; `size` is what its head says when that is not the payload's."""
+    """Any frame. `size`: the length in its head, if that isn't the payload's."""
     return struct.pack(">I", len(payload) if size is None else size)[1:] + struct.pack(">BBI", kind, flags, stream) + payload
 
 
 def number(value, bits):
-    """An integer of HPACK with a prefix of so many bits (RFC 7541 section 5.1), the bits above it zero."""
+    """An HPACK integer with a prefix of `bits` bits (RFC 7541 section 5.1); the bits above it are zero."""
     most = (1 << bits) - 1
     if value < most:
         return bytes([value])
@@ -87,7 +87,7 @@ class FramePeer(Peer):
         assert self.tls.selected_alpn_protocol() == "h2"
         self.decoder, self.statuses, self.bodies, self.ends = Decoder(), {}, {}, {}
         self.acknowledges = True  # that is, sends frames of its own accord
-        self.pongs, self.peer_settings, self.goaways, self.error = 0, {}, [], None
+        self.peer_settings, self.goaways, self.error = {}, [], None
 
     def next_frame(self):
         """The next frame; None at the end of the stream."""
@@ -104,7 +104,7 @@ class FramePeer(Peer):
         return told
 
     def outcome(self, stream):
-        """What became of a stream: `answer 201`, `reset CANCEL`, `goaway PROTOCOL_ERROR`, or `closed` without a word."""
+        """Returns a stream's outcome: `answer 201`, `reset CANCEL`, `goaway PROTOCOL_ERROR`, or `closed`."""
         while stream not in self.ends and (told := self.next_frame()) is not None:
             self.note(told)
             if self.error:
@@ -112,7 +112,7 @@ class FramePeer(Peer):
         return self.ends.get(stream, "closed")
 
     def note(self, told):
-        """Keeps what a frame says, acknowledges settings, and opens the connection's window again."""
+        """Records a frame, acknowledges settings, and opens the connection's window again."""
         stream = told.stream_id
         match told:
             case SettingsFrame() if "ACK" not in told.flags:
@@ -121,7 +121,7 @@ class FramePeer(Peer):
                     with suppress(OSError):
                         self.send(settings(flags=ACK))
             case PingFrame():
-                self.pongs += 1
+                pass
             case GoAwayFrame():
                 self.goaways.append(told)
                 self.error = ERRORS[told.error_code] if told.error_code else None

@@ -1,4 +1,4 @@
-"""Key files as a thief reads them: what docs/sealing.md says of them, through the reader that recomputes the vectors. Nothing of the broker."""
+"""Reads key files by docs/sealing.md, with the reader that recomputes the vectors. Shares no code with the broker."""
 
 import contextlib
 import importlib.util
@@ -18,7 +18,7 @@ _spec.loader.exec_module(sealing)
 
 
 def keys(file):
-    """What a key file holds, None if it is none."""
+    """The contents of a key file, or None if it isn't one."""
     try:
         return sealing.Keys(file)
     except (AssertionError, struct.error):
@@ -26,7 +26,7 @@ def keys(file):
 
 
 def unwrapped(file, wrapping):
-    """The key file of version 1 that lies in one of version 2."""
+    """The key file of version 1 inside one of version 2."""
     magic, version, count, name, nonce = struct.unpack(">8sII16s24s", file[:56])
     assert magic == b"mayflyrk" and version == 2 and len(file) == count + 72
     assert name == sealing.derive(wrapping, "wrapping-id")[:16]
@@ -44,7 +44,7 @@ def destroyed(earlier, base):
 
 
 def held(process, folder):
-    """What a thief finds now: every file below the folder, and what the process still holds of files without a name."""
+    """Everything a thief could read now: each file below the folder, and open files without a name."""
     found = {}
     for parent, _, names in os.walk(folder):
         for name in names:

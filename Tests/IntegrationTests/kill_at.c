@@ -1,5 +1,5 @@
-// Preloaded by tests: ends the process, as `kill -9` would, just before its KILL_AT-th call that changes a file, a name or what is durable;
-// or has its FAIL_AT-th such call fail with EIO.
+// Preloaded by tests: kills the process just before its KILL_AT-th call that changes a file, a name or what is durable; or makes its FAIL_AT-th
+// such call fail with EIO.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>

@@ -50,14 +50,14 @@ KEYS = {op: set(keys.split()) for op, keys in {
 
 @functools.lru_cache(1 << 16)
 def token_id(ref, label, what):
-    """An entry's id. `label`: sealed, opened or purged; `what`: the job, or `until` in unix seconds."""
+    """An entry's id. `label`: sealed, opened or purged. `what`: the job, or `until` in unix seconds."""
     what = bytes.fromhex(what) if isinstance(what, str) else what.to_bytes(8, "big")
     text = b"mayfly/v1 ledger/" + label.encode() + b"\0" + len(what).to_bytes(4, "big") + what
     return hashlib.blake2b(text, digest_size=32, key=bytes.fromhex(ref)).digest()[:16].hex()
 
 
 def place(entry):
-    """What entries of one window are sorted by. Those of rank 0 stay in their order."""
+    """The sort key of entries of one window. Those of rank 0 keep their order."""
     rank, key = RANKS.get(entry["op"], (0, None))
     return rank, entry[key] if key else ""
 
@@ -93,7 +93,7 @@ class Checkpoint:
 
 
 class Ledger:
-    """The log at one checkpoint: every entry, with its hashes recomputed and held against root and tiles."""
+    """The log at one checkpoint: every entry. Its hashes are recomputed and compared with root and tiles."""
 
     def __init__(self, folder, vkey, note=None):
         self.folder = Path(folder)
@@ -104,7 +104,7 @@ class Ledger:
         self.entries = [json.loads(entry) for entry in self.raw]
 
     def _tile(self, kind, index, width):
-        """A full tile, or the partial one; a partial may have gone once the full tile stands."""
+        """A full tile, or the partial one. A partial tile may be gone once the full tile exists."""
         full = self.folder / "tile" / str(kind) / tile_path(index)
         if width < WIDTH:
             partial = full.with_name(f"{full.name}.p") / str(width)

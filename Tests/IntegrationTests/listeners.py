@@ -1,6 +1,5 @@
-"""A broker for each way to reach one, and what the tables ask of them."""
+"""A broker for each kind of listener, and questions that tables of requests ask of them."""
 
-import re
 import secrets
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
@@ -30,7 +29,7 @@ class Listeners:
                 with self.connect(way) as peer:
                     peer.send(ASK)
                     peer.answer()
-        self.resident_at_first = {way: resident(self.broker(way)) for way in ways}
+        self.resident_at_first = {way: self.broker(way).resident for way in ways}
 
     def broker(self, way):
         return self.worlds[way].broker
@@ -39,7 +38,7 @@ class Listeners:
         return Peer(self.broker(way).port, self.context if way == "tls" else None, **more)
 
     def made(self, way, *codes):
-        """How many rooms there are with these codes: asked by an honest caller on a connection of its own."""
+        """How many rooms with these codes exist. An honest caller asks on a connection of its own."""
         with self.connect(way) as peer:
             statuses = []
             for code in codes:
@@ -50,7 +49,7 @@ class Listeners:
 
     def growth(self, way):
         """Bytes of memory that the broker holds beyond those of its beginning."""
-        return resident(self.broker(way)) - self.resident_at_first[way]
+        return self.broker(way).resident - self.resident_at_first[way]
 
     def close(self):
         running = [world.broker.running for world in self.worlds.values()]
@@ -58,12 +57,6 @@ class Listeners:
             world.close()
         self.folder.cleanup()
         assert all(running), "a broker ended while the tests ran"
-
-
-def resident(process):
-    """Bytes of memory that a process holds at present."""
-    status = Path(f"/proc/{process.child.pid}/status").read_text()
-    return int(re.search(r"VmRSS:\s+(\d+) kB", status)[1]) * 1024
 
 
 def fresh():

@@ -11,7 +11,7 @@ import pytest
 
 import damages
 import logs
-import stories
+from honest import spelled
 from verifiers import Go
 
 SEED = int(os.environ.get("MAYFLY_TEST_SEED", 4))
@@ -39,7 +39,7 @@ def bases(folder):
 
 
 def chances(name, count):
-    """A source of chance for each of `count` cases; a case says its own number when it fails."""
+    """A source of chance for each of `count` cases. A failing case prints its number."""
     print(f"seed {SEED}")
     return [(number, random.Random(f"{SEED} {name} {number}")) for number in range(count)]
 
@@ -48,7 +48,7 @@ def signed(folder, entries, **more):
     """The entries as a log of their own; returns folder and key."""
     place = folder / "signed"
     shutil.rmtree(place, ignore_errors=True)
-    return place, logs.write(place, stories.spelled(entries), **more)
+    return place, logs.write(place, spelled(entries), **more)
 
 
 def in_base64(data):

@@ -1,4 +1,4 @@
-"""A server of files inside the tests, which can also do what a server should not."""
+"""A server of files in the tests' own process, which can also misbehave."""
 
 import functools
 import threading
@@ -14,6 +14,8 @@ class _Handler(SimpleHTTPRequestHandler):
     def do_GET(self):
         path = unquote(self.path)
         self.server.asked.append(path)
+        if self.server.status:
+            return self.send_error(self.server.status)
         answer = self.server.answers.get(path)
         if callable(answer):
             answer = answer(self)
@@ -41,14 +43,14 @@ class _Handler(SimpleHTTPRequestHandler):
 
 
 class LogServer(ThreadingHTTPServer):
-    """Serves a folder. `answers`: by path the bytes, or (status, bytes), or a function of the handler that gives them, or
-    False when it has said all there is to say; `asked`: every path that was asked for."""
+    """Serves a folder. `asked`: every requested path. `status`: the answer to all requests, if set. `answers`: for a path the bytes, or
+    (status, bytes), or a function of the handler that returns one of these, or False if the function has sent an answer itself."""
 
     daemon_threads = True
 
-    def __init__(self, folder):
-        super().__init__(("127.0.0.1", 0), functools.partial(_Handler, directory=str(folder)))
-        self.folder, self.answers, self.asked = Path(folder), {}, []
+    def __init__(self, folder, status=None, port=0):
+        super().__init__(("127.0.0.1", port), functools.partial(_Handler, directory=str(folder)))
+        self.folder, self.status, self.answers, self.asked = Path(folder), status, {}, []
         threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
 
     @property
@@ -56,8 +58,9 @@ class LogServer(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}"
 
     def handle_error(self, request, client_address):
-        pass  # A browser that has seen enough closes the connection.
+        pass  # A browser may close the connection early.
 
     def close(self):
-        self.shutdown()
-        self.server_close()
+        if self.socket.fileno() >= 0:
+            self.shutdown()
+            self.server_close()

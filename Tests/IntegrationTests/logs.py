@@ -115,7 +115,7 @@ class Key:
         self.vkey = f"{name}+{self.id.hex()}+{base64.b64encode(self.public).decode()}"
 
     def line(self, text, time=START):
-        """A signature line over the note's text; a witness says its time too (cosignature/v1)."""
+        """A signature line over the note's text. A witness's also contains its time (cosignature/v1)."""
         if self.kind == 4:
             signature = time.to_bytes(8, "big") + self.secret.sign(f"cosignature/v1\ntime {time}\n".encode() + text).signature
         else:
@@ -160,7 +160,7 @@ def bundle(entries):
 
 
 def tiles(tree, entries, old, new):
-    """(path, content) of what going from size `old` to `new` publishes: full tiles, and the partials of `new`."""
+    """The files that a publication from size `old` to `new` writes, as (path, content): full tiles, and the partial ones of `new`."""
     level = 0
     while new >> 8 * level:
         first, last = old >> 8 * level, new >> 8 * level
@@ -174,7 +174,7 @@ def tiles(tree, entries, old, new):
 
 
 class Log:
-    """A folder and what is in it. `publish` adds entries under a new checkpoint and returns that. `time`: of all cosignatures."""
+    """A folder with a log. `publish` adds entries under a new checkpoint and returns it. `time`: that of all cosignatures."""
 
     def __init__(self, folder, key=None, policies=(), witnesses=(), partials=True, time=START):
         self.folder, self.key, self.witnesses, self.partials = Path(folder), key or Key(), tuple(witnesses), partials
@@ -213,8 +213,7 @@ class Log:
 
 
 def make(folder, publications, **more):
-    """A Log whose checkpoints stand one for each publication; with `partials=False` only the last one's partial files are
-    written (which a log may clean up to)."""
+    """A Log with a checkpoint for each publication. With `partials=False` only the last one's partial files are written, as in a tidied log."""
     log, publications = Log(folder, **more), list(publications)
     for number, entries in enumerate(publications):
         log.publish(entries, last=number == len(publications) - 1)
@@ -240,7 +239,7 @@ def moment(seconds):
 
 
 def spell(entry):
-    """An entry as it stands in the log."""
+    """An entry as it is written in the log."""
     return json.dumps(entry, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
 
@@ -285,7 +284,7 @@ class Simulation:
         heapq.heappush(self.queue, (time, self.order, kind, what))
 
     def run(self, count):
-        """Until the present log has so many entries, or more."""
+        """Runs until the present log has so many entries, or more."""
         while self.size < count:
             self.now, _, kind, what = heapq.heappop(self.queue)
             if not self.up and kind not in ("start", "down"):
@@ -342,7 +341,7 @@ class Simulation:
             bucket[0 if op == "token.sealed" else 2 if fields["cause"] == "expired" else 3] += 1
             self.record(op, id=token_id(token.ref, op[6:], token.until), **fields)
         due = [until for until in range(self.closed + self.day, end + 1, self.day) if until in self.buckets or until > end - 512 * self.day]
-        if self.chance.random() < 0.3:  # Empty ones that lie in a gap need no closing, but a batch of midnight has one.
+        if self.chance.random() < 0.3:  # An empty bucket in a gap needs no closing, but a batch of midnight has one.
             due = [until for until in due if until in self.buckets or until == due[-1]
                    or not any(begin <= until <= stop for begin, stop in self.silences)]
         for until in due:
@@ -351,7 +350,7 @@ class Simulation:
             self.record("bucket.closed", until=moment(until), sealed=sealed, expired=expired, ended=ended)
         self.closed = max(self.closed, end - end % self.day)
 
-    # What happens.
+    # Events.
 
     def start(self, policies=None):
         if policies:
@@ -449,7 +448,7 @@ class Simulation:
             self.record("push.failed", job=job, reason=self.chance.choice(REASONS), status=self.chance.choice((0, 400, 410)))
 
     def rotate(self, origin, next_origin, silent=0):
-        """Ends this log and begins the next one, while nobody serves."""
+        """Ends this log and begins the next one while no broker runs."""
         self.look()
         self.complete()
         if self.frozen or not self.up:  # Not in the middle of a batch.

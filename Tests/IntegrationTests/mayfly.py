@@ -1,11 +1,11 @@
-"""A small client of Mayfly, written from the contract alone. Every answer is held against docs/openapi.yaml."""
+"""A small client of Mayfly, written from the contract alone. Every answer is checked against docs/openapi.yaml."""
 
 import base64
 import http.client
 import json
 import random
 import secrets
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
 from websockets.exceptions import ConnectionClosed
@@ -36,7 +36,7 @@ def base64url_bytes(text):
 
 
 def other_address():
-    """A loopback address of its own for each client, so that limits of one address stay out of other tests."""
+    """A loopback address of its own for each client, so that per-address limits of one test don't affect others."""
     return f"127.{random.randint(1, 254)}.{random.randint(0, 254)}.{random.randint(1, 254)}"
 
 
@@ -55,7 +55,7 @@ class Answer:
         return self.json.get("code")
 
     def expect(self, status, code=None, field=None):
-        """Fails unless this is that answer; an error must be whole: RFC 9457, and what the first clients read."""
+        """Fails unless this is the expected answer. An error must be complete: RFC 9457, and the fields of the first clients."""
         told = f"{self.status} {self.body[:400]!r}"
         assert self.status == status, f"expected {status} {code or ''}, got {told}"
         if code is not None:
@@ -69,7 +69,7 @@ class Answer:
 
 
 class Client:
-    """One caller with an address of its own; `checked`: whether each answer is held against the document."""
+    """One caller with an address of its own. `checked`: whether each answer is checked against docs/openapi.yaml."""
 
     def __init__(self, port, address=None, timeout=10, checked=True):
         self.port, self.address, self.timeout, self.checked = port, address or other_address(), timeout, checked
@@ -141,6 +141,12 @@ class Client:
         accepted = self.accept(code, joiner, second).expect(200).json
         assert accepted["roomid"] == created["roomid"]
         return Room(code, created["roomid"], Side(creator, created, first), Side(joiner, accepted, second))
+
+
+def ask(broker, question):
+    """Calls `question` with a new client. Connections don't survive hours of a moved clock."""
+    with closing(Client(broker.port, checked=False)) as client:
+        return question(client)
 
 
 @dataclass

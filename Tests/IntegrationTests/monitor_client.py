@@ -31,7 +31,7 @@ class DeviceRegistrationResponse:
 
 @dataclass(frozen=True)
 class PrinterState:
-    """What the app reads of a notification: `userInfo["printerState"]`."""
+    """`userInfo["printerState"]` of a notification, as the app reads it."""
     type: str
     prefix: str
     progress: int | None
@@ -87,7 +87,7 @@ class MonitorPhone(Caller):
         return self.simulator.pushes(self.device.token)
 
     def wait(self, count, seconds=5):
-        """Exactly so many pushes."""
+        """Waits for exactly so many pushes."""
         eventually(lambda: len(self.pushes()) >= count, seconds, what=f"{count} pushes")
         pushes = self.pushes()
         assert len(pushes) == count, f"{len(pushes)} pushes, not {count}: {[push['payload'] for push in pushes]}"

@@ -1,4 +1,4 @@
-"""What each push must be, field by field: written from the seed's document and Apple's rules, with the texts that are approved."""
+"""Checks each push field by field, by the seed's document, Apple's rules and the approved texts."""
 
 from companion_pushes import check_headers
 from monitor_client import PrinterState
@@ -10,7 +10,7 @@ TEXTS = {
 
 
 def check_push(push, phone, prefix, kind, progress=None):
-    """The headers and all of the payload. How a print stands and how far it is are two places on the screen."""
+    """Checks headers and payload. A print's state and its progress are two notifications."""
     check_headers(push, phone.device, "alert", 10, 3600, phone.handle(prefix, "progress" if kind == "progress_milestone" else "printer"))
     title, body, status = TEXTS[kind]
     printer = phone.handle(prefix)

@@ -13,7 +13,7 @@ class MonitorWorld(CompanionWorld):
         return MonitorPhone(self.broker, self.simulator, self.users.token(user), user)
 
     def user(self, user=None):
-        """A phone of a user of its own, not registered."""
+        """A phone of a new user, not registered."""
         return self.phone(user or "user-" + secrets.token_hex(6))
 
     def server(self, name="back-end"):

@@ -1,4 +1,4 @@
-// Preloaded by tests: TEST_NAMES="name=address,…" says where some host names are, in place of the system's resolver.
+// Preloaded by tests: resolves the host names of TEST_NAMES="name=address,…" instead of the system's resolver.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <netdb.h>

@@ -82,7 +82,7 @@ NO_ENTRIES = [
 
 
 def with_no_entry(chance, change):
-    """An honest story, one entry of which is changed to bytes that are none."""
+    """An honest story with one entry replaced by bytes that aren't an entry."""
     while True:
         entries = honest(chance) if chance.random() < 0.7 else rotated(chance)
         order = list(range(len(entries)))

@@ -1,4 +1,4 @@
-"""A browser, a server of logs with the page beside each, and what a page says: fixtures for those that import them."""
+"""Fixtures: a browser, a server of logs with the page beside each, and the page's verdict."""
 
 import json
 import shutil
@@ -65,9 +65,9 @@ class Checked:
         self.word, self.reason, self.findings = page.text("#word"), page.text("#reason"), page.text("#findings")
         self.steps = {step: page.value(f"document.querySelector('#step-{step} .state').className.split(' ')[1]") for step in STEPS}
         self.said = {step: page.value(f"document.querySelector('#step-{step} .quiet').innerText") for step in STEPS}
-        # The word of a good log may go on: how old its last entry is.
+        # A good verdict may continue with the age of the last entry.
         assert self.word.split(", but ")[0] == WORDS[self.verdict]
-        # Green is said of nothing less than everything.
+        # Green needs every step to pass.
         assert (self.verdict == "good") == all(
             state == "good" or (step, state) == ("memory", "none") for step, state in self.steps.items()), self
 

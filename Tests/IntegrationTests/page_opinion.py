@@ -1,4 +1,4 @@
-"""What the auditor's page says of logs, many in one page: its own modules, asked without its view."""
+"""The verdict of the auditor's page on many logs, by its own modules without the view."""
 
 import json
 

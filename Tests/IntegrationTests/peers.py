@@ -11,7 +11,7 @@ from mayfly import Answer, other_address
 
 
 class Closed(Exception):
-    """The other side ended the connection where an answer was expected; `rest` is what had come of one."""
+    """The peer closed the connection instead of answering. `rest`: the received part."""
 
 
 class Peer:
@@ -45,7 +45,7 @@ class Peer:
         self.socket.close()
 
     def send(self, data):
-        """Sends as much as the other side takes before it closes."""
+        """Sends as much as the peer accepts before it closes."""
         with suppress(BrokenPipeError, ConnectionResetError):
             if self.tls is None:
                 self.socket.sendall(data)
@@ -104,7 +104,7 @@ class Peer:
         return answer
 
     def rest(self):
-        """Everything up to the end of the stream, which must come before the time-out; a reset counts as the end."""
+        """Reads to the end of the stream, which must come before the timeout. A reset counts as the end."""
         with suppress(ConnectionResetError, ssl.SSLEOFError):
             while True:
                 data = self.receive()

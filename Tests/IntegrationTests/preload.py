@@ -1,14 +1,21 @@
-"""Libraries in C that tests load into a process before all others."""
+"""C libraries that tests load into a process with LD_PRELOAD."""
 
+import atexit
 import functools
+import shutil
 import subprocess
 import tempfile
 from pathlib import Path
 
+SOURCES = Path(__file__).parent
+
 
 @functools.cache
 def library(source):
-    """Builds it once."""
-    target = Path(tempfile.mkdtemp(prefix="mayfly-preload-")) / f"{source.stem}.so"
-    subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", target, source, "-ldl"], check=True)
-    return target
+    """Compiles a source, named relative to this folder, once. Returns the library's path, which every user can read."""
+    folder = Path(tempfile.mkdtemp(prefix="mayfly-preload-"))
+    folder.chmod(0o755)
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    target = (folder / source).with_suffix(".so").name
+    subprocess.run(["gcc", "-shared", "-fPIC", "-O2", "-Wall", "-Werror", "-o", folder / target, SOURCES / source, "-ldl"], check=True)
+    return folder / target

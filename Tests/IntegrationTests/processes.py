@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import socket
@@ -23,7 +24,7 @@ ORIGIN = "mayfly.test/log"
 KEY_ID, TEAM_ID, BUNDLE_ID = "ABC123DEFG", "DEF123GHIJ", "com.example.app"
 
 
-def eventually(question, seconds=5.0, pause=0.02, what="it"):
+def eventually(question, seconds=15.0, pause=0.02, what="it"):
     """Asks until the answer is true, and returns that answer; fails after `seconds`."""
     end = time.monotonic() + seconds
     while True:
@@ -36,12 +37,12 @@ def eventually(question, seconds=5.0, pause=0.02, what="it"):
 
 
 _given = set()
-# Several processes run tests at a time: each takes ports of its own.
+# Several processes run tests at a time, each with its own range of ports.
 _worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:])
 
 
 def free_port():
-    """A port that nobody has, each one given once; below those that the kernel lends to outgoing connections."""
+    """A free port that was never returned before, below those that the kernel uses for outgoing connections."""
     while True:
         port = random.randrange(20_000, 21_500) + 1_500 * (_worker % 8)
         with socket.socket() as probe:
@@ -68,22 +69,22 @@ def mayfly(*arguments, timeout=30, **environment):
 
 
 def told_no_token(ran):
-    """The same, if no push token of these tests stands in what it printed."""
-    assert not given.is_in((ran.stdout + ran.stderr).encode()), f"a push token stands in what {ran.args} printed"
+    """Returns `ran`, unless it printed a push token of these tests."""
+    assert not given.is_in((ran.stdout + ran.stderr).encode()), f"{ran.args} printed a push token"
     return ran
 
 
 def shifted(state, seconds):
-    """Environment of a process whose clocks stand `seconds` ahead from its start on."""
+    """The environment of a process whose clocks are `seconds` ahead from its start on."""
     if not seconds:
         return {}
-    # A file of its own: to write another's anew would take it from under who has it mapped.
+    # Each process has a file of its own, since rewriting a mapped file would break its other users.
     _, path = tempfile.mkstemp(dir=state.prints, prefix="clocks-")
     return Clocks(Path(path), ahead=seconds).environment
 
 
 class State:
-    """A state folder with keys made by the command line, and a folder beside it for what processes print."""
+    """A state folder with keys made by the command line, and a folder beside it for the processes' output."""
 
     def __init__(self, parent=None, keys="throwaway"):
         self.parent = Path(parent or tempfile.mkdtemp(prefix="mayfly-test-"))
@@ -102,7 +103,7 @@ class State:
         return (self / "ledger.vkey").read_text().strip()
 
     def counts(self):
-        """Rows of each table that holds what callers stored. The others move by themselves: the log's, and the jobs, which end."""
+        """Counts the rows that callers store. Tables of the log and of jobs are left out, since these change by themselves."""
         rows = self._rows()
         moving = {"job", "entry", "waiting", "batch", "bucket", "schedule", "unpublished", "log", "node"}
         counts = {name: count for name, count in rows.items() if name not in moving}
@@ -125,11 +126,11 @@ class State:
         return _Reader(self / "mayfly.sqlite")
 
     def remove(self):
-        """Whatever was tested: no push token may stand in what broker and simulator printed, who have one level of talk."""
+        """Deletes the folders. Fails if broker or simulator printed a push token."""
         told = given.in_files(*self.outputs)
         for folder in (self.prints, self.parent):
             shutil.rmtree(folder, ignore_errors=True)
-        assert not told, f"a push token stands in {told}"
+        assert not told, f"{told} contain a push token"
 
 
 class _Reader:
@@ -190,6 +191,11 @@ class Process:
     def running(self):
         return self.child is not None and self.child.poll() is None
 
+    @property
+    def resident(self):
+        """Bytes of memory that it holds at present."""
+        return int(re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{self.child.pid}/status").read_text())[1]) * 1024
+
     def kill(self):
         if self.running:
             self.child.kill()
@@ -209,13 +215,13 @@ class Process:
 
 
 def quick_rooms(seconds=1):
-    """The built-in policy for rooms, whose log publishes what it has every so many seconds."""
+    """The built-in policy for rooms, with a batch of the log every `seconds` seconds."""
     policy = json.loads((REPOSITORY / "policies/rooms.json").read_text())
     return policy | {"ledger": {"hourSeconds": seconds, "daySeconds": seconds, "batchSeals": 1}}
 
 
 def quiet_rooms(state):
-    """A file with the policy for rooms whose log publishes what it has every second and, where there is nothing, nothing: its days are UTC's."""
+    """A file with the policy for rooms, with a batch every second and days of UTC. A quiet log publishes nothing."""
     policy = json.loads((REPOSITORY / "policies/rooms.json").read_text())
     path = state.prints / "quiet-rooms.json"
     path.write_text(json.dumps(policy | {"ledger": {"hourSeconds": 1, "daySeconds": 86_400, "batchSeals": 1}}))
@@ -266,6 +272,14 @@ class Broker(Process):
     def ws_url(self):
         return f"ws://127.0.0.1:{self.port}/ws"
 
+    def metrics(self):
+        with urllib.request.urlopen(f"{self.operator_url}/metrics", timeout=5) as answer:
+            return answer.read().decode()
+
+    def metric(self, name):
+        """The value of `mayfly_NAME`. Fails if there is none without labels."""
+        return int(re.search(rf"^mayfly_{name} (\d+)$", self.metrics(), re.M)[1])
+
 
 class Simulator(Process):
     def __init__(self, state, port=None, key=None):
@@ -292,14 +306,14 @@ class Simulator(Process):
             return json.loads(content) if content else None
 
     def pushes(self, token=None):
-        """What it accepted, oldest first; only those to `token` (hex) if one is given."""
+        """The accepted pushes, oldest first, or only those to `token` (hex)."""
         return [push for push in self._control("GET", "/pushes") if token in (None, push["token"])]
 
     def forget(self):
         self._control("DELETE", "/pushes")
 
     def fault(self, **fault):
-        """What to answer from now on; without arguments: as APNs would."""
+        """Sets the faults of later answers. Without arguments the simulator answers as APNs would."""
         self._control("PUT", "/faults", fault)
 
 

@@ -1,5 +1,5 @@
-"""The real nginx and HAProxy in front of a broker. Both refuse every request with the header line `Hidden`, so that one which arrives
-all the same was smuggled. `lenient` has them pass on what they would rather refuse: that is for the broker to see through."""
+"""The real nginx and HAProxy in front of a broker. Both refuse every request with the header line `Hidden`, so a request with it that reaches the
+broker was smuggled. With `lenient` they pass on doubtful requests, which the broker has to refuse."""
 
 import shutil
 import subprocess

@@ -1,5 +1,5 @@
-"""kill -9 of broker and simulator under load: what was acknowledged is delivered or recorded as failed, and nothing is delivered twice
-unless its answer was lost. What either of them forgets when it is killed stands in captures of their TLS sessions (tls_capture.py).
+"""kill -9 of broker and simulator under load: each acknowledged push is delivered or recorded as failed, and none is delivered twice unless its
+answer was lost. Captures of their TLS sessions (tls_capture.py) show what a killed process forgets.
 
 MAYFLY_BINARY=.build/release/mayfly .build/venv/bin/python Tests/IntegrationTests/push_kills.py [KILLS OF EACH] [SEED]
 """
@@ -10,7 +10,6 @@ import random
 import sys
 import threading
 import time
-import urllib.request
 from collections import Counter, defaultdict, deque
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -29,7 +28,7 @@ NEVER = 1_000_000_000
 
 
 def policy(path):
-    """The rooms policy without what keeps one machine from knocking a thousand times a second."""
+    """The rooms policy without the limits that prevent a thousand knocks a second."""
     content = json.loads((REPOSITORY / "policies/rooms.json").read_text())
     everything = {"count": NEVER, "seconds": 300}
     content["limits"] |= {
@@ -95,7 +94,7 @@ class Caller(asyncio.Protocol):
 
 
 class Load:
-    """Makes rooms, then knocks at them one after the other, `RATE` times a second; in a thread of its own."""
+    """Makes rooms in a thread of its own, then knocks at them in turn, `RATE` times a second."""
 
     def __init__(self, port, count):
         self.port, self.rooms, self.callers = port, [Room() for _ in range(count)], []
@@ -201,13 +200,13 @@ class Kills:
     def __init__(self, world, folder):
         self.world, self.folder = world, folder
         self.lives = {"broker": [], "simulator": []}
-        self.told = []  # What the simulator itself said it had accepted, before it was killed.
+        self.told = []  # The pushes that the simulator reported as accepted before it was killed.
 
     def start(self, name):
         life = Life(self.folder / f"{name}-{len(self.lives[name])}.tls")
         getattr(self.world, name).start(**captured(life.capture))
         if name == "simulator":
-            # Some take as long as Apple's, so that a kill finds them under way.
+            # Some answers take as long as Apple's, so that kills hit pushes under way.
             self.world.simulator.fault(always=[{"delayMs": 40, "rate": 0.3}])
         self.lives[name].append(life)
 
@@ -218,13 +217,13 @@ class Kills:
         process.kill()
 
     def ask_simulator(self):
-        """What it accepted in this life, by its own word; only what is settled by then."""
+        """The pushes that the simulator accepted in this life, without those still under way."""
         shown = {push["headers"]["apns-id"] for push in self.world.simulator.pushes()}
         self.told.append((self.lives["simulator"][-1].capture, shown))
 
 
 def duplicates(kills, sent, accepted):
-    """Pushes that the simulator took more than once, by what became of the earlier answer; raises if nothing did."""
+    """Pushes that the simulator accepted more than once, by the fate of the earlier answer. Raises if nothing explains one."""
     causes, after, unrecorded = Counter(), Counter(), 0.0
     by_id = defaultdict(list)
     for one in sent:
@@ -235,7 +234,7 @@ def duplicates(kills, sent, accepted):
         if len(takes) > 1:
             after[len(takes)] += 1
         for take, following in zip(takes, takes[1:]):
-            # The attempt that this take was the other end of: the last one begun before it.
+            # The attempt that this acceptance belongs to: the last one begun before it.
             attempt = [one for one in attempts if one.asked and one.asked <= take.asked][-1]
             killed = broker_killed[attempt.source]
             again = [one for one in attempts if one.asked and take.asked < one.asked <= following.asked][-1]
@@ -256,7 +255,7 @@ def duplicates(kills, sent, accepted):
 
 
 def check(kills, load, canaries):
-    """Holds the ledger, the simulator's record and what callers were told against each other. Returns the figures."""
+    """Compares the ledger, the simulator's record and the callers' answers. Returns the figures."""
     log = ledger.read(kills.world.state)
     assert log.entries[-1]["op"] == "broker.stopped", "the last entries are published"
     log.check_entries()
@@ -295,7 +294,7 @@ def check(kills, load, canaries):
             f"failed {failed}, taken {taken}"
         assert room.acknowledged <= opened <= room.asked, told
         assert opened == delivered + len(failed), told
-        # What failed for want of an answer may have been taken; what was delivered was taken, each under an id of its own.
+        # A push that failed without an answer may have been accepted. Each delivered push was accepted, under an id of its own.
         assert delivered <= taken <= delivered + failed.count("unknown"), told
         totals.update(asked=room.asked, acknowledged=room.acknowledged, opened=opened, delivered=delivered, failed=len(failed))
         reasons.update(failed)
@@ -307,7 +306,7 @@ def check(kills, load, canaries):
 
 
 def run(folder, kills_each, seed, count, longest):
-    """Kills each of them so many times; prints what came of it, and returns how many knocks were acknowledged."""
+    """Kills each of them so many times, prints the outcome, and returns how many knocks were acknowledged."""
     chance = random.Random(seed)
     with World(apns=False, policy=policy(folder / "policy.json"), start=False) as world:
         kills = Kills(world, folder)
@@ -327,7 +326,7 @@ def run(folder, kills_each, seed, count, longest):
                 assert load.error is None, load.error
                 if number % 10 == 0:
                     kills.ask_simulator()
-                    metrics.append(urllib.request.urlopen(f"{world.broker.operator_url}/metrics", timeout=5).read())
+                    metrics.append(world.broker.metrics())
                 kills.kill(victim)
                 gone = time.monotonic()
                 kills.start(victim)
@@ -339,8 +338,8 @@ def run(folder, kills_each, seed, count, longest):
         settled = time.monotonic() - settling
 
         kills.ask_simulator()
-        metrics.append(urllib.request.urlopen(f"{world.broker.operator_url}/metrics", timeout=5).read())
-        assert all(b"mayfly" in one and canaries.in_bytes(one) == [] for one in metrics)
+        metrics.append(world.broker.metrics())
+        assert all("mayfly" in one and canaries.in_bytes(one.encode()) == [] for one in metrics)
         assert world.broker.stop() == 0
         totals, reasons, causes, after, unrecorded, unanswered, verified = check(kills, load, canaries)
         print(f"{kills_each} kills of the broker and {kills_each} of the simulator in {took:.0f} s, seed {seed}; "

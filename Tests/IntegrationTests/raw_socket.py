@@ -1,4 +1,4 @@
-"""A WebSocket over a plain TCP connection: it answers pings only when told to read, and can end in any way."""
+"""A WebSocket over a plain TCP connection. It answers pings only while it reads, and can end in any way."""
 
 import base64
 import json
@@ -21,7 +21,7 @@ class RawSocket:
         self.tcp.sendall((
             f"GET /ws HTTP/1.1\r\nHost: 127.0.0.1:{broker.port}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
             f"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n\r\n").encode())
-        self.input, self.has_ended, self.pings = b"", False, 0
+        self.input, self.has_ended = b"", False
         while b"\r\n\r\n" not in self.input:
             self.input += self.tcp.recv(4096)
         head, self.input = self.input.split(b"\r\n\r\n", 1)
@@ -52,7 +52,7 @@ class RawSocket:
         return joined
 
     def receive(self, seconds=5, answers=True):
-        """The next message; None when the server has closed. Pings that come before it are answered."""
+        """Returns the next message, or None once the server has closed. Pings before it are answered."""
         end = time.monotonic() + seconds
         while True:
             opcode, payload = self._frame(end)
@@ -61,13 +61,11 @@ class RawSocket:
             if opcode in (None, CLOSE):
                 self.has_ended = True
                 return None
-            if opcode == PING:
-                self.pings += 1
-                if answers:
-                    self.frame(PONG, payload)
+            if opcode == PING and answers:
+                self.frame(PONG, payload)
 
     def messages(self, seconds):
-        """What comes in this time."""
+        """All messages within `seconds`."""
         found, end = [], time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
             try:
@@ -102,7 +100,7 @@ class RawSocket:
             self.input += more
 
     def close(self, code):
-        """Says goodbye with this code."""
+        """Sends a close frame with this code."""
         self.frame(CLOSE, struct.pack(">H", code))
 
     def reset(self):

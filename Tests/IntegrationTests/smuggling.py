@@ -1,10 +1,9 @@
-"""Requests that two readers could cut up differently, each with a create hidden inside that must not come to life."""
+"""Requests that two readers could split differently. Each hides a create that must never be served."""
 
 from bad_bodies import HEAD, length
 from bad_requests import HIDDEN_CREATE, Row
 
 ZERO = b"0\r\n\r\n" + HIDDEN_CREATE
-BEHIND = b"A" * 3 + b"\r\n0\r\n\r\n"
 CODINGS = [
     b"chunked", b"xchunked", b"chunked ", b"\tchunked", b"\x0bchunked", b"chunked\x0b", b" chunked", b"CHUNKED", b"'chunked'",
     b'"chunked"',
@@ -28,7 +27,7 @@ def both(coding, body, size=None, name=b"Transfer-Encoding"):
 
 CHUNK_OF_HIDDEN = b"%x\r\n" % (len(HIDDEN_CREATE) + 2) + b"\r\n" + HIDDEN_CREATE + b"\r\n0\r\n\r\n"
 HIDES = {
-    # What stands in a chunk's first line, and what one reader takes for the data.
+    # What one reader takes for a chunk's first line and another for data.
     "LF ends an extension": b"3;\nxx\r\nAAA\r\n", "LF in an extension": b"3;a\nb\r\nAAA\r\n",
     "CR in an extension": b"3;a\rb\r\nAAA\r\n",
     "LF after the size": b"3\nAAA\r\n", "CR after the size": b"3\rAAA\r\n", "LF after the data": b"3\r\nAAA\n",

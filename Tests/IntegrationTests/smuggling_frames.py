@@ -1,4 +1,4 @@
-"""HTTP/2 requests which a proxy that turns them into HTTP/1.1 without care would turn into two, the second one hidden.
+"""HTTP/2 requests that a careless proxy would translate into two HTTP/1.1 requests, the second one hidden.
 
 Each is a request on stream 1 for /audit/nowhere, in which HIDDEN_CREATE must stay what it is: a body, or a part of a value.
 """

@@ -1,15 +1,11 @@
-"""Stories for the verifiers: honest ones, dishonest ones, bytes that are no entry, and stories that may be either."""
+"""Honest stories with random changes: some stay honest. The verifiers have to agree on each."""
 
-from dishonest import RULES, breaking, gaps, gaps_as_excuses  # noqa: F401
-from honest import (  # noqa: F401
-    BATCH, DAY, HOUR, SEALS, add, at, at_the_time, batches, books, change, honest, pick, refused, remove, resort, rotated, spelled, until, window)
+from honest import BATCH, DAY, HOUR, SEALS, add, at, at_the_time, batches, books, change, honest, pick, remove, resort, rotated, until, window
 from logs import EPOCH, GRACE, moment, policy
-from no_entries import NO_ENTRIES, with_no_entry  # noqa: F401
 
-# Stories that may or may not be honest: what they are is for the verifiers to say, and to agree on.
 
 def shift_something(chance, entries):
-    """One entry or batch at another time, often exactly at the edge of what is allowed."""
+    """Moves one entry or batch to another time, often exactly to a limit."""
     length, kind = window(entries), chance.randrange(3)
     if kind == 0 and batches(entries):
         time, some = chance.choice(batches(entries))
@@ -41,7 +37,7 @@ def repeat_something(chance, entries):
 
 
 def be_silent(chance, entries):
-    """Nothing for a while, then perhaps a start; batches and steps of the keys come after it."""
+    """Removes all entries for a while, then perhaps adds a start. Batches and steps of the keys come after it."""
     length = window(entries)
     begin = chance.randrange(at(entries[0]) + length, at(entries[-1]) + length + 1, length)
     if chance.random() < 0.5:

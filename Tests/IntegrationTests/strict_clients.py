@@ -1,6 +1,6 @@
-"""Clients that ask on and on, and know for each request whether it went out before the broker said that it was closing.
+"""Clients that send requests without end, and know for each whether it left before the broker announced its close.
 
-Such a request must be answered. What they count as lost is what RFC 9112 section 9.6 and RFC 9113 section 6.8 promise to nobody.
+Such a request must be answered. Later ones may be lost (RFC 9112 section 9.6, RFC 9113 section 6.8).
 """
 
 import select
@@ -16,7 +16,7 @@ CREATE = request()
 
 
 class Tally:
-    """What a crowd of clients saw."""
+    """Counts of a crowd of clients."""
 
     def __init__(self):
         self.lock, self.made, self.lost, self.statuses = threading.Lock(), [], [], {}
@@ -33,17 +33,17 @@ class Tally:
 
 
 def has_ended(peer):
-    """Whether the other side's end, or its last word, has come: what a careful client looks at before it sends."""
+    """Whether the peer's end, or its last answer, has arrived. A careful client checks this before it sends."""
     return bool(peer.buffer) or bool(select.select([peer.socket], [], [], 0)[0])
 
 
 def keep_asking(port, tls, tally, pause=0.0, kept=True):
-    """HTTP/1.1: one request after the other on each connection (`kept`) or each on its own, until nobody listens."""
+    """HTTP/1.1: one request after the other, on one connection (`kept`) or each on its own, until nothing listens."""
     while True:
         try:
             peer = Peer(port, tls, timeout=15)
         except OSError:
-            return  # refused, or the handshake was cut off: nothing had been sent
+            return  # The connection was refused or the handshake cut off, so nothing had been sent.
         with peer:
             while not has_ended(peer):
                 code = fresh()
@@ -64,7 +64,7 @@ def keep_asking(port, tls, tally, pause=0.0, kept=True):
 
 
 def keep_streaming(port, tls, tally, together=8):
-    """HTTP/2: so many streams under way on one connection after the other, until nobody listens."""
+    """HTTP/2: so many concurrent streams on one connection after the other, until nothing listens."""
     while True:
         try:
             peer = FramePeer(port, tls, timeout=15)

@@ -1,4 +1,4 @@
-"""What each adversary tried, what came of it and what the design allows: collected by the tests, printed at the end of a run."""
+"""A table of each adversary's attempts, what they recovered and what the design allows. Printed at the end of a run."""
 
 import textwrap
 from contextlib import contextmanager
@@ -28,18 +28,18 @@ _rows = {}
 
 
 def record(adversary, tried, recovered, allowed):
-    """One row; of the same adversary and the same attempt the last one stands. Printed in the order of ADVERSARIES, others after them."""
+    """Adds a row, or replaces that of the same adversary and attempt."""
     _rows[adversary, tried] = (recovered, allowed)
 
 
 def rows():
-    """What was recorded, as `record` takes it."""
+    """The rows, as arguments of `record`."""
     return [(adversary, tried, recovered, allowed) for (adversary, tried), (recovered, allowed) in _rows.items()]
 
 
 @contextmanager
 def aside():
-    """What is recorded in here is forgotten: for what an adversary gets when a protection is off."""
+    """Drops the rows recorded inside, for tests with a protection switched off."""
     before = dict(_rows)
     try:
         yield
@@ -49,7 +49,7 @@ def aside():
 
 
 def lines():
-    """The table as text, or nothing if nobody tried anything."""
+    """The table as lines of text; none if it has no rows."""
     if not _rows:
         return
     yield "  ".join(name.ljust(width) for name, width in COLUMNS).rstrip()
@@ -65,6 +65,6 @@ def lines():
 
 
 def _place(row):
-    """An adversary's rows stand together."""
+    """Groups rows by adversary."""
     adversaries = [*ADVERSARIES, *dict.fromkeys(adversary for adversary, _ in _rows if adversary not in ADVERSARIES)]
     return adversaries.index(row[0][0])

@@ -1,4 +1,4 @@
-"""Apple's other port, 2197: pushes go to Apple's own names there, in both environments. A preloaded library says that these are on loopback."""
+"""Apple's other port, 2197, in both environments. A preloaded library resolves Apple's names to loopback."""
 
 import subprocess
 import tempfile
@@ -10,6 +10,7 @@ import pytest
 from apns_recorder import APNsRecorder
 from certificates import openssl
 from mayfly import Client, new_client, new_code, new_token, other_address
+from preload import library
 from processes import BINARY, BUNDLE_ID, KEY_ID, TEAM_ID, Broker, clean_environment, mayfly
 from test_startup_errors import start_fails
 
@@ -18,11 +19,9 @@ HOSTS = {"production": "api.push.apple.com", "sandbox": "api.sandbox.push.apple.
 
 @pytest.fixture(scope="module")
 def apple():
-    """{environment: who stands in Apple's place there, at port 2197}, and the environment of a process that finds them."""
+    """{environment: the recorder at port 2197 of its address}, and the environment of a process that resolves Apple's names to these."""
     with tempfile.TemporaryDirectory(prefix="mayfly-names-") as folder, ExitStack() as stack:
         folder = Path(folder)
-        library, source = folder / "names.so", Path(__file__).with_name("names.c")
-        subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", library, source, "-ldl"], check=True)
         certificate, key, both = (folder / f"apple.{end}" for end in ("crt", "key", "pem"))
         openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", key, "-out", certificate,
                 "-days", 30, "-subj", "/CN=apns.mayfly.test", "-addext",
@@ -32,7 +31,7 @@ def apple():
         recorders = {environment: stack.enter_context(APNsRecorder(both, (addresses[name], 2197), 200))
                      for environment, name in HOSTS.items()}
         names = ",".join(f"{name}={address}" for name, address in addresses.items())
-        yield recorders, {"LD_PRELOAD": library, "TEST_NAMES": names, "MAYFLY_APNS_CA": certificate}
+        yield recorders, {"LD_PRELOAD": library("names.c"), "TEST_NAMES": names, "MAYFLY_APNS_CA": certificate}
 
 
 def keys(state):
@@ -49,7 +48,7 @@ def test_check_goes_to_port_2197_of_both_environments(apple, state):
         assert recorder.request(1)[":authority"] == HOSTS[name] + ":2197"
 
 
-def test_send_goes_there_too(apple, state):
+def test_send_goes_to_port_2197(apple, state):
     recorders, environment = apple
     ran = subprocess.run(
         [BINARY, "apns", "send"], input=new_token() + "\n", capture_output=True, text=True, timeout=30, env=clean_environment(
@@ -59,7 +58,7 @@ def test_send_goes_there_too(apple, state):
     assert recorders["production"].requests.empty()
 
 
-def test_a_broker_goes_there(apple, state, processes):
+def test_a_broker_sends_to_port_2197(apple, state, processes):
     recorders, environment = apple
     broker = Broker(state, apns_endpoint=None, apns_ca=None)
     broker.options["apns-port"] = 2197
@@ -74,14 +73,14 @@ def test_a_broker_goes_there(apple, state, processes):
         assert headers[":authority"] == HOSTS[name] + ":2197" and headers[":path"] == f"/3/device/{token}"
 
 
-def test_no_other_port(state):
+def test_other_ports_are_refused(state):
     for words, value in ((["serve"], "2198"), (["apns", "check"], "2197 "), (["apns", "check"], "https")):
         ran = mayfly(*words, "--state", state.folder, f"--apns-port={value}", **keys(state))
         assert ran.returncode == 2 and "--apns-port (MAYFLY_APNS_PORT) must be 443 or 2197" in ran.stderr, ran
 
 
 @pytest.mark.parametrize("port", ["443", "2197"])
-def test_not_beside_an_endpoint(state, processes, port):
+def test_a_port_beside_an_endpoint_is_refused(state, processes, port):
     broker = Broker(state)
     broker.options["apns-port"] = port
     processes.append(broker)

@@ -1,7 +1,6 @@
 """A broker without APNs credentials, and one whose credentials are replaced while it runs."""
 
 import json
-import re
 import signal
 import subprocess
 import time
@@ -20,11 +19,6 @@ from test_startup_errors import start_fails
 from world import World
 
 CREDENTIALS = ("apns-key-path", "apns-key-id", "apns-team-id")
-
-
-def count(broker, name):
-    text = Client(broker.operator_port).send("GET", "/metrics").body.decode()
-    return int(re.search(rf"^mayfly_{name} (\d+)$", text, re.M)[1])
 
 
 def outcome(world, ref):
@@ -66,12 +60,12 @@ def test_a_knock_fails_at_once_and_purges_nothing(without):
     entry = outcome(without, room.creator.ref)
     assert (entry["op"], entry["reason"], entry["status"]) == ("push.failed", "unreachable", 0)
     assert not ledger.read(without.state).of(room.creator.ref, "token.purged")
-    assert count(without.broker, "pushes_not_configured_total") > 0 and count(without.broker, "pushes_failed_total") > 0
+    assert without.broker.metric("pushes_not_configured_total") > 0 and without.broker.metric("pushes_failed_total") > 0
     lines = [line for line in without.broker.printed().splitlines() if "no APNs key or certificate is configured for alert pushes" in line]
     assert len(lines) == 1, lines
 
 
-def test_nothing_to_renew(without):
+def test_a_renewal_without_credentials_is_refused(without):
     assert operator(without.broker, "GET", STATUS).expect(200).json == {"configured": False, "bundleId": BUNDLE_ID, "production": True}
     answer = operator(without.broker).expect(400).json
     assert answer["success"] is False
@@ -79,7 +73,7 @@ def test_nothing_to_renew(without):
         assert name in answer["error"]
 
 
-def test_devices_register_and_are_pushed_to_when_the_day_has_come(without):
+def test_devices_registered_without_credentials_are_pushed_to_later(without):
     phone, back_end = without.user(), without.back_end()
     back_end.event(new_session(), "task_complete", {}, phone.name).expect(202)
     entry = outcome(without, phone.device.ref)
@@ -107,7 +101,7 @@ def broker(state, processes):
     {"apns-key-id": KEY_ID}, {"apns-team-id": TEAM_ID}, {"apns-key-id": KEY_ID, "apns-team-id": TEAM_ID},
     {"apns-key-path": "keys/apns.p8"}, {"apns-key-path": "keys/apns.p8", "apns-key-id": KEY_ID},
     {"apns-certificate-passphrase": "nothing"}])
-def test_half_of_them_are_refused(state, broker, given):
+def test_incomplete_credentials_are_refused(state, broker, given):
     for name in CREDENTIALS:
         del broker.options[name]
     broker.options |= {name: state / value if value == "keys/apns.p8" else value for name, value in given.items()}
@@ -188,10 +182,10 @@ def test_a_key_that_apple_refuses_stays_out_of_use(world, way):
         eventually(lambda: world.broker.printed().count(told) > before, what="the renewal")
 
     stays = f"apns: the present credentials stay in use. APNs (sandbox) refuses the new credentials for {BUNDLE_ID}: InvalidProviderToken."
-    alarms = count(world.broker, "last_alarm_timestamp_seconds")
+    alarms = world.broker.metric("last_alarm_timestamp_seconds")
     delivered(world)
     put(world.key, world.second)
-    # What waits while the key is refused, and after that, is not lost.
+    # Pushes that wait while the key is refused are not lost.
     world.simulator.fault(delayMs=100)
     sides = [knock(world) for _ in range(10)]
     again(stays, 400)
@@ -200,7 +194,7 @@ def test_a_key_that_apple_refuses_stays_out_of_use(world, way):
     for side in sides:
         eventually(lambda: world.simulator.pushes(side.token), what="each push")
     assert all(len(world.simulator.pushes(side.token)) == 1 for side in sides)
-    assert count(world.broker, "last_alarm_timestamp_seconds") >= alarms
+    assert world.broker.metric("last_alarm_timestamp_seconds") >= alarms
     put(world.key, world.first)
     again("apns: new pushes use the new credentials", 200)
     delivered(world)
@@ -223,7 +217,7 @@ def test_a_key_is_not_used_while_apple_cannot_be_asked(world):
 
 def test_a_bad_file_changes_nothing(world):
     public = subprocess.run(["openssl", "pkey", "-pubout"], input=world.second, capture_output=True, check=True).stdout
-    alarms = count(world.broker, "last_alarm_timestamp_seconds")
+    alarms = world.broker.metric("last_alarm_timestamp_seconds")
     eventually(lambda: time.time() >= alarms + 1, what="another second")
     before = world.broker.printed().count("apns: the present credentials stay in use. ")
     for number, content in enumerate((b"", b"hunter2 is no key", world.second[:80], public, b"\0" * 70_000, None)):
@@ -234,7 +228,7 @@ def test_a_bad_file_changes_nothing(world):
         assert b"hunter2" not in answer.body and world.second[30:60] not in answer.body
         assert world.broker.printed().count("apns: the present credentials stay in use. ") == before + number + 1
     assert "hunter2" not in world.broker.printed()
-    assert count(world.broker, "last_alarm_timestamp_seconds") > alarms
+    assert world.broker.metric("last_alarm_timestamp_seconds") > alarms
     delivered(world)
     put(world.key, world.first)
     renewed(world.broker)
@@ -242,7 +236,7 @@ def test_a_bad_file_changes_nothing(world):
 
 
 def test_a_page_in_a_browser_renews_nothing(world):
-    """A form or a script on any page may send a POST to loopback; browsers say from where."""
+    """A form or script of any page may POST to loopback. Browsers send its origin, so the broker refuses."""
     put(world.key, world.second)
     for origin in ("https://example.org", "null", f"http://127.0.0.1:{world.broker.operator_port}", ""):
         assert operator(world.broker, headers={"Origin": origin}).expect(403).json["success"] is False
@@ -250,7 +244,7 @@ def test_a_page_in_a_browser_renews_nothing(world):
     put(world.key, world.first)
 
 
-def test_no_push_is_lost_or_doubled_by_renewals(world):
+def test_renewals_lose_and_repeat_no_push(world):
     world.simulator.fault(delayMs=30)
     sides = []
     for _ in range(5):
@@ -263,8 +257,8 @@ def test_no_push_is_lost_or_doubled_by_renewals(world):
     assert all(outcome(world, side.ref)["op"] == "push.delivered" for side in sides)
 
 
-def test_a_list_of_apps_is_read_again(state, processes):
-    """New lines come into use, with their keys; the app that was meant at the start must stay one of them."""
+def test_a_renewal_reads_the_list_of_apps_again(state, processes):
+    """New lines and their keys come into use. The app of the start must still be in the list."""
     simulator, broker = Simulator(state), Broker(state)
     processes += [simulator, broker]
     place, other = state.prints, "org.example.other"
@@ -295,7 +289,7 @@ def test_a_list_of_apps_is_read_again(state, processes):
 
 
 def test_a_renewal_makes_no_provider_token_too_soon(state, processes):
-    """Apple takes one in twenty minutes: the new courier's has the old one's birth, and the new key's signature."""
+    """Apple allows one in twenty minutes: the new courier's token has the old one's birth and the new key's signature."""
     key = state.prints / "in-use.p8"
     put(key, (state / "keys/apns.p8").read_bytes())
     with APNsRecorder(state / "keys/simulator.pem", status=200) as recorder:

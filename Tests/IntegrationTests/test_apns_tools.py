@@ -1,4 +1,4 @@
-"""`mayfly apns`: what tells an operator why no push comes. Held against the simulator, and PyJWT."""
+"""`mayfly apns`, which explains why no push arrives, against the simulator and PyJWT."""
 
 import base64
 import json
@@ -20,7 +20,7 @@ from processes import BINARY, BUNDLE_ID, KEY_ID, REPOSITORY, TEAM_ID, clean_envi
 
 
 def environment(world, settings):
-    """The broker's own settings, but for these."""
+    """The broker's own settings, except for `changes`."""
     settings = {
         "APNS_KEY_PATH": world.state / "keys/apns.p8", "APNS_KEY_ID": KEY_ID, "APNS_TEAM_ID": TEAM_ID, "APNS_BUNDLE_ID": BUNDLE_ID,
         "MAYFLY_APNS_ENDPOINT": f"127.0.0.1:{world.simulator.port}", "MAYFLY_APNS_CA": world.state / "keys/simulator-ca.pem",
@@ -42,7 +42,7 @@ def faults(world):
 # check
 
 
-def test_check_of_good_settings(world):
+def test_check_accepts_good_settings(world):
     world.simulator.forget()
     ran = apns(world, "check")
     assert ran.returncode == 0 and ran.stdout.startswith("com.example.app, production: good\n"), ran
@@ -52,7 +52,7 @@ def test_check_of_good_settings(world):
     assert push["headers"]["apns-expiration"] == "0"
 
 
-def test_check_says_good_where_only_the_token_is_bad(world, faults):
+def test_check_accepts_settings_with_a_bad_token(world, faults):
     faults(reason="BadDeviceToken")
     ran = apns(world, "check", APNS_ENVIRONMENT="sandbox")
     assert ran.returncode == 0 and ran.stdout.startswith("com.example.app, sandbox: good\n") and "BadDeviceToken" in ran.stdout
@@ -61,7 +61,7 @@ def test_check_says_good_where_only_the_token_is_bad(world, faults):
 @pytest.mark.parametrize("settings, reason", [
     ({"APNS_KEY_ID": "WRONGKEYID"}, "InvalidProviderToken"), ({"APNS_TEAM_ID": "WRONGTEAM1"}, "InvalidProviderToken"),
     ({"APNS_BUNDLE_ID": "org.example.another"}, "TopicDisallowed")])
-def test_check_of_wrong_settings(world, settings, reason):
+def test_check_reports_wrong_settings(world, settings, reason):
     ran = apns(world, "check", **settings)
     assert ran.returncode == 1 and "production: bad\n" in ran.stdout
     said = apns(world, "explain", reason).stdout
@@ -69,7 +69,7 @@ def test_check_of_wrong_settings(world, settings, reason):
 
 
 def test_check_uses_the_brokers_provider_token(world, client, state):
-    """Apple takes one in twenty minutes: a check beside a broker must not be the second."""
+    """Apple allows one in twenty minutes, so a check beside a broker must not make a second."""
     def birth(**settings):
         with APNsRecorder(state / "keys/simulator.pem") as recorder:
             check = subprocess.Popen([BINARY, "apns", "check"], stdout=subprocess.DEVNULL, env=environment(world, settings | {
@@ -107,7 +107,7 @@ def unique_id(text):
     return found
 
 
-def test_send_prints_the_name_that_apple_gives_a_delivery(world):
+def test_send_prints_apples_name_of_a_delivery(world):
     # The simulator plays the sandbox.
     ran = apns(world, "send", given=new_token())
     assert uuid.UUID(unique_id(ran.stdout)).version == 4, ran
@@ -194,7 +194,7 @@ def test_token(world):
 # jwt
 
 
-def test_jwt_is_what_verify_and_pyjwt_take(world):
+def test_a_made_jwt_is_accepted_by_verify_and_pyjwt(world):
     token = apns(world, "jwt").stdout.strip()
     key = serialization.load_pem_private_key((world.state / "keys/apns.p8").read_bytes(), None).public_key()
     assert jwt.decode(token, key, ["ES256"], options={"verify_iat": True})["iss"] == TEAM_ID
@@ -236,14 +236,14 @@ def test_verify_finds_each_fault(world):
     assert apns(world, "jwt", "--verify").returncode == 2
     for nothing in (" \t\r\n", "bearer", "Bearer  \r\n"):
         assert apns(world, "jwt", "--verify", given=nothing).returncode in (1, 2), nothing
-    # No word but bearer stands before one.
+    # Only the scheme `bearer` may come first.
     assert apns(world, "jwt", "--verify", given="basic " + good).returncode == 1
     assert apns(world, "jwt", "--verify", given="bearer" + good).returncode == 1
 
 
 @pytest.mark.parametrize("words, limit", [(("send",), 8_192), (("token",), 8_192), (("jwt", "--verify"), 4_096)])
 def test_lines_of_any_length(world, words, limit):
-    """One that is too long is not called empty."""
+    """A line that is too long is not reported as empty."""
     for given in ("a" * (limit + 1), "a" * (limit + 1) + "\n", "ab" * 40_000):
         ran = apns(world, *words, given=given)
         assert ran.returncode == 2 and f"more than {limit} bytes" in ran.stderr and "nothing" not in ran.stderr, ran
@@ -264,7 +264,7 @@ def test_find(world, client):
         ran = apns(world, "find", apns_id)
         return ran if ran.returncode == 0 and "delivered" in ran.stdout else None
     ran = eventually(found, 10, what="the entries of the push")
-    # Whose token it was only the token's owner can tell.
+    # Only its owner knows whose token it was.
     assert room.creator.ref not in ran.stdout and "accepted: template" in ran.stdout and apns_id not in ran.stdout
     entries = json.loads(apns(world, "find", apns_id.upper(), "--json").stdout)
     assert [entry["op"] for entry in entries] == ["token.opened", "push.delivered"]
@@ -282,7 +282,7 @@ def reasons_of(schema):
     return found.get("enum") or schema["$defs"][found["$ref"].rpartition("/")[2]]["enum"]
 
 
-def test_explain_takes_every_reason_of_the_log(world):
+def test_explain_knows_every_reason_of_the_log(world):
     schema = json.loads((REPOSITORY / "audit/entry.schema.json").read_text())
     reasons = reasons_of(schema)
     assert {"unsent", "unreachable", "BadDeviceToken"} <= set(reasons)
@@ -319,7 +319,7 @@ def test_each_subcommand_has_its_own_help(family):
     assert help_of("nonsense") == whole
 
 
-def test_help_names_the_settings_of_a_subcommand_alone():
+def test_a_subcommands_help_names_its_settings_only():
     assert "--apns-key-path" in mayfly("apns", "check", "--help").stdout
     assert "--policy" in mayfly("apns", "send", "--help").stdout and "--policy" not in mayfly("apns", "check", "--help").stdout
     assert "--apns-" not in mayfly("apns", "explain", "--help").stdout + mayfly("apns", "token", "--help").stdout
@@ -334,11 +334,11 @@ def test_the_simulator_names_the_flag_that_its_help_names():
     assert ran.returncode == 2 and "--listen (MAYFLY_APNS_SIMULATOR_LISTEN) must be ADDRESS:PORT" in ran.stderr, ran
 
 
-# check, of what is not there: begun with the first test, and done by now
+# Checks of servers that aren't there, begun with the first test.
 
 @pytest.mark.background
 @pytest.mark.parametrize("settings, said", [
     ({"MAYFLY_APNS_ENDPOINT": "127.0.0.1:1"}, "can't be reached"), ({"MAYFLY_APNS_CA": None}, "certificate")])
-def test_check_of_what_is_no_apns(world, settings, said):
+def test_check_reports_a_server_that_is_not_apns(world, settings, said):
     ran = apns(world, "check", **settings)
     assert ran.returncode == 1 and "unreachable\n" in ran.stdout and said in ran.stderr

@@ -1,4 +1,4 @@
-"""A broker that pushes to several apps, by keys and certificates: what a registration may name, and what a start refuses."""
+"""A broker that pushes to several apps, by keys and certificates: which apps a registration may name, and which lists are refused."""
 
 import json
 import resource
@@ -38,7 +38,7 @@ def authority(tmp_path_factory):
     return Authority(tmp_path_factory.mktemp("authority"), "apple")
 
 
-# Apple's marks of what a certificate is for.
+# Apple's marks of a certificate's purpose.
 SANDBOX, PRODUCTION = "1.2.840.113635.100.6.3.1", "1.2.840.113635.100.6.3.2"
 
 
@@ -88,13 +88,13 @@ def knocked_at(world, **more):
 
 
 @pytest.mark.parametrize("more, topic", [({}, BUNDLE_ID), ({"bundleId": BUNDLE_ID}, BUNDLE_ID), ({"bundleId": "org.example.other"}, "org.example.other")])
-def test_pushes_go_to_the_app_that_was_named(several, more, topic):
+def test_pushes_go_to_the_named_app(several, more, topic):
     _, token = knocked_at(several, **more)
     [push] = eventually(lambda: several.simulator.pushes(token), what="the push")
     assert push["headers"]["apns-topic"] == topic
 
 
-def test_send_to_the_app_that_the_settings_name(several):
+def test_send_uses_the_app_of_the_settings(several):
     token = new_token()
     environment = clean_environment(
         APNS_BUNDLE_ID="org.example.other", APNS_ENVIRONMENT="sandbox", MAYFLY_APNS_APPS=several.broker.options["apns-apps"],
@@ -106,15 +106,15 @@ def test_send_to_the_app_that_the_settings_name(several):
     assert push["headers"]["apns-topic"] == "org.example.other"
 
 
-def test_an_app_that_apple_does_not_know_keeps_its_tokens(several):
+def test_an_app_unknown_to_apple_keeps_its_tokens(several):
     room, _ = knocked_at(several, bundleId="org.example.third")
     [failed] = eventually(lambda: ledger.read(several.state).outcomes(room["ref"]), 8, what="the outcome")
     assert (failed["op"], failed["reason"], failed["status"]) == ("push.failed", "TopicDisallowed", 400)
     assert several.client().status(room["roomid"]).expect(200).json["creatorHasToken"]
 
 
-def test_pushes_by_certificate(authority):
-    """And those of another app by a key, over connections of their own."""
+def test_pushes_by_certificate_and_by_key(authority):
+    """Two apps, each over its own connections."""
     pem, _ = issued(authority, "pushes", f"/UID={BUNDLE_ID}/CN=Apple Push Services")
     with World(apns=False, start=False) as world:
         app = world.state.prints / "app.json"
@@ -136,14 +136,14 @@ def test_pushes_by_certificate(authority):
     ({"bundleId": "org.example.other", "environment": "development"}, 201), ({"bundleId": "org.example.other"}, 201),
     ({"bundleId": BUNDLE_ID, "environment": "sandbox"}, 201), ({"bundleId": None}, 201), ({"bundleId": BUNDLE_ID.upper()}, 400),
     ({"bundleId": BUNDLE_ID + ".voip"}, 400)])
-def test_what_can_not_be_sent_is_not_sealed(several, more, code):
+def test_a_token_of_an_unserved_app_is_not_sealed(several, more, code):
     client = several.client()
     answer = client.create(token=new_token(), **more)
     assert answer.status == code
     if code == 400:
         assert answer.code == "app_not_served"
     room = client.create(join := new_code(), (creator := new_client())).expect(201).json
-    # Without a token nobody is asked about apps.
+    # Without a token the app doesn't matter.
     client.create(**more).expect(201)
     for call in (lambda: client.put_token(room["roomid"], creator, new_token(), **more),
                  lambda: client.accept(join, new_client(), new_token(), **more)):
@@ -160,7 +160,7 @@ def test_malformed_bundle_ids(several):
 
 
 def test_a_long_list_is_read_in_linear_time(state):
-    """And its last line is held against all before it."""
+    """The last line is compared with all before it."""
     key = KEY.replace(" keys/", f" {state.folder.name}/keys/")  # from the list's folder: a list has a megabyte at most
 
     def seconds(count, *more):
@@ -193,8 +193,8 @@ BAD_LISTS = [
     ([f"{BUNDLE_ID} production certificate keys/apns.p8"], "apns.p8")]
 
 
-def test_bad_lists(state):
-    """As `apns send` reads them; a start reads them by the same code."""
+def test_bad_lists_are_refused(state):
+    """`apns send` reads a list by the same code as a start."""
     for lines, said in BAD_LISTS:
         ran = mayfly("apns", "send", "--apns-apps", write(state, *lines), "--state", state.folder)
         assert ran.returncode != 0 and said in ran.stderr and "Fatal error" not in ran.stderr, (lines, ran)
@@ -204,8 +204,8 @@ def test_a_start_refuses_a_bad_list(listed):
     start_fails(listed(f"{BUNDLE_ID} everywhere {KEY}"), "line 1: environments must be")
 
 
-def test_two_keys_under_one_name(listed, tmp_path):
-    """The second would never be used, and its app's pushes be refused, or sent by a key that was not meant."""
+def test_two_keys_under_one_name_are_refused(listed, tmp_path):
+    """The second would never be used, or its app's pushes would be refused."""
     other, same = tmp_path / "other.p8", tmp_path / "same.p8"
     openssl("genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256", "-out", other)
     other.chmod(0o600)
@@ -217,7 +217,7 @@ def test_two_keys_under_one_name(listed, tmp_path):
     broker.stop()
 
 
-def test_a_bundle_id_that_is_none(state, processes):
+def test_an_invalid_bundle_id_is_refused(state, processes):
     for bundle_id in ("org.example.app\n", "org.example_app"):
         broker = Broker(state, apns_bundle_id=bundle_id)
         processes.append(broker)
@@ -225,14 +225,14 @@ def test_a_bundle_id_that_is_none(state, processes):
 
 
 @pytest.mark.parametrize("name, value", [("apns_key_id", KEY_ID[1:]), ("apns_key_id", KEY_ID + "1"), ("apns_team_id", TEAM_ID[1:])])
-def test_ids_of_another_length(state, processes, name, value):
+def test_ids_of_another_length_are_refused(state, processes, name, value):
     broker = Broker(state, **{name: value})
     processes.append(broker)
     start_fails(broker, name.replace("_", "-"), "ten letters and digits")
 
 
-def test_send_takes_an_apps_only_environment(several):
-    """As serve does. No account at all: nothing was sent, and nothing says otherwise."""
+def test_send_uses_an_apps_only_environment(several):
+    """As `serve` does. Without any account the error says that nothing was sent."""
     apps = write(several.state, f"org.example.other sandbox {KEY}")
     settings = clean_environment(
         MAYFLY_APNS_APPS=apps, MAYFLY_APNS_ENDPOINT=f"127.0.0.1:{several.simulator.port}", MAYFLY_STATE=several.state.folder,
@@ -244,7 +244,7 @@ def test_send_takes_an_apps_only_environment(several):
     assert len(several.simulator.pushes(token)) == 1
 
 
-def test_send_by_no_account(authority, several, tmp_path):
+def test_send_without_an_account_is_refused(authority, several, tmp_path):
     pem, _ = issued(authority, "unserved", f"/UID={BUNDLE_ID}/CN=Apple Push Services")
     policy = tmp_path / "policy.json"
     rooms = json.loads((REPOSITORY / "policies/rooms.json").read_text()) | {"ledger": {"hourSeconds": 1, "daySeconds": 1, "batchSeals": 1}}
@@ -261,7 +261,7 @@ def test_send_by_no_account(authority, several, tmp_path):
     assert "400" not in said and "apns-id" not in said and "one team" not in said
 
 
-def test_a_list_and_flags_for_one_app(state, processes):
+def test_a_list_beside_flags_for_one_app_is_refused(state, processes):
     broker = Broker(state, apns_apps=write(state, f"{BUNDLE_ID} production {KEY}"))
     processes.append(broker)
     start_fails(broker, "remove --apns-key-path", status=2)
@@ -270,7 +270,7 @@ def test_a_list_and_flags_for_one_app(state, processes):
     start_fails(broker, "has no line")
 
 
-def test_certificates_that_a_start_refuses(authority, listed, tmp_path):
+def test_a_start_refuses_bad_certificates(authority, listed, tmp_path):
     pem, p12 = issued(authority, "app", f"/UID={BUNDLE_ID}/CN=Apple Push Services")
     other, _ = issued(authority, "other", "/UID=org.example.other/CN=Apple Push Services")
     (tmp_path / "wrong").write_text("nonsense\n")
@@ -286,8 +286,8 @@ def test_certificates_that_a_start_refuses(authority, listed, tmp_path):
         broker.stop()
 
 
-def test_encrypted_certificates_say_what_to_do(authority, listed, state, processes):
-    """A key that is encrypted, in PEM too, asks for the setting that names its passphrase."""
+def test_an_encrypted_key_asks_for_its_passphrase(authority, listed, state, processes):
+    """The error names the setting, also for PEM."""
     pem, p12 = issued(authority, "locked", f"/UID={BUNDLE_ID}/CN=Apple Push Services")
     locked = pem.with_suffix(".locked.pem")
     openssl("pkcs8", "-topk8", "-in", pem, "-out", locked, "-passout", "pass:secret")
@@ -299,8 +299,8 @@ def test_encrypted_certificates_say_what_to_do(authority, listed, state, process
         start_fails(broker, path, "encrypted", "--apns-certificate-passphrase")
 
 
-def test_a_certificate_for_two_apps(authority, listed):
-    """Apple's list of topics is the newer way to say it; two user ids are as good."""
+def test_a_certificate_for_two_apps_serves_both(authority, listed):
+    """Apple lists topics in new certificates and two user ids in older ones. Both forms are read."""
     pem, _ = issued(authority, "two", f"/UID=org.example.first/UID={BUNDLE_ID}/CN=Apple Push Services")
     broker = listed(*(f"{topic} production certificate {pem}" for topic in (BUNDLE_ID, "org.example.first")))
     broker.start()
@@ -312,8 +312,8 @@ def test_a_certificate_for_two_apps(authority, listed):
     ([SANDBOX], "production", "for the sandbox only"), ([SANDBOX], "production,sandbox", "for the sandbox only"),
     ([PRODUCTION], "sandbox", "for production only"), ([PRODUCTION], "sandbox,production", "for production only"),
     ([SANDBOX], "sandbox", None), ([PRODUCTION], "production", None), ([SANDBOX, PRODUCTION], "production,sandbox", None)])
-def test_the_environments_of_a_certificate_in_a_list(authority, listed, marks, environments, said):
-    """Where Apple would answer each push with BadCertificateEnvironment, the start fails."""
+def test_a_listed_certificate_for_the_wrong_environment_is_refused(authority, listed, marks, environments, said):
+    """Apple would answer each push with BadCertificateEnvironment, so the start fails."""
     name = "marked" + "".join(mark[-1] for mark in marks)
     pem, _ = issued(authority, name, f"/UID={BUNDLE_ID}/CN=Apple Push Services", *marks)
     broker = listed(f"{BUNDLE_ID} {environments} certificate {pem}")
@@ -335,7 +335,7 @@ def test_the_environment_of_one_certificate_by_flags(authority):
             assert world.client().create(token=new_token(), **more).status == status, environment
 
 
-def test_a_policy_that_needs_a_key(authority, listed, tmp_path):
+def test_a_policy_that_needs_a_key_is_refused_without_one(authority, listed, tmp_path):
     pem, _ = issued(authority, "calls", f"/UID={BUNDLE_ID}/CN=Apple Push Services")
     policy = tmp_path / "policy.json"
     rooms = json.loads((REPOSITORY / "policies/rooms.json").read_text()) | {"ledger": {"hourSeconds": 1, "daySeconds": 1, "batchSeals": 1}}
@@ -349,7 +349,7 @@ def test_a_policy_that_needs_a_key(authority, listed, tmp_path):
 
 
 def test_calls_need_a_key(authority, listed, state):
-    """Phones ring by VoIP pushes: with certificates alone neither a start nor a renewal is for them."""
+    """Phones ring by VoIP pushes. With certificates alone a start and a renewal are refused."""
     pem, _ = issued(authority, "rings", f"/UID={BUNDLE_ID}/CN=Apple Push Services")
     certificate, key = f"{BUNDLE_ID} production certificate {pem}", f"org.example.other production {KEY}"
     calls = {"policy": "calls", "jwt_algorithm": "HS256", "jwt_key": state / "keys/jwt.secret", "webhook_secrets": state / "keys/webhook.secret"}

@@ -1,4 +1,4 @@
-"""The auditor's page in a real browser: it verifies what is right, turns red on what is not, and says so to everyone."""
+"""The auditor's page in a real browser: it verifies good logs and turns red on others."""
 
 import json
 import os
@@ -30,7 +30,7 @@ def test_the_page_of_a_broker(world, browser):
         assert "from the server" in checked.reason
         assert page.value("location.pathname") == "/audit/"
         assert checked.steps["memory"] == "none" and "first visit" in checked.said["memory"]
-        # The story of any token, by the keyboard. The server sees that the log is read again, and nothing of what is looked for.
+        # Enters a ref by the keyboard. The server sees only that the log is read again.
         for ref, words in ((purged, ("taken in and sealed", "destroyed: ended")), (live, ("No purge",)),
                            ("0" * 32, ("No entry",)), ("zz", ("32 hexadecimal digits",))):
             page.requests.clear()
@@ -55,7 +55,7 @@ def test_the_page_of_a_broker(world, browser):
         assert page.complaints == []
 
 
-def test_what_the_broker_says_of_the_page(client):
+def test_the_broker_serves_the_page_with_strict_headers(client):
     answer = client.send("GET", "/audit").expect(308)
     assert answer.headers["location"] == "audit/"
     page = client.send("GET", "/audit/").expect(200)
@@ -117,7 +117,7 @@ def test_damage_turns_the_page_red(site, browser):
             checked = Checked(page)
             assert checked.verdict == "bad" and checked.bad_steps == [step], f"{what}: {checked}"
             assert checked.reason.startswith(code) and code in checked.findings, f"{what}: {checked}"
-        # A browser tells the console of each file that is not there, and that is all it may tell.
+        # A browser prints each missing file to the console. Nothing else may be printed.
         assert all("404" in line for line in page.complaints) and hosts(page) == {site.server.url.split("/")[2]}
 
 
@@ -134,7 +134,7 @@ def test_lost_entries_turn_the_page_red(site, browser, what, code, step):
 
 @pytest.mark.campaign
 def test_gaps_may_be_accepted(site, browser):
-    """An hour without a broker in one day is too much, unless the visitor says otherwise."""
+    """More than an hour without a broker in one day is a failure unless the visitor allows gaps."""
     site.make("gaps", logs.story(600, seed=3, outages=0))
     simulation = logs.simulate(300, seed=3, outages=0)
     simulation.plan(simulation.now + 100, "down", True, 4000)
@@ -150,7 +150,7 @@ def test_gaps_may_be_accepted(site, browser):
 # A token's owner
 
 
-def test_the_whole_story_of_a_token(site, browser):
+def test_an_owner_sees_the_whole_story_of_a_token(site, browser):
     simulation = logs.simulate(900, seed=1, outages=0)
     log = site.make("owner", logs.cut(simulation, 900))
     token, story = whole_story(simulation, log.entries)
@@ -181,8 +181,8 @@ def test_the_whole_story_of_a_token(site, browser):
 
 
 @pytest.mark.campaign
-def test_a_push_that_is_missing_shows_to_the_owner(site, browser):
-    """The log without a push is right in itself. Its owner, whose phone rang, counts one too few."""
+def test_an_owner_can_notice_a_missing_push(site, browser):
+    """The log without a push is consistent. The owner, whose phone rang, counts one too few."""
     simulation = logs.simulate(900, seed=1, outages=0)
     publications = logs.cut(simulation, 900)
     token, story = whole_story(simulation, [entry for window in publications for entry in window])
@@ -200,12 +200,12 @@ def test_a_push_that_is_missing_shows_to_the_owner(site, browser):
         assert "sent without a record" in text
 
 
-# What the browser kept
+# The browser's storage
 
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("what", ["rewritten", "cut back", "forked"])
-def test_a_visitor_is_a_witness(site, browser, what):
+def test_a_visit_compares_the_log_with_the_last_one(site, browser, what):
     log = site.make("kept", 700)
     url, entries = site.url("kept"), log.entries
     page, checked = visit(browser, url)
@@ -213,7 +213,7 @@ def test_a_visitor_is_a_witness(site, browser, what):
         assert checked.verdict == "good", checked
         first = log.checkpoints[-1].decode()
         assert first in page.value("document.querySelector('#kept pre').textContent")
-        # What is shown next is signed by the same key and right in itself: another visitor sees nothing wrong.
+        # The next log is signed by the same key and consistent: another visitor sees nothing wrong.
         other = {"rewritten": rewritten(entries) + logs.story(40, seed=9)[-1][-1:], "cut back": entries[:500],
                  "forked": rewritten(entries)}[what]
         second = site.make("kept", [other]).checkpoints[-1].decode()
@@ -221,7 +221,7 @@ def test_a_visitor_is_a_witness(site, browser, what):
         stranger.close()
         if what != "rewritten":
             assert seen.verdict == "good", seen
-        for _ in range(2):  # It does not forget because it was told something else.
+        for _ in range(2):  # A contradicting log doesn't replace the kept checkpoint.
             page.go(url)
             checked = Checked(page)
             assert checked.verdict == "bad" and "memory" in checked.bad_steps, checked
@@ -242,7 +242,7 @@ def test_a_visitor_is_a_witness(site, browser, what):
 
 @pytest.mark.campaign
 def test_the_sample_and_its_twin(site, browser):
-    """A real log, and the same after its operator dated a purge back and signed everything anew (audit/README.md)."""
+    """A real log, and the same log with a purge dated back and everything signed anew (audit/README.md)."""
     def show(name):
         shutil.rmtree(site.folder / "sample", ignore_errors=True)
         shutil.copytree(REPOSITORY / "audit" / name, site.folder / "sample")
@@ -267,7 +267,7 @@ def test_the_sample_and_its_twin(site, browser):
 
 
 @pytest.mark.campaign
-def test_a_server_that_names_another_key(site, browser):
+def test_a_server_with_another_key_is_reported(site, browser):
     log = site.make("key", 100)
     page, checked = visit(browser, site.url("key"))
     with page:
@@ -285,7 +285,7 @@ def test_a_server_that_names_another_key(site, browser):
 
 
 @pytest.mark.campaign
-def test_keys_and_heads_that_the_visitor_brings(site, browser):
+def test_a_visitors_own_keys_and_heads_are_used(site, browser):
     witness, stranger = logs.Key("witness.test/w1", bytes(range(1, 33)), 4), logs.Key("witness.test/w2", bytes(range(2, 34)), 4)
     shutil.rmtree(site.folder / "brought", ignore_errors=True)
     log = logs.make(site.folder / "brought", logs.story(300, seed=3), witnesses=(witness, stranger))
@@ -338,7 +338,7 @@ def test_keys_and_heads_that_the_visitor_brings(site, browser):
 
 
 @pytest.mark.campaign
-def test_trouble_is_no_verdict(site, browser):
+def test_a_network_error_is_no_verdict(site, browser):
     site.make("trouble", 600)
     path = "/trouble/tile/entries/001"
 
@@ -361,7 +361,7 @@ def test_trouble_is_no_verdict(site, browser):
 
 
 @pytest.mark.campaign
-def test_trouble_for_a_moment_is_passed_over(site, browser):
+def test_a_short_network_error_is_retried(site, browser):
     site.make("moment", 300)
     left = [2]
 
@@ -375,12 +375,12 @@ def test_trouble_for_a_moment_is_passed_over(site, browser):
 
 
 @pytest.mark.campaign
-def test_browsers_that_cannot(site, browser):
+def test_a_browser_without_the_needed_cryptography_is_unsure(site, browser):
     site.make("cannot", 50)
     page, checked = visit(browser, site.url("cannot").replace("127.0.0.1", "far.test"))
     with page:
         assert checked.verdict == "unsure" and "https" in checked.reason, checked
-    # A name that no browser knows stands for one that this browser doesn't.
+    # An algorithm unknown to all browsers stands in for one unknown to this browser.
     change(site.folder / "cannot", "page/note.js", lambda old: old.replace(b"name: 'Ed25519'", b"name: 'Ed2551x'"))
     page, checked = visit(browser, site.url("cannot"))
     with page:
@@ -389,8 +389,8 @@ def test_browsers_that_cannot(site, browser):
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("size, words", [(2 * 256 ** 3, "at most"), (2 ** 60, "count")])
-def test_a_log_that_is_too_long(site, browser, size, words):
-    """Quick answers are given all the same; green is not."""
+def test_a_log_that_is_too_long_never_turns_green(site, browser, size, words):
+    """Quick answers are shown all the same."""
     log = site.make("long", 30)
     halves = [bytes([1]) * 32, bytes([2]) * 32]
     (site.folder / "long/tile/3").mkdir()
@@ -404,8 +404,8 @@ def test_a_log_that_is_too_long(site, browser, size, words):
 
 
 @pytest.mark.campaign
-def test_a_log_that_grows_while_it_is_read(site, browser):
-    """The files of an old head go, first for full ones, then for those of a newer head."""
+def test_a_log_may_grow_while_it_is_read(site, browser):
+    """Partial tiles of the old head disappear, first for full ones, then for those of a newer head."""
     log = site.make("grows", 700)
     place, older = site.folder / "grows", len(log.entries) // 2 // 256 * 256 + 44
     shorter = logs.make(site.folder / "shorter", [log.entries[:older]])
@@ -426,7 +426,7 @@ def test_a_log_that_grows_while_it_is_read(site, browser):
 
 
 @pytest.mark.campaign
-def test_words_of_a_log_stay_words(site, browser):
+def test_markup_in_a_log_is_shown_as_text(site, browser):
     evil = "<img/src=x/onerror=alert(1)>"
     policy = b'{"name":"</pre><script>alert(1)</script>","limits":{"deviceLifeSeconds":600},"ledger":{"hourSeconds":3600,"daySeconds":86400,"batchSeals":1},"templates":{"__proto__":{}}}'
     name = logs.hashlib.sha256(policy).hexdigest()

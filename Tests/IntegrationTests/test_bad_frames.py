@@ -1,10 +1,10 @@
-"""The table of bad HTTP/2 connections and requests against the broker: what becomes of each, and that nothing came of what was refused."""
+"""The table of bad HTTP/2 connections and requests against the broker: the outcome of each, and that refused requests had no effect."""
 
 import pytest
 
 from bad_frames import FRAME_ROWS
 from bad_requests import CODE
-from http2_frames import FramePeer, ask
+from http2_frames import END_HEADERS, END_STREAM, HEADERS, POST, START, TABLE_SIZE, FramePeer, ask, block, field, frame
 from listeners import Listeners, fresh
 
 
@@ -41,3 +41,23 @@ def test_row(world, h2, row):
         else:
             peer.rest()
     assert world.made("tls", code) == row.made
+
+
+# Header blocks that grow when they are unpacked. HTTP2AbuseTests has the floods of frames.
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("size", [b"", TABLE_SIZE], ids=["before the table is closed", "after it is closed"])
+def test_a_header_bomb_is_refused(world, h2, size):
+    """A large field in the table and a block of references to it: 16 KB that unpack to 48 MB."""
+    large = b"\x40" + field(b"a", b"b" * 3_000)[1:]
+    with FramePeer(world.broker("tls").port, h2) as peer:
+        peer.send(START + frame(HEADERS, 1, size + block(*POST)[1:] + large + b"\xbe" * 12_000, END_HEADERS | END_STREAM))
+        assert peer.outcome(1) in ("answer 431", "goaway COMPRESSION_ERROR", "goaway ENHANCE_YOUR_CALM")
+    assert world.growth("tls") < 16e6
+
+
+@pytest.mark.campaign
+def test_repeated_table_sizes_are_refused(world, h2):
+    with FramePeer(world.broker("tls").port, h2) as peer:
+        peer.send(START + frame(HEADERS, 1, b"\x20\x3f\x01" * 5_000 + block(*POST)[1:], END_HEADERS | END_STREAM))
+        assert peer.outcome(1) in ("goaway COMPRESSION_ERROR", "answer 400")

@@ -1,4 +1,4 @@
-"""Bad input: each its exact answer, and nothing stored. What the fields may hold: `RequestBodyTests` and `JSONObjectTests`."""
+"""Bad input: each has its exact answer, and nothing is stored. `RequestBodyTests` and `JSONObjectTests` have the values of fields."""
 
 import json
 from secrets import token_hex, token_urlsafe
@@ -32,7 +32,7 @@ def accept_body(**changes):
     return {name: value for name, value in (body | changes).items() if value is not ABSENT}
 
 
-def test_what_is_not_one_json_object(refused, client):
+def test_a_body_must_be_one_json_object(refused, client):
     duplicate = b'{"joinid":"abcd","joinid":"abce","expiresInSeconds":60,"client1":"c"}'
     refused("POST", "/api/rooms", duplicate, 400, "malformed_json")
     refused("PUT", "/api/room/token", b"{", 400, "malformed_json", bearer=client.room().roomid)
@@ -66,7 +66,7 @@ def test_accept(refused, client):
     ("/api/room/token", "PUT", {"member": 7, "environment": "moon", "bundleId": 7}, ["client", "member", "token", "environment", "bundleId"]),
     ("/api/room/token", "DELETE", {"client": 7, "member": 7}, ["client", "member"]),
     ("/api/room/presence", "POST", {"client": "", "member": [], "leaving": "yes"}, ["client", "member", "leaving"])])
-def test_every_field_at_fault_is_told(refused, client, path, method, body, fields):
+def test_every_bad_field_is_listed(refused, client, path, method, body, fields):
     bearer = None if "rooms" in path else client.room().roomid
     before = client.send(method, path, body, bearer=bearer)
     problem = refused(method, path, body, 400, before.code, fields[0], bearer=bearer).json
@@ -74,7 +74,7 @@ def test_every_field_at_fault_is_told(refused, client, path, method, body, field
     assert all(len(told) == 1 and name in told[0] for name, told in problem["details"].items())
 
 
-def test_who_may_not_is_told_that_alone(refused, client):
+def test_a_stranger_gets_no_errors_of_fields(refused, client):
     room, bad = client.room(), {"client": 7, "leaving": 7}
     problems = [
         refused("POST", "/api/room/presence", bad, 401, "no_capability"),
@@ -118,7 +118,7 @@ MEMBER_CALLS = [
 
 
 @pytest.mark.parametrize("method, path, body", MEMBER_CALLS)
-def test_room_ids_that_open_nothing(refused, client, method, path, body):
+def test_bad_room_ids_open_nothing(refused, client, method, path, body):
     room = client.room()
     answer = refused(method, path, body, 401, "no_capability")
     assert answer.headers["www-authenticate"].startswith("Bearer")

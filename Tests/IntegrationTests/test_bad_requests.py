@@ -12,7 +12,7 @@ from bad_requests import ASK, BODY, CODE, HEADS, HIDDEN, request
 from listeners import Listeners, fresh
 
 ROWS = {row.name: row for row in HEADS + BODIES}
-# One row for each status, and those whose connection goes on, ends, or hides a second request.
+# One row for each status, and rows whose connection continues, ends, or hides a second request.
 ONE_OF_EACH = [
     "three at once", "HTTP/1.0, kept", "no Host", "dots out of the log, encoded", "unknown method", "length of a gigabyte", "8193 bytes",
     "encoded body", "another expectation", "upgrade, and another request behind its refusal", "101 lines", "a bad one between good ones",
@@ -48,7 +48,7 @@ def test_row(world, name):
     play(world, ROWS[name])
 
 
-# What can't be a row, since it needs more than bytes.
+# Requests that need more than bytes.
 
 def test_100_continue(world):
     code = fresh()
@@ -58,7 +58,7 @@ def test_100_continue(world):
         assert peer.answer().status == 100
         peer.send(body)
         assert peer.answer().status == 201
-        # Nobody waits for it when the body comes at once, and then none is owed (RFC 9110 section 10.1.1).
+        # A client that sends the body at once needs no 100, and gets none (RFC 9110 section 10.1.1).
         peer.send(head + b"\r\n\r\n" + body)
         assert peer.answer().status in (200, 201, 409)
     with world.connect("plain") as peer:
@@ -93,15 +93,15 @@ def test_half_closed_or_reset_within_a_request(world):
 
 @pytest.mark.campaign
 def test_memory_after_the_table_and_many_resets(world):
-    """What stays is the allocator's: buffers of the 64 connections at most that were open at a time, each of them bounded by
-    16 KiB of head, 16 KiB of body and 64 KiB of answers: 6 MB. Three times that is the bound."""
+    """The allocator keeps the buffers of at most 64 connections, each with 16 KiB of head, 16 KiB of body and 64 KiB of answers: 6 MB. The bound is three
+    times that."""
     def abandon(_):
-        """Nobody reads the answers. Each room is made or not; the broker goes on."""
+        """Sends requests and reads no answer. Each room may be made or not; the broker runs on."""
         with world.connect("plain") as peer:
             peer.send(request().replace(CODE, fresh()) * 3)
             peer.reset()
     for row in ROWS.values():
-        print(row.name)  # The last line tells which one failed.
+        print(row.name)  # The last line shows which one failed.
         play(world, row)
     with ThreadPoolExecutor(16) as threads:
         list(threads.map(abandon, range(200)))

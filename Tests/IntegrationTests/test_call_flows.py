@@ -1,4 +1,4 @@
-"""Each flow of the seed's document, by a client written from it; what reaches Apple is held against it field by field."""
+"""Each flow of the seed's document, by a client written from it. The pushes are checked field by field."""
 
 import re
 import time
@@ -17,18 +17,7 @@ DAY = 86_400
 NAME = r"[A-Za-z0-9_-]{22}"
 
 
-@pytest.fixture(scope="module")
-def world():
-    with CallWorld() as world:
-        yield world
-        assert world.broker.running, "the broker ended while the tests of this file ran"
-
-
-@pytest.fixture(scope="module")
-def service(world):
-    service = world.service()
-    yield service
-    service.close()
+make_world = CallWorld
 
 
 @pytest.fixture
@@ -39,7 +28,7 @@ def phone(world):
 
 
 def check_push(push, phone, session, caller, kind, sent):
-    """Apple's rules for a VoIP push, and what the document's app reads of it."""
+    """Checks Apple's rules for a VoIP push, and decodes it like the document's app."""
     headers, payload = push["headers"], push["payload"]
     assert set(headers) <= HEADERS, set(headers) - HEADERS
     assert headers["apns-topic"] == f"{BUNDLE_ID}.voip" and headers["apns-push-type"] == "voip" and headers["apns-priority"] == "10"
@@ -61,7 +50,7 @@ def test_a_phone_rings(world, service, phone, kind):
     # It leaves at once: a phone that rings late is of no use.
     call = check_push(phone.wait(seconds=1)[0], phone, session, "alice", kind, sent)
     assert call == IncomingCall(session, "alice", kind == "video")
-    # Somebody who isn't in the contacts.
+    # A caller who isn't in the contacts.
     service.initiate(new_call(), "a stranger", phone.uid).expect(200)
     assert phone.incoming(phone.wait(2)[1]).caller == "Unknown"
     outcomes = eventually(lambda: len(found := ledger.read(world.state).outcomes(phone.answer["ref"])) == 2 and found, 8, what="outcomes")
@@ -115,7 +104,7 @@ def test_a_phone_is_removed(world, service, phone):
 
 
 def test_a_new_token_replaces_the_old(world, service, phone):
-    """PushKit gives the app another token: with the one before, the phone rings once, and by the new one."""
+    """PushKit gives the app another token. The phone rings once, by the new one."""
     old, handle_key = phone.token, phone.answer["handleKey"]
     phone.token = new_token()
     answer = phone.launch(previousToken=old).answer
@@ -123,7 +112,7 @@ def test_a_new_token_replaces_the_old(world, service, phone):
     assert service.initiate(new_call(), "alice", phone.uid).expect(200).json["rang"] == 1
     phone.wait(1)
     assert world.simulator.pushes(old) == []
-    # A token that is nobody's, or another's, replaces nothing.
+    # A previous token that is unknown or another user's replaces nothing.
     other = world.phone().launch()
     phone.register_voip_token(previousToken=other.token).expect(200)
     phone.register_voip_token(previousToken=old).expect(200)
@@ -133,7 +122,7 @@ def test_a_new_token_replaces_the_old(world, service, phone):
     other.close()
 
 
-def test_every_field_at_fault_is_told(phone):
+def test_every_bad_field_is_listed(phone):
     body = {"uid": "", "token": "xyz", "previousToken": 7, "environment": "moon", "bundleId": ""}
     answer = phone.call("POST", "/api/voip/token", body).expect(400, "out_of_range", "uid").json
     assert sorted(answer["details"]) == sorted(body) and answer["details"]["uid"] == [answer["detail"]]
@@ -146,7 +135,7 @@ def test_null_counts_as_absent(phone):
     phone.call("POST", "/api/voip/token", body).expect(200)
 
 
-def test_another_users_phone_is_out_of_reach(world, service, phone):
+def test_another_users_phone_can_not_be_removed(world, service, phone):
     stranger, back_end = world.phone(), world.back_end()
     stranger.register_voip_token(uid=phone.uid).expect(403, "another_user")
     stranger.remove_voip_token(uid=phone.uid, all=True).expect(403, "another_user")
@@ -161,8 +150,8 @@ def test_another_users_phone_is_out_of_reach(world, service, phone):
         caller.close()
 
 
-def test_tokens_of_alerts_and_of_calls_are_apart(world, service, phone):
-    """One user with both, even the same bytes: neither gets the other's pushes, or goes with it."""
+def test_alert_and_call_tokens_are_separate(world, service, phone):
+    """One user registers the same bytes for both. Neither gets the other's pushes or ends with it."""
     phone.call("POST", "/api/push/register", {"deviceToken": phone.token, "platform": "ios"}).expect(200)
     assert service.initiate(new_call(), "alice", phone.uid).expect(200).json["rang"] == 1
     back_end = world.back_end()
@@ -190,8 +179,8 @@ def test_a_token_that_apple_no_longer_knows_is_purged(world, service, phone):
     other.close()
 
 
-def test_a_second_call_and_its_end(service, phone):
-    """Another session rings again; that a call has ended does not."""
+def test_a_second_session_rings_again(service, phone):
+    """The end of a call rings nobody."""
     first, second = new_call(), new_call()
     for session in (first, second):
         assert service.initiate(session, "alice", phone.uid).expect(200).json["rang"] == 1
@@ -201,8 +190,8 @@ def test_a_second_call_and_its_end(service, phone):
     assert {push["payload"]["sessionId"] for push in phone.wait(2)} == {phone.handle(session, "session") for session in (first, second)}
 
 
-def test_two_phones_cannot_be_told_to_be_in_one_call(world, service, phone):
-    """To Apple, pushes of one call to two phones have nothing in common but their time."""
+def test_pushes_of_one_call_share_only_their_time(world, service, phone):
+    """As Apple sees them."""
     other = world.phone(phone.uid).launch()
     service.initiate(new_call(), "alice", phone.uid).expect(200)
     [first], [second] = phone.wait(), other.wait()
@@ -227,7 +216,7 @@ def test_bad_registrations(phone, code, field, value):
         phone.call("DELETE", "/api/voip/token", body).expect(400, code, field)
 
 
-def test_who_has_no_jwt_registers_nothing(world, phone):
+def test_a_registration_needs_a_jwt(world, phone):
     for method in ("POST", "DELETE"):
         body = {"uid": phone.uid, "token": phone.token}
         phone.call(method, "/api/voip/token", body, bearer=None).expect(401, "no_jwt")
@@ -237,14 +226,14 @@ def test_who_has_no_jwt_registers_nothing(world, phone):
     assert phone.remove_voip_token(all=True).expect(200).json["purged"] == 1
 
 
-def test_a_topic_is_no_bundle_id(service, phone):
-    """With the suffix that Apple wants of a VoIP push no push could leave; and the phone, as it registered before, still rings."""
+def test_a_topic_is_refused_as_bundle_id(service, phone):
+    """No push could leave with that suffix. The phone still rings by its earlier registration."""
     phone.register_voip_token(bundleId=f"{BUNDLE_ID}.voip").expect(400, "app_not_served")
     assert service.initiate(new_call(), "alice", phone.uid).expect(200).json["rang"] == 1
     assert phone.wait()[0]["headers"]["apns-topic"] == f"{BUNDLE_ID}.voip"
 
 
-def test_a_user_has_as_many_phones_as_the_policy_lets(world):
+def test_a_users_phones_are_limited_by_the_policy(world):
     phone = world.phone("user-" + token_hex(6))
     for _ in range(100):
         phone.register_voip_token(token=new_token()).expect(200)

@@ -2,7 +2,6 @@
 
 import base64
 import time
-import urllib.request
 from secrets import token_bytes
 
 import pytest
@@ -12,8 +11,8 @@ from mayfly import Socket, base64url_bytes, new_client, new_code, new_token
 from processes import REPOSITORY, State, eventually, mayfly
 
 
-def test_the_search_finds_what_was_planted(tmp_path):
-    """The search itself: every form, between other bytes; and nothing where there is nothing."""
+def test_the_search_finds_planted_secrets(tmp_path):
+    """Every form, between other bytes. Bytes without one give no find."""
     secret = token_bytes(32)
     canaries = Canaries()
     canaries.add("canary", secret)
@@ -28,8 +27,8 @@ def test_the_search_finds_what_was_planted(tmp_path):
     assert len(canaries.in_files(tmp_path)) == len(forms) + 3
 
 
-def test_every_run_looks_for_the_tokens_that_it_gave(tmp_path):
-    """`State.remove`, by which each test ends, and `mayfly`: in every form; and nothing where there is nothing."""
+def test_every_run_searches_its_output_for_its_tokens(tmp_path):
+    """In every form, by `State.remove` at the end of each test, and by `mayfly`."""
     token, other = new_token(), token_bytes(32)
     secret = bytes.fromhex(token)
     forms = [secret, token.encode(), token.upper().encode(), str(list(secret)).encode(), token[:16].encode()]
@@ -107,17 +106,17 @@ def places(world):
 
 
 # Promise: no-secret-in-files, no-secret-in-file-names
-def test_while_the_room_lives(world, story):
+def test_a_live_room_leaves_no_secret_in_files(world, story):
     client, canaries, rooms = story
     client.status(rooms[0][0]).expect(200)
     assert (world.state / "mayfly.sqlite-wal").exists() and (world.state / "mayfly.sqlite").exists()
     assert canaries.in_files(*places(world)) == []
-    metrics = urllib.request.urlopen(f"{world.broker.operator_url}/metrics").read()
+    metrics = world.broker.metrics().encode()
     assert canaries.in_bytes(metrics) == []
 
 
 @pytest.mark.campaign
-def test_after_the_room(world, story):
+def test_an_ended_room_leaves_no_secret_in_files(world, story):
     client, canaries, rooms = story
     client.delete(rooms[0][0]).expect(200)
     eventually(lambda: client.status(rooms[1][0]).status == 404, 15, 0.2, "the end of the short room")
@@ -126,7 +125,7 @@ def test_after_the_room(world, story):
 
 
 # Promise: state-folder
-def test_after_the_stop(world, story):
+def test_a_stopped_broker_leaves_no_secret_in_files(world, story):
     _, canaries, _ = story
     assert world.broker.stop() == 0
     names = sorted(path.name for path in world.state.folder.iterdir())

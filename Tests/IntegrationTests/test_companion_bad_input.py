@@ -7,21 +7,16 @@ from secrets import token_hex
 
 import pytest
 
-from companion_calls import ROUTES, UNKNOWN, nothing_kept_by
 from companion_client import NEWS
 from companion_pushes import check_approval, check_end, check_task, check_update, content, seconds
-from companion_world import CompanionWorld, new_session
+from companion_world import ROUTES, UNKNOWN, CompanionWorld, new_session
 from mayfly import new_token
 from processes import BUNDLE_ID
 
 ABSENT = type("Absent", (), {"__repr__": lambda self: "absent"})()
 
 
-@pytest.fixture(scope="module")
-def world():
-    with CompanionWorld() as world:
-        yield world
-        assert world.broker.running, "the broker ended while the tests of this file ran"
+make_world = CompanionWorld
 
 
 @pytest.fixture(scope="module")
@@ -32,20 +27,7 @@ def phone(world):
     phone.close()
 
 
-@pytest.fixture(scope="module")
-def back_end(world):
-    caller = world.back_end()
-    yield caller
-    caller.close()
-
-
-@pytest.fixture
-def nothing_kept(world):
-    with nothing_kept_by(world):
-        yield
-
-
-# What is in the fields.
+# Values of fields.
 
 def text_field(field, most=128):
     return [("wrong_type", field, bad) for bad in (7, 1.5, True, [], ["x"], {}, {"x": 1})] + [
@@ -94,7 +76,7 @@ def test_fields_of_calls(world, phone, nothing_kept, name):
         assert not isinstance(value, str) or value in ("", "true", "a") or value not in answer.json["detail"].split(), "the answer says it back"
 
 
-def test_a_name_twice(phone, nothing_kept):
+def test_duplicate_names_are_refused(phone, nothing_kept):
     twice = b'{"type":"progress_update","data":{"elapsedSeconds":10,"elapsedSeconds":20}}'
     phone.call("POST", "/api/sessions/s/events", twice).expect(400, "malformed_json")
     twice = b'{"type":"progress_update","data":{"todoProgress":{"completed":1,"completed":2,"total":3}}}'
@@ -129,8 +111,8 @@ OWN_IDS = [("wrong_type", "data.requestId", {"requestId": bad}) for bad in (1, T
 @pytest.mark.parametrize("over", ["http", "socket"])
 @pytest.mark.parametrize("kind, wrong", [
     ("progress_update", PROGRESS), ("state_change", STATES), ("approval_request", OWN_IDS)])
-def test_data_of_events(world, phone, nothing_kept, kind, wrong, over):
-    """For a session with a Live Activity, where they would be pushed, and for one without."""
+def test_bad_event_data_is_refused(world, phone, nothing_kept, kind, wrong, over):
+    """For a session with a Live Activity and for one without."""
     found = []
     with phone.socket() as socket:
         for code, field, data in wrong:
@@ -159,8 +141,8 @@ def test_sessions_in_paths(phone, nothing_kept):
             assert answer.code in ("out_of_range", "not_found"), name
 
 
-def test_a_session_is_the_same_however_it_is_written(phone):
-    """In a path, encoded in one, in a body and in a message; a slash and a percent sign are part of its name."""
+def test_a_session_has_one_name_in_every_encoding(phone):
+    """In a path, percent-encoded, in a body and in a message. A slash and a percent sign are part of the name."""
     session = "a/b %é" + token_hex(4)
     encoded = session.replace("%", "%25").replace("/", "%2F").replace(" ", "%20").replace("é", "%C3%A9")
     activity = phone.start_activity(session)
@@ -171,7 +153,7 @@ def test_a_session_is_the_same_however_it_is_written(phone):
     check_end(phone.wait(2, activity)[1], activity, session)
 
 
-def test_methods_and_paths_that_are_not_there(phone, nothing_kept):
+def test_unknown_methods_and_paths_are_refused(phone, nothing_kept):
     for method, path, body in ROUTES:
         for wrong in {"GET", "POST", "PUT", "DELETE"} - {method}:
             phone.call(wrong, path, body if wrong != "GET" else None).expect(405, "method_not_allowed")
@@ -186,7 +168,7 @@ def test_methods_and_paths_that_are_not_there(phone, nothing_kept):
 BAD_IDS = [UNKNOWN, "", "x", "A" * 21, "A" * 23, "A" * 400, "*" * 22, "..", "%00" * 22, "1", "approval-123", "A" * 21 + "B"]
 
 
-def test_ids_that_are_nobodys(phone, nothing_kept):
+def test_unknown_ids_are_not_found(phone, nothing_kept):
     for bad in BAD_IDS:
         if bad:
             assert phone.is_late(bad)
@@ -202,8 +184,8 @@ def test_ids_that_are_nobodys(phone, nothing_kept):
             assert answer["error"] == "Request expired or not found"
 
 
-def test_each_error_names_what_it_answers(phone, nothing_kept):
-    """Several messages are under way, and claims have no answer but an error: `to` tells them apart, and says nothing back that a client made up."""
+def test_each_error_names_its_message(phone, nothing_kept):
+    """`to` distinguishes several messages under way, and contains nothing that the client made up."""
     messages = [
         ({"type": "approval_response", "requestId": UNKNOWN, "approved": True}, "approval_response"),
         ({"type": "my own words", "deviceId": "d"}, "claim"), ({"type": "progress_update", "sessionId": "s", "data": 7}, "progress_update"),
@@ -216,8 +198,8 @@ def test_each_error_names_what_it_answers(phone, nothing_kept):
     assert "my own words" not in str(answers)
 
 
-def test_a_topic_is_no_bundle_id(world, phone, nothing_kept):
-    """With the suffix that Apple wants of a Live Activity no push could leave; and one that was registered is not spoilt."""
+def test_a_topic_is_refused_as_bundle_id(world, phone, nothing_kept):
+    """No push could leave with that suffix. An earlier registration stays."""
     activity = phone.activities["a-session"]
     topic = f"{BUNDLE_ID}.push-type.liveactivity"
     for token in (activity.token, new_token()):
@@ -225,14 +207,14 @@ def test_a_topic_is_no_bundle_id(world, phone, nothing_kept):
     phone.register(new_token(), bundleId=topic).expect(400, "app_not_served")
 
 
-def test_a_question_is_no_approval(phone, back_end):
+def test_a_question_can_not_be_approved(phone, back_end):
     question = back_end.event(new_session(), "question_asked", {}, phone.name).expect(202).json["requestId"]
     assert phone.is_late(question)
     phone.clear_approval(question).expect(404, "request_not_found")
 
 
-def test_repeated_answers(world, back_end):
-    """A hundred at a time, of which one counts."""
+def test_the_first_of_many_answers_counts(world, back_end):
+    """A hundred at a time."""
     user = world.user()
     answer = back_end.event(new_session(), "approval_request", {}, user.name).expect(202).json
     said = []
@@ -256,8 +238,8 @@ def test_repeated_answers(world, back_end):
 
 # Order.
 
-def test_events_out_of_order(world, back_end):
-    """An end before anything began, what comes after an end, and another end: pushed as they come, and no activity is there."""
+def test_events_out_of_order_are_pushed_as_they_come(world, back_end):
+    """An end before any start, events after an end, and a second end, without an activity."""
     user, session = world.user(), new_session()
 
     def event(kind, data={}):
@@ -280,7 +262,7 @@ def test_events_out_of_order(world, back_end):
     # Its session is over, and the approval is still to be answered.
     assert event("task_complete")["pushes"] == 1
     user.respond(asked["requestId"], True, user.device.token).expect(200)
-    # The same activity again: it begins anew.
+    # The same activity again, which starts over.
     again = user.start_activity(session)
     event("progress_update", {"elapsedSeconds": 30, "todoProgress": {"completed": 2, "total": 2}})
     check_update(user.wait(1, again)[0], again, session, content("processing", elapsed=30, todo=(2, 2)))
@@ -291,8 +273,8 @@ def test_events_out_of_order(world, back_end):
 # Anything at all.
 
 @pytest.mark.campaign
-def test_random_bodies_and_messages(world, phone):
-    """Bodies with anything in any field: each is answered, none with 5xx, and the socket stays."""
+def test_random_bodies_and_messages_are_answered(world, phone):
+    """None with a 5xx, and the socket stays open."""
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     chance = random.Random(seed)
@@ -324,7 +306,7 @@ def test_random_bodies_and_messages(world, phone):
     with user.socket() as socket:
         for number in range(150):
             body = fields(chance.randrange(2, 12))
-            # What only says that a client is at work has no answer: hence one more, to know when it was read.
+            # A client's activity has no answer, so another message shows when it was read.
             socket.send(body)
             socket.send({"type": "state_change", "sessionId": f"marker-{number}", "data": {"newState": "idle"}})
             while (message := socket.receive()).get("sessionId") != f"marker-{number}" or message["type"] != "accepted":

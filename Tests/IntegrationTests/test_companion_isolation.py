@@ -1,4 +1,4 @@
-"""Two hundred users at once, doing what comes to mind: a model knows who may get what, and nothing ever crosses."""
+"""Two hundred users act at random at once. A model predicts every push, and none reaches another user."""
 
 import random
 import threading
@@ -24,17 +24,14 @@ SESSIONS = [f"session-{number}" for number in range(4)]
 SHARED = [new_token() for _ in range(12)]
 
 
-@pytest.fixture(scope="module")
-def world():
-    with CompanionWorld(activityUpdateSeconds=1) as world:
-        yield world
-        assert world.broker.running, "the broker ended while the tests of this file ran"
+def make_world():
+    return CompanionWorld(activityUpdateSeconds=1)
 
 
 # Two hundred.
 
 class Member:
-    """One user, and what the model expects of it. One thread at a time plays it."""
+    """One user and the model's predictions. One thread at a time plays it."""
 
     def __init__(self, crowd, number):
         self.crowd, self.world = crowd, crowd.world
@@ -43,7 +40,7 @@ class Member:
         self.chance = random.Random(f"{crowd.seed} {number}")
         self.devices, self.activities = {}, {}  # by token: Device; (Device, session, activity)
         self.requests, self.questions = {}, set()  # requestId: (session, state)
-        self.expected = Counter()  # (token, type, id): at most so many pushes
+        self.expected = Counter()  # (token, type, id): the most pushes
         self.lost = Counter()  # of them, those that a deletion may have caught up with
         self.ends = Counter()
         self.keys = []  # (token, handleKey) of every registration there was
@@ -63,7 +60,7 @@ class Member:
     def of_session(self, session):
         return [token for token, (_, of, _) in self.activities.items() if of == session]
 
-    # What a user does, and what must come of it.
+    # The user's actions and their predicted results.
 
     def register(self):
         known = self.chance.choice(list(self.devices) or [new_token()])
@@ -79,7 +76,7 @@ class Member:
     def start_activity(self):
         session, device = self.chance.choice(SESSIONS), Device()
         own = self.chance.choice(list(self.activities) or [None])
-        # One's own, another's, or none: another's stays what it is.
+        # The user's own token, another's, or none. Another's registration stays.
         previous = self.chance.choice([None, own, self.crowd.some_token(self.chance)])
         name = f"activity-{self.chance.randrange(5)}"
         device.answer = self.phone.register_activity(device.token, name, session, previous=previous).expect(200).json
@@ -241,7 +238,7 @@ class Crowd:
                 work.result()
 
 
-def test_two_hundred_users_at_once(world):
+def test_nothing_crosses_between_two_hundred_users(world):
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     crowd = Crowd(world, seed)
@@ -307,7 +304,7 @@ def check_pushes(crowd, pushes):
 
 
 def check_sockets(crowd):
-    """A user's socket hears of the answers to his own requests, of each once, and of nobody else's events."""
+    """A user's socket hears of each answer to the user's own requests once, and of nobody else's events."""
     for member in crowd.members:
         if member.socket is None:
             continue
@@ -325,8 +322,8 @@ def check_sockets(crowd):
             (request, session, state) for request, (session, state) in member.requests.items() if state != "pending"), member.name
 
 
-def test_the_check_finds_a_push_that_crossed(world):
-    """The model itself: a push too many, one too few, and one to the wrong user."""
+def test_the_model_notices_a_crossed_push(world):
+    """A push too many, one too few, and one to the wrong user."""
     seed = 1
     crowd = Crowd(world, seed)
     crowd.members = crowd.members[:2]

@@ -1,4 +1,4 @@
-"""kill -9 at random moments while users register, ask, answer and end: what was acknowledged holds, and nothing is pushed twice."""
+"""kill -9 at random moments while users register, ask, answer and end: acknowledged calls last, and no push is repeated."""
 
 import os
 import random
@@ -23,7 +23,7 @@ WORKERS = 4
 
 @dataclass
 class Tale:
-    """What one user asked for, in this order, and how far the answers came. A phone in `tokens` is never deleted."""
+    """One user's calls, in this order, and the received answers. A phone in `tokens` is never deleted."""
     phone: object
     session: str = field(default_factory=new_session)
     registered: bool = False
@@ -63,7 +63,7 @@ def play(world, back_end, tales, seed):
 
 
 def check(tale):
-    """That what was acknowledged still holds; and what was not may be done again, by its name, and is then done once."""
+    """Acknowledged calls still hold. Others may be repeated under their ids, and then happen once."""
     status = tale.phone.status().expect(200).json
     assert status["deviceTokenRegistered"] or not tale.registered
     if tale.activity is not None and not tale.ending:
@@ -76,7 +76,7 @@ def check(tale):
     tale.phone.close()
 
 
-def test_kills_at_random_moments():
+def test_acknowledged_calls_survive_kills():
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     chance = random.Random(seed)
@@ -98,7 +98,7 @@ def test_kills_at_random_moments():
         back_end = world.back_end()
         for tale in tales:
             check(tale)
-            # Who heard nothing asks again.
+            # Calls without an answer are repeated.
             if tale.registered and tale.asked is None and tale.asks:
                 tale.asked = back_end.event(tale.session, "approval_request", {}, tale.phone.name, eventId="asked").expect(202).json
             elif tale.ending and not tale.ended:
@@ -122,7 +122,7 @@ def check_pushes(world, tales):
         if not tale.registered:
             continue
         kinds = Counter(Notification.decode(payload).type for payload in by_token.get(tale.phone.device.token, {}).values())
-        # An answer that came before Apple had taken the question may have taken its place.
+        # The answer may have replaced the question before Apple accepted that.
         if tale.asked is not None:
             assert kinds["approval"] == 1 or tale.answering and kinds["approval"] == 0, f"{tale}: {kinds}"
         if tale.answering:

@@ -1,4 +1,4 @@
-"""Two users: what is the one's, the other can't see, change or end, and can't tell from what is not there."""
+"""Two users: neither can see, change or end the other's things, or learn whether they exist."""
 
 import time
 from secrets import token_hex
@@ -13,11 +13,7 @@ from mayfly import new_token
 from processes import eventually
 
 
-@pytest.fixture(scope="module")
-def world():
-    with CompanionWorld() as world:
-        yield world
-        assert world.broker.running, "the broker ended while the tests of this file ran"
+make_world = CompanionWorld
 
 
 @pytest.fixture
@@ -28,15 +24,8 @@ def pair(world):
     bob.close()
 
 
-@pytest.fixture
-def back_end(world):
-    caller = world.back_end()
-    yield caller
-    caller.close()
-
-
 def test_one_token_of_two_users_is_two_rows(world, pair, back_end):
-    """A phone that changed hands, or somebody who knows another's token: each has a row of its own and evicts nobody."""
+    """The phone changed hands, or somebody knows another's token. Neither registration evicts the other."""
     alice, bob = pair
     session = new_session()
     taken = Device(alice.device.token, bob.register(alice.device.token).expect(200).json)
@@ -58,7 +47,7 @@ def test_one_token_of_two_users_is_two_rows(world, pair, back_end):
     assert alice.register(alice.device.token).expect(200).json["tokenId"] == alice.device.id
 
 
-def test_another_users_token_as_the_previous_one(world, pair, back_end):
+def test_another_users_token_is_ignored_as_previous_token(world, pair, back_end):
     alice, bob = pair
     session = new_session()
     activity = alice.start_activity(session)
@@ -75,8 +64,8 @@ def test_another_users_token_as_the_previous_one(world, pair, back_end):
 
 
 # Promise: users-are-apart
-def test_what_is_anothers_is_as_what_is_not_there(world, pair, back_end):
-    """Status and body of the answers are the same, so that nobody learns what others have."""
+def test_another_users_things_are_answered_as_unknown(world, pair, back_end):
+    """Status and body are the same, so nobody learns what others have."""
     alice, bob = pair
     session = new_session()
     activity = alice.start_activity(session)
@@ -103,8 +92,8 @@ def test_what_is_anothers_is_as_what_is_not_there(world, pair, back_end):
     bob.wait(2)
 
 
-def test_a_session_of_the_same_name_is_another(world, pair):
-    """The claims of one user hand nothing over of the other's."""
+def test_sessions_of_one_name_are_separate_by_user(world, pair):
+    """A claim by one user hands over nothing of the other's."""
     alice, bob = pair
     session = new_session()
     with alice.socket() as hers, bob.socket() as his:
@@ -123,8 +112,8 @@ def test_a_session_of_the_same_name_is_another(world, pair):
     alice.wait(0)
 
 
-def test_another_back_end_hears_nothing(world, pair, back_end):
-    """What one asked is not told to the other; both may ask any user."""
+def test_a_back_end_hears_only_its_own_answers(world, pair, back_end):
+    """Both may ask any user."""
     alice, _ = pair
     other = world.back_end("another back end")
     with back_end.socket() as asked, other.socket() as silent:
@@ -138,8 +127,8 @@ def test_another_back_end_hears_nothing(world, pair, back_end):
     other.close()
 
 
-def test_a_user_of_a_back_ends_name(world, pair, back_end):
-    """Names of users and of back ends are two lists."""
+def test_a_user_may_have_a_back_ends_name(world, pair, back_end):
+    """Names of users and of back ends are separate."""
     alice, _ = pair
     user = world.phone("back-end").log_in()
     with user.socket() as socket:
@@ -153,8 +142,8 @@ def test_a_user_of_a_back_ends_name(world, pair, back_end):
     user.close()
 
 
-def test_names_that_could_be_taken_for_others(world, back_end):
-    """Users whose names put together with others, or cut, or normalized, would be another's."""
+def test_similar_user_names_are_separate(world, back_end):
+    """Names that equal another's when joined, cut or normalised."""
     base = token_hex(4)
     names = [
         f"{base}u", f"{base}U", f"{base}u ", f" {base}u", f"{base}u\0", f"{base}u\0x", f"{base}\u00e9", f"{base}e\u0301", f"{base}/u",

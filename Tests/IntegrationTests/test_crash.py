@@ -22,7 +22,7 @@ WORKERS = 4
 
 @dataclass
 class Story:
-    """What one worker asked for one room, and what of it was acknowledged."""
+    """One worker's calls for one room, and which of them were acknowledged."""
     code: str = field(default_factory=new_code)
     creator: str = field(default_factory=new_client)
     joiner: str = field(default_factory=new_client)
@@ -62,7 +62,7 @@ def work(world, stories, seed):
 
 
 def check(client, story):
-    """That what was acknowledged still holds."""
+    """Checks that acknowledged calls still hold."""
     if story.created is None:
         return
     answer = client.status(story.created["roomid"])
@@ -76,7 +76,7 @@ def check(client, story):
 
 
 # Promise: durable-before-answered
-def test_twenty_kills(worlds):
+def test_acknowledged_operations_survive_twenty_kills(worlds):
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     chance = random.Random(seed)

@@ -5,7 +5,6 @@ import re
 import subprocess
 import sys
 
-import pytest
 from openapi_spec_validator import validate
 
 import contract
@@ -34,7 +33,7 @@ def test_openapi_routes_exist(world):
                 continue  # ledger files, read in test_rooms.py
             caller = operator if "servers" in item else public
             answer = caller.send(method.upper(), re.sub(r"\{\w+\}", "x", path), checked=False)
-            # This broker knows no users, and says so of routes for them.
+            # This broker has no users, so routes for users report `audiences_off`.
             assert answer.status not in (404, 405) or answer.code == "audiences_off", f"{method} {path}: {answer}"
 
 
@@ -52,7 +51,7 @@ OPERATORS_PAGES = ["production", "reference", "troubleshooting"]
 
 
 def test_every_setting_is_in_the_reference():
-    """And no operator's page names a setting that the program does not have."""
+    """No operator's page names an unknown setting."""
     helped = [mayfly(command, "--help") for command in ("serve", "apns-simulator")]
     assert all(done.returncode == 0 for done in helped)
     told = "".join(done.stdout for done in helped)
@@ -68,7 +67,7 @@ def test_every_setting_is_in_the_reference():
 
 
 def test_every_metric_is_in_the_reference(world):
-    """And no operator's page names a metric that is not served."""
+    """No operator's page names an unknown metric."""
     served = Client(world.broker.operator_port).send("GET", "/metrics").body.decode()
     names = set(re.findall(r"^(mayfly_\w+)[ {]", served, re.M))
     assert len(names) > 10 and set(re.findall(r"`(mayfly_\w+)[`{]", page("reference"))) == names
@@ -112,8 +111,8 @@ def test_links_lead_somewhere():
                 assert (document.parent / target).exists(), f"{document.relative_to(REPOSITORY)} links to {target}"
 
 
-def test_client_of_the_rooms_guide(world):
-    """Two of the guide's clients meet in a room and hear what the guide says."""
+def test_the_rooms_guides_client_works(world):
+    """Two of them meet in a room and hear the messages of the guide."""
     program, = (block for block in python_of("rooms") if "127.0.0.1:8787" in block)
     program = program.replace("127.0.0.1:8787", f"127.0.0.1:{world.broker.port}")
     started = []
@@ -144,7 +143,7 @@ def python_of(guide):
 
 
 def play(guide, world):
-    """Runs each command of a guide in order, in one shell: each does what the guide says. Returns what they printed."""
+    """Runs each command of a guide in order in one shell, and compares its output. Returns the outputs."""
     steps = transcript((REPOSITORY / f"docs/{guide}.md").read_text())
     assert len(steps) > 6
     places = {
@@ -164,8 +163,8 @@ def play(guide, world):
     return "".join(printed)
 
 
-def test_commands_of_the_rooms_guide():
-    """And the guide's handle is the one in the push."""
+def test_the_rooms_guides_commands_work():
+    """Its handle is the one in the push."""
     program = {}
     exec(next(block for block in python_of("rooms") if "def handle" in block), program)
     with World() as world:
@@ -174,8 +173,8 @@ def test_commands_of_the_rooms_guide():
         assert push["payload"]["roomId"] == program["handle"](room, 1)
 
 
-def test_commands_of_the_companions_guide():
-    """And the guide's handle is the one in the push."""
+def test_the_companions_guides_commands_work():
+    """Its handle is the one in the push."""
     program = {}
     exec(python_of("companion")[0], program)
     with CompanionWorld() as world:
@@ -185,8 +184,8 @@ def test_commands_of_the_companions_guide():
         assert told == {program["handle"](handle_keys[0], "session-1")}
 
 
-def test_commands_of_the_monitors_guide():
-    """And the guide's handle is the one in the push."""
+def test_the_monitors_guides_commands_work():
+    """Its handle is the one in the push."""
     program = {}
     exec(python_of("monitor")[0], program)
     with MonitorWorld() as world:
@@ -195,8 +194,8 @@ def test_commands_of_the_monitors_guide():
         assert told == {program["handle"](key, "p1s_01")}
 
 
-def test_commands_of_the_calls_guide():
-    """And the guide's handles are those in the push."""
+def test_the_calls_guides_commands_work():
+    """Its handles are those in the push."""
     program = {}
     exec(python_of("calls")[0], program)
     with CallWorld() as world:
@@ -206,7 +205,7 @@ def test_commands_of_the_calls_guide():
         assert push["payload"]["sessionId"] == program["handle"](key, "session", "session-1")
 
 
-def test_the_calls_guide_leaves_nothing_out():
+def test_the_calls_guide_is_complete():
     """Its calls, pushes and limits are those of the OpenAPI document and of the policy."""
     guide, document = (REPOSITORY / "docs/calls.md").read_text(), contract.document()
     policy = json.loads((REPOSITORY / "policies/calls.json").read_text())
@@ -222,8 +221,8 @@ def test_the_calls_guide_leaves_nothing_out():
     assert not missing, f"docs/calls.md does not name {missing}"
 
 
-def test_a_null_is_documented_wherever_it_counts_as_absent():
-    """The broker reads a null in an optional field as if the field were not there."""
+def test_null_is_documented_for_optional_fields():
+    """The broker reads null as an absent field."""
     def resolved(schema):
         return contract._resolve(schema) if "$ref" in schema else schema
 
@@ -244,7 +243,7 @@ def test_a_null_is_documented_wherever_it_counts_as_absent():
     assert not refused, f"docs/openapi.yaml refuses a null in {refused}"
 
 
-def test_the_companions_guide_leaves_nothing_out():
+def test_the_companions_guide_is_complete():
     """Its calls, events, pushes and limits are those of the OpenAPI document and of the policy."""
     guide, document = (REPOSITORY / "docs/companion.md").read_text(), contract.document()
     policy = json.loads((REPOSITORY / "policies/companion.json").read_text())
@@ -264,7 +263,7 @@ def test_the_companions_guide_leaves_nothing_out():
     assert not missing, f"docs/companion.md does not name {missing}"
 
 
-def test_the_monitors_guide_leaves_nothing_out():
+def test_the_monitors_guide_is_complete():
     """Its calls, words, pushes and limits are those of the OpenAPI document and of the policy."""
     guide, document = (REPOSITORY / "docs/monitor.md").read_text(), contract.document()
     policy, schemas = json.loads((REPOSITORY / "policies/monitor.json").read_text()), document["components"]["schemas"]

@@ -1,4 +1,4 @@
-"""SIGTERM under load: whatever was sent is answered, what was answered lasts, and the end comes in time."""
+"""SIGTERM under load: sent requests are answered, acknowledged ones last, and the broker ends in time."""
 
 import signal
 import socket
@@ -15,6 +15,7 @@ from http2_frames import PREFACE, FramePeer, ask, settings
 from listeners import accept, fresh
 from mayfly import Socket
 from peers import Peer
+from preload import library
 from processes import eventually
 from strict_clients import Crowd, keep_asking, keep_streaming
 from world import World
@@ -39,7 +40,7 @@ def crowd(port, certificate):
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("way", ["plain", "tls"])
-def test_nothing_that_was_sent_is_lost(certificate, way):
+def test_a_stop_answers_every_sent_request(certificate, way):
     certificate = certificate if way == "tls" else None
     with World(apns=False, **(certificate.flags if certificate else {})) as world:
         rooms = 0
@@ -68,8 +69,8 @@ HALF = request()[:-20]
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("ask_twice", [False, True], ids=["once", "twice"])
-def test_a_second_signal_ends_at_once(ask_twice):
-    """A request of which half has come holds the end up for its deadline at most; a second SIGTERM does not wait for it."""
+def test_a_second_signal_ends_the_broker_at_once(ask_twice):
+    """Half a request delays the end until its deadline. A second SIGTERM does not wait."""
     with World(apns=False) as world, Peer(world.broker.port, timeout=15) as peer:
         code = fresh()
         peer.send(HALF.replace(CODE, code))
@@ -89,7 +90,7 @@ def test_a_second_signal_ends_at_once(ask_twice):
             assert world.broker.child.wait(5) == 0
 
 
-def test_idle_connections_do_not_hold_up_the_end():
+def test_idle_connections_do_not_delay_a_stop():
     with World(apns=False) as world:
         peers = [Peer(world.broker.port) for _ in range(50)]
         for peer in peers[:25]:
@@ -104,7 +105,7 @@ def test_idle_connections_do_not_hold_up_the_end():
 
 
 class Waits:
-    """Fails when its `with` takes longer than so many seconds."""
+    """Fails if the block takes longer than so many seconds."""
 
     def __init__(self, most):
         self.most = most
@@ -118,7 +119,7 @@ class Waits:
 
 
 @pytest.mark.campaign
-def test_websockets_are_told():
+def test_a_stop_closes_websockets():
     with World(apns=False) as world:
         room = world.client().room()
         with Socket(world.broker) as one, Socket(world.broker) as other:
@@ -174,7 +175,7 @@ HOLDS = [
 @pytest.mark.campaign
 @pytest.mark.background
 @pytest.mark.parametrize("hold, secure", HOLDS, ids=lambda value: getattr(value, "__name__", "tls" if value else "plain"))
-def test_nobody_can_hold_up_the_end(hold, secure):
+def test_no_client_can_delay_a_stop(hold, secure):
     with tempfile.TemporaryDirectory() as folder:
         certificate = Certificate(Path(folder)) if secure else None
         with World(apns=False, **(certificate.flags if certificate else {})) as world:
@@ -192,15 +193,13 @@ def test_nobody_can_hold_up_the_end(hold, secure):
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("signals", [1, 2])
-def test_the_end_is_the_end(tmp_path, signals):
-    """No library tidies up while other threads still use it: that ended a broker with SIGABRT, after its last word."""
-    source = Path(__file__).with_name("late.c")
-    subprocess.run(["gcc", "-shared", "-fPIC", "-Wall", "-Werror", "-o", tmp_path / "late.so", source], check=True)
-    shown = subprocess.run(["true"], env={"LD_PRELOAD": str(tmp_path / "late.so")}, capture_output=True)
+def test_no_library_tidies_up_at_the_end(signals):
+    """Other threads may still use it. A broker once ended with SIGABRT, after its last line of output."""
+    shown = subprocess.run(["true"], env={"LD_PRELOAD": library("late.c")}, capture_output=True)
     assert shown.stderr == b"tidied up\n", "the library says nothing when a process tidies up"
     with World(apns=False) as world:
         assert world.broker.stop() == 0
-        world.broker.start(LD_PRELOAD=tmp_path / "late.so")
+        world.broker.start(LD_PRELOAD=library("late.c"))
         with never_reads(world, None):
             time.sleep(0.3)
             for _ in range(signals):
@@ -212,9 +211,9 @@ def test_the_end_is_the_end(tmp_path, signals):
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("load", ["wrk", "wrk over TLS", "h2load"])
-def test_loads_of_others(certificate, load, tmp_path):
-    """wrk's errors of connecting and writing are its tries after nobody listens; what it had sent, it would miss as a read or a time-out.
-    h2load also counts what it never sent: its log has no time of sending for those."""
+def test_wrk_and_h2load_lose_no_answer_in_a_stop(certificate, load, tmp_path):
+    """wrk counts retries after the stop as connect and write errors, and lost answers as read errors and timeouts. h2load's log marks requests that were
+    never sent."""
     secure = load != "wrk"
     log = tmp_path / "requests"
     with World(apns=False, **(certificate.flags if secure else {})) as world:

@@ -1,4 +1,4 @@
-"""`mayfly drill`: what the operator could hand over, held against what was really put in, and no secret printed."""
+"""`mayfly drill` reports what the operator could hand over, and prints no secret."""
 
 import base64
 import json
@@ -50,7 +50,7 @@ def findings(world, *words, given=None):
     return {each["subject"]: (each["held"], each["opens"]) for each in json.loads(ran.stdout)["findings"]}
 
 
-def test_everything(held):
+def test_a_drill_counts_everything(held):
     world, *_ = held
     found = findings(world)
     assert findings(world, "--all").keys() == found.keys()
@@ -62,7 +62,7 @@ def test_everything(held):
         "waiting_entries": found["waiting_entries"]}
 
 
-def test_nothing_secret_is_printed(held):
+def test_a_drill_prints_no_secret(held):
     world, full, bare, spare, pending, short, closed = held
     canaries = Canaries()
     for room in (full, bare, spare, closed):
@@ -80,7 +80,7 @@ def test_nothing_secret_is_printed(held):
             assert canaries.in_bytes((ran.stdout + ran.stderr).encode()) == [], question
 
 
-def test_a_token(held):
+def test_a_drill_of_a_token(held):
     world, full, bare, spare, *_ = held
     apps = {"audience_tokens": (0, 0)}
     assert findings(world, "--token", full.creator.token) == {"room_tokens": (5, 0), "queued_tokens": (1, 1)} | apps
@@ -89,7 +89,7 @@ def test_a_token(held):
     assert findings(world, "--token", new_token()) == {"room_tokens": (5, 0), "queued_tokens": (1, 0)} | apps
 
 
-def test_a_room(held):
+def test_a_drill_of_a_room(held):
     world, full, bare, spare, pending, short, closed = held
     assert findings(world, "--room", full.roomid) == {
         "room": (1, 1), "creator_token": (1, 1), "joiner_token": (1, 1), "refs": (2, 2), "members": (2, 0), "last_knocks": (1, 1)}
@@ -101,7 +101,7 @@ def test_a_room(held):
     assert drill(world, "--room", closed.roomid).stdout.splitlines()[1:] == drill(world, "--room", "A" * 43).stdout.splitlines()[1:]
 
 
-def test_a_code(held):
+def test_a_drill_of_a_code(held):
     world, full, bare, spare, pending, short, closed = held
     assert findings(world, "--code", pending["code"]) == {
         "room_ids": (1, 1), "room": (1, 1), "creator_token": (1, 1), "joiner_token": (0, 0), "refs": (1, 1), "members": (1, 0),
@@ -112,14 +112,14 @@ def test_a_code(held):
     assert findings(world, "--code", closed.code) == findings(world, "--code", new_code()) == {"room": (0, 0)}
 
 
-def test_addresses_users_and_printers(held):
+def test_a_drill_of_rooms_finds_no_address_user_or_printer(held):
     world, full, *_ = held
     assert findings(world, "--address", "192.0.2.1") == {"addresses": (0, 0)}
     assert findings(world, "--user", full.creator.client) == {"users": (0, 0)}
     assert findings(world, "--printer", "-", given=full.creator.client) == {"printer_devices": (0, 0)}
 
 
-def test_one_screen_while_the_broker_is_busy(held):
+def test_a_drill_fits_a_screen_beside_a_busy_broker(held):
     world, *_ = held
     busy = threading.Event()
 
@@ -160,7 +160,7 @@ def test_a_report_is_a_signed_note_without_exact_counts(held, tmp_path):
     rows = {line.split()[0]: line.split()[1:3] for line in lines[6:]}
     assert rows["queued_tokens"] == ["5", "5"] and rows["short_join_codes"] == ["5", "0"], "counts are rounded"
     assert all(re.fullmatch(r"0|5|[1-9]\d?0*|\?", count) for row in rows.values() for count in row)
-    # No verifier takes it for a head of the log.
+    # No verifier accepts it as a checkpoint of the log.
     (tmp_path / "checkpoint").write_bytes((tmp_path / "drill.note").read_bytes())
     judged = mayfly("audit", "verify", tmp_path, "--key", world.state.vkey)
     assert judged.returncode == 1 and "checkpoint" in judged.stdout + judged.stderr
@@ -177,7 +177,7 @@ def test_bad_use(held, tmp_path):
     assert missing.returncode == 1 and "keys init" in missing.stderr
     longer = drill(world, "--code", "-", given="x" * 300)
     assert longer.returncode == 2
-    # What a report would take the place of is no report.
+    # A file that isn't a report is never replaced.
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "link").symlink_to("pipe")
     for name in ("pipe", "link"):
@@ -186,8 +186,8 @@ def test_bad_use(held, tmp_path):
     assert (tmp_path / "pipe").is_fifo() and (tmp_path / "link").is_symlink()
 
 
-def test_what_ended_is_gone(held):
-    """The push is over, its row with it; nothing else was changed by looking."""
+def test_a_drill_finds_no_ended_push(held):
+    """A drill changes nothing."""
     world, full, *_ = held
     world.simulator.fault()
     eventually(lambda: findings(world, "--token", full.creator.token)["queued_tokens"] == (0, 0), 40, 0.5, "the end of the push")
@@ -197,7 +197,7 @@ def test_what_ended_is_gone(held):
     assert (before.st_ino, before.st_mtime_ns) == (after.st_ino, after.st_mtime_ns)
 
 
-def test_after_a_stop(held):
+def test_a_drill_works_after_a_stop(held):
     world, *_ = held
     assert world.broker.stop() == 0
     names = sorted(path.name for path in world.state.folder.iterdir())

@@ -1,10 +1,13 @@
-"""What ends, ends on time: a second late at most, also over a restart."""
+"""Rooms and tokens end a second late at most, also over a restart. Pushes end in two minutes, whatever the clock does."""
 
 import json
 import time
 from datetime import datetime
 
+import pytest
+
 import ledger
+from clocks import Clocks
 from mayfly import Client, new_client, new_code, new_token
 from processes import Broker, audit_verify, eventually, quick_rooms
 from world import World
@@ -18,8 +21,8 @@ def sleep_until(instant):
     time.sleep(max(0, instant - time.time()))
 
 
-def test_room_of_two_seconds(tmp_path):
-    """Accepted with two tokens, and pending with one: rows, answers and ledger."""
+def test_a_room_of_two_seconds_expires(tmp_path):
+    """An accepted room with two tokens, and a pending room with one: rows, answers and log."""
     policy = quick_rooms()
     policy["limits"]["roomLifeSeconds"]["min"] = policy["limits"]["joinCode"]["lifeSeconds"]["min"] = 1
     path = tmp_path / "policy.json"
@@ -57,8 +60,8 @@ def test_room_of_two_seconds(tmp_path):
         assert verified.returncode == 0, verified.stdout + verified.stderr
 
 
-def test_expired_while_nobody_ran(state, processes):
-    """Stopped for a quarter of an hour of its clock: purged at the next start, before the first answer, and excused."""
+def test_rooms_that_expire_during_an_outage_are_purged_at_the_start(state, processes):
+    """After a quarter of an hour, before the first answer. The log excuses the delay."""
     broker = Broker(state)
     processes.append(broker)
     broker.start()
@@ -91,8 +94,31 @@ def test_expired_while_nobody_ran(state, processes):
     broker.start(clock_offset=8300)
     eventually(lambda: state.counts() == empty, what="an empty store")
     eventually(lambda: ledger.read(state).of(lasting.creator.ref, "token.purged"), what="the last purges in the ledger")
-    # More than an hour of a day is no honest outage to a verifier, unless it is told to take it for one.
+    # Verifiers fail a log with more than an hour of gaps in a day, unless gaps are allowed.
     verified = audit_verify(state)
     assert verified.returncode == 1 and "no broker ran for more than 3600 s" in verified.stderr, verified.stdout + verified.stderr
     verified = audit_verify(state, more=["--allow-gaps"])
     assert verified.returncode == 0, verified.stdout + verified.stderr
+
+
+@pytest.mark.campaign
+def test_a_clock_set_back_does_not_extend_pushes():
+    """No push is tried, and no token kept open, beyond two minutes."""
+    with World(start=False) as world:
+        clocks = Clocks(world.state.prints / "clocks")
+        world.broker.start(**clocks.environment)
+        clocks.leap(-300)
+        world.simulator.fault(always=[{"reason": "InternalServerError"}])
+        client, code, token = world.client(), new_code(), new_token()
+        room = client.create(code, new_client(), token).expect(201).json
+        client.accept(code, (joiner := new_client())).expect(200)
+        assert client.presence(room["roomid"], joiner).expect(202).json["delivery"] == "queued"
+        for _ in range(5):
+            time.sleep(0.2)
+            clocks.go_on(31)
+        [failed] = eventually(lambda: ledger.read(world.state).outcomes(room["ref"]), 8, what="the outcome")
+        assert (failed["op"], failed["reason"]) == ("push.failed", "InternalServerError")
+        world.simulator.fault()
+        clocks.go_on(31)
+        time.sleep(0.3)
+        assert world.simulator.pushes(token) == []

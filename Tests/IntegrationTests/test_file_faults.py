@@ -1,5 +1,5 @@
-"""Every call on the ledger's folder fails once: the broker goes on, or says why it does not start; the log verifies, and nothing
-acknowledged is missing."""
+"""Every call on the ledger's folder fails once: the broker runs on, or its start reports the reason. The log verifies, and no acknowledged token is
+missing."""
 
 import errno
 import re
@@ -19,7 +19,7 @@ PARTS = range(10)
 
 
 class Story:
-    """One state, its broker under faults, what it acknowledged, and the checkpoints it published."""
+    """One state, its broker under faults, the acknowledged tokens, and the published checkpoints."""
 
     def __init__(self, template=None):
         self.state = State(keys=None if template else "throwaway")
@@ -145,7 +145,7 @@ def say(kind, error, call, only):
 
 @pytest.mark.background
 @pytest.mark.parametrize("part", PARTS)
-def test_each_call_of_a_publication(part):
+def test_a_publication_recovers_from_each_failed_call(part):
     with Story() as story:
         story.start()
         story.published("the start")
@@ -174,7 +174,7 @@ def test_each_call_of_a_publication(part):
 
 
 @pytest.mark.background
-def test_calls_of_a_large_publication():
+def test_a_large_publication_recovers_from_failed_calls():
     """Full tiles, more files than are synced one by one, and partial tiles to be removed."""
     cases = [
         (Faults.FAILS, errno.EIO, 1, "syncfs"), (Faults.DONE_AND_FAILS, errno.EIO, 1, "syncfs"),
@@ -206,8 +206,8 @@ STARTS = [("fails", "")] * 5 + [("dies", name) for name in ("fsync", "pwrite", "
 
 @pytest.mark.background
 @pytest.mark.parametrize("part", range(len(STARTS)))
-def test_each_call_of_a_start(part):
-    """The folder is compared, repaired and tidied. A start that can't go on says why, and the next one can."""
+def test_a_start_recovers_from_each_failed_call(part):
+    """A start compares, repairs and tidies the folder. If it can't continue it says why, and the next one can."""
     kind, only = STARTS[part]
     call, stride, ended = (part + 1, 5, 0) if kind == "fails" else (1, 1, 0)
     while True:

@@ -1,4 +1,4 @@
-"""What is published of the formats: every value of the vector file, for Python and Go. Swift's own tests read the same file."""
+"""The published vectors of the formats, for Python and Go. Swift's own tests read the same file."""
 
 import json
 from pathlib import Path
@@ -68,7 +68,7 @@ def test_the_root_of_70000_leaves(vector, go):
 
 
 def test_every_proof_of_small_trees(go, tmp_path):
-    """Python's and Go's checks take each right proof, and none with a step left out, changed or too much."""
+    """Python and Go accept each right proof, and none with a step left out, changed or added."""
     for size in (1, 2, 3, 4, 5, 7, 8, 9, 31, 33):
         tree = logs.Tree([b"%d" % number for number in range(size)])
         root = tree.root()

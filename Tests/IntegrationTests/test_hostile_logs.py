@@ -1,4 +1,4 @@
-"""Logs that a dishonest operator would write, and honest ones that look like it: all verifiers say the same."""
+"""Logs of a dishonest operator, and honest ones that look alike: all verifiers agree."""
 
 import base64
 import hashlib
@@ -204,7 +204,7 @@ STORIES = {
 
 
 def test_one_story_of_each_code(tmp_path):
-    """One story for each code, and one that is good, read by two of the verifiers."""
+    """And a good one, read by two of the verifiers."""
     of_code = {code: name for name, (code, _) in STORIES.items()}
     assert len(of_code) > 20
     for code, name in of_code.items():
@@ -215,7 +215,7 @@ def test_one_story_of_each_code(tmp_path):
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("story", STORIES)
-def test_stories(go, tmp_path, story):
+def test_hostile_stories_are_rejected(go, tmp_path, story):
     code, entries = STORIES[story]
     log = make(tmp_path / "log", [entries])
     assert opinions(go, log.folder, log.vkey).code == code
@@ -236,7 +236,7 @@ FILES = {
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("name", FILES)
-def test_files(tmp_path, name):
+def test_hostile_files_are_rejected(tmp_path, name):
     expected, change = FILES[name]
     log = make(tmp_path / "log", [[start(0), tick(0)]])
     change(log.folder)
@@ -258,7 +258,7 @@ BESIDE_A_FULL_TILE = {
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("name", BESIDE_A_FULL_TILE)
-def test_files_beside_a_full_tile(tmp_path, name):
+def test_files_beside_a_full_tile_are_ignored(tmp_path, name):
     log = make(tmp_path / "log", [[start(0), *[tick(0)] * 256]])
     BESIDE_A_FULL_TILE[name](log.folder)
     agreed(True, log.folder, "--key", log.vkey)
@@ -291,7 +291,7 @@ NOTES = {
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("name", NOTES)
-def test_notes(tmp_path, name):
+def test_hostile_checkpoints_are_rejected(tmp_path, name):
     expected, origin, change = NOTES[name]
     log = make(tmp_path / "log", [[start(0)]], key=Key(origin))
     (log.folder / "checkpoint").write_bytes(change(head(1, log.tree.root(), origin), log.key))
@@ -327,14 +327,14 @@ def cosigned(tmp_path_factory):
 
 
 def put_checkpoint(log, *lines):
-    """The log's head with the cosignatures of both witnesses as of now, and these lines; each is given the text."""
+    """Writes the log's head with current cosignatures of both witnesses and these lines. Each line is a function of the head's text."""
     text = head(1, log.tree.root(), log.key.name)
     (log.folder / "checkpoint").write_bytes(note(text, log.key, A, B, time=int(time.time())) + b"".join(line(text) for line in lines))
 
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("name", POLICIES)
-def test_policies(cosigned, tmp_path, name):
+def test_bad_witness_policies_are_refused(cosigned, tmp_path, name):
     expected, text = POLICIES[name]
     policy = tmp_path / "policy"
     policy.write_bytes(text if isinstance(text, bytes) else text.encode())
@@ -350,8 +350,8 @@ DATES = {"the last second that there is": 2**63 - 1, "a second later": 2**63, "t
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("name", DATES)
-def test_dates_of_cosignatures(tmp_path, name):
-    """A date that no witness writes spoils the note for whoever asks for that witness, also beside a good line of its own."""
+def test_absurd_dates_of_cosignatures_are_rejected(tmp_path, name):
+    """If the auditor asks for that witness, also beside a good line of its own."""
     log, policy = make(tmp_path / "log", [[start(0)]], witnesses=(A, B)), tmp_path / "policy"
     put_checkpoint(log, lambda text: B.line(text, DATES[name]))
     policy.write_text(NAMES + "group g any a b\nquorum g\n")
@@ -371,7 +371,7 @@ def test_signatures_under_a_checkpoint(tmp_path, count):
 @pytest.mark.campaign
 @pytest.mark.parametrize("size", [2**40, 2**63 - 1, 2**63, 2**64 - 1])
 def test_proofs_for_absurd_sizes(tmp_path, size):
-    """The path is right; numbers from 2^63 on are refused, and crash nobody."""
+    """The path is right. Numbers from 2^63 on are refused, and nothing crashes."""
     key, entry = Key(), start(0)
     path = [bytes([height]) * 32 for height in range((size - 1).bit_length())]
     root = leaf_hash(entry)

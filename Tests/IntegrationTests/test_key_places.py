@@ -12,8 +12,9 @@ import ledger
 from canary import Canaries
 from clocks import EPOCH, Clocks
 from key_reader import destroyed, keys, opens, sealing, token_rows, unwrapped
-from mayfly import Client
-from processes import ORIGIN, REPOSITORY, Broker, State, audit_verify, eventually, mayfly
+from mayfly import ask
+from preload import library
+from processes import ORIGIN, Broker, State, audit_verify, eventually, mayfly
 
 
 class Place:
@@ -43,15 +44,8 @@ class Place:
     def start(self):
         self.broker.start(**self.clocks.environment)
 
-    def ask(self, question):
-        client = Client(self.broker.port, checked=False)
-        try:
-            return question(client)
-        finally:
-            client.close()
-
     def step(self, read):
-        """An epoch passes; `read` gives the key file's bytes, or what is no key file while it is exchanged."""
+        """Lets an epoch pass. `read` returns the key file's bytes, or other bytes while it is exchanged."""
         before = eventually(lambda: keys(read()), what="a key file")
         self.clocks.go_on(EPOCH)
         spare = self.flags.get("ratchet-key", self.state / "keys/ratchet.key").with_suffix(".key.new")
@@ -59,7 +53,7 @@ class Place:
         return keys(read())
 
     def refuses(self, *words, **options):
-        """Neither a broker nor `keys show` takes it, and both say why."""
+        """A broker and `keys show` refuse it and say why."""
         before = dict(self.broker.options)
         self.broker.options.update({name.replace("_", "-"): value for name, value in options.items()})
         self.broker.start(wait=False, **self.clocks.environment)
@@ -82,15 +76,15 @@ def wrapping(tmp_path):
     return path
 
 
-def test_wrapped_under_a_file(wrapping):
-    """A room's life with a key file that is worth nothing alone; and each way in which file and key do not fit together."""
+def test_keys_wrapped_under_a_file(wrapping):
+    """A room's life with a key file that opens nothing alone, and each mismatch of file and key."""
     secret, canaries = wrapping.read_bytes(), Canaries()
     canaries.add("wrapping key", secret)
-    canaries.add("what is made of it", sealing.derive(secret, "wrapping"))
+    canaries.add("a key derived from it", sealing.derive(secret, "wrapping"))
     with Place({"wrapping-key": wrapping}) as place:
         path = place.state / "keys/ratchet.key"
         place.start()
-        room = place.ask(lambda client: client.room())
+        room = ask(place.broker, lambda client: client.room())
         row = token_rows(place.state)[room.creator.ref]
 
         def read():
@@ -109,10 +103,10 @@ def test_wrapped_under_a_file(wrapping):
         for file, image in zip(seen, inside):
             assert keys(file) is None and opens(file, row, room.roomid) is None
             assert opens(image, row, room.roomid) == room.creator.token
-            assert not any(image[at:at + 16] in file for at in range(16, len(image) - 15)), "keys lie in the file"
+            assert not any(image[at:at + 16] in file for at in range(16, len(image) - 15)), "keys are in the file"
         assert place.broker.stop() == 0
         place.start()
-        assert place.ask(lambda client: client.status(room.roomid).expect(200)).json["creatorHasToken"]
+        assert ask(place.broker, lambda client: client.status(room.roomid).expect(200)).json["creatorHasToken"]
         assert place.broker.stop() == 0
         shown = place.keys("show")
         name = sealing.derive(secret, "wrapping-id")[:16].hex()
@@ -137,10 +131,10 @@ def test_wrapped_under_a_file(wrapping):
 
 
 @pytest.mark.campaign
-def test_an_unwrapped_file_where_a_key_is_named(state, wrapping):
+def test_an_unwrapped_file_is_refused_beside_a_wrapping_key(state, wrapping):
     shown = mayfly("keys", "show", "--state", state.folder, "--wrapping-key", wrapping)
     assert shown.returncode == 1 and "not wrapped" in shown.stderr, shown.stderr
-    # Nothing is made where the key can't be had.
+    # Without its wrapping key nothing is made.
     fresh = State(keys=None)
     made = mayfly("keys", "init", "--state", fresh.folder, "--origin", ORIGIN, "--wrapping-key", wrapping.with_name("none"))
     assert made.returncode == 1 and "is missing" in made.stderr and not fresh.folder.exists()
@@ -148,41 +142,41 @@ def test_an_unwrapped_file_where_a_key_is_named(state, wrapping):
 
 
 @pytest.mark.campaign
-def test_wrapped_behind_a_command(wrapping, tmp_path):
-    """Its output is the key; what it says beside goes nowhere; no shell touches its words."""
+def test_keys_wrapped_under_a_commands_output(wrapping, tmp_path):
+    """What the command prints as errors is dropped, and no shell reads its words."""
     secret = wrapping.read_bytes()
-    ask = tmp_path / "ask-kms"
-    ask.write_text(f'#!/bin/sh\necho "asked for $1: SECRET-ERROR" >&2\n[ "$1" = "$HOME;x" ] && exit 1\n[ "$1" = good ] && base64 {wrapping}\n')
-    ask.chmod(0o700)
-    with Place({"wrapping-key": f"command:{ask} good"}) as place:
+    command = tmp_path / "ask-kms"
+    command.write_text(f'#!/bin/sh\necho "asked for $1: SECRET-ERROR" >&2\n[ "$1" = "$HOME;x" ] && exit 1\n[ "$1" = good ] && base64 {wrapping}\n')
+    command.chmod(0o700)
+    with Place({"wrapping-key": f"command:{command} good"}) as place:
         assert unwrapped((place.state / "keys/ratchet.key").read_bytes(), secret)
         place.start()
-        room = place.ask(lambda client: client.room())
+        room = ask(place.broker, lambda client: client.room())
         assert place.broker.stop() == 0
         printed = place.broker.printed()
-        printed += place.refuses("failed with status 1", "--wrapping-key", wrapping_key=f"command:{ask} bad")
+        printed += place.refuses("failed with status 1", "--wrapping-key", wrapping_key=f"command:{command} bad")
         printed += place.refuses("can't be started", wrapping_key="command:/none/such")
-        printed += place.refuses("must be 32 random bytes", wrapping_key=f"command:/bin/echo {ask};cat {wrapping}")
+        printed += place.refuses("must be 32 random bytes", wrapping_key=f"command:/bin/echo {command};cat {wrapping}")
         printed += place.refuses("must be 32 random bytes", wrapping_key=f"command:/bin/echo $(cat {wrapping})")
         assert "SECRET-ERROR" not in printed
         for bad in ("command:", "command:cat x", "command: "):
             shown = place.keys("show", flags={"wrapping-key": bad})
             assert shown.returncode == 2 and "absolute path" in shown.stderr, shown.stderr
         # In the environment, as a unit has it; and for all commands.
-        shown = mayfly("keys", "show", "--state", place.state.folder, MAYFLY_WRAPPING_KEY=f"command:{ask} good")
+        shown = mayfly("keys", "show", "--state", place.state.folder, MAYFLY_WRAPPING_KEY=f"command:{command} good")
         assert shown.returncode == 0, shown.stderr
-        drill = mayfly("drill", "--room", "-", "--state", place.state.folder, MAYFLY_WRAPPING_KEY=f"command:{ask} good")
+        drill = mayfly("drill", "--room", "-", "--state", place.state.folder, MAYFLY_WRAPPING_KEY=f"command:{command} good")
         assert "wrapped" not in drill.stderr, drill.stderr
         rotated = place.keys("rotate", "--origin", "next.test/log", "--archive", place.state.parent / "archive")
         assert rotated.returncode == 0, rotated.stderr
         place.broker.options["origin"] = None
         place.start()
-        place.ask(lambda client: client.status(room.roomid).expect(200))
+        ask(place.broker, lambda client: client.status(room.roomid).expect(200))
 
 
 @pytest.fixture
 def memory(tmp_path):
-    """A file system in memory; `memory.forget()` is what a restart of the machine does to it."""
+    """A file system in memory. `memory.forget()` empties it, as a restart of the machine would."""
     if os.geteuid() != 0:
         pytest.skip("NOT TESTED: a file system in memory needs root")
 
@@ -203,15 +197,15 @@ def memory(tmp_path):
 
 
 @pytest.mark.campaign
-def test_key_file_in_memory(memory):
-    """The machine is restarted: the start is refused until someone says that the keys are lost; then everything is purged, and told."""
+def test_a_lost_key_file_in_memory_purges_everything(memory):
+    """After a restart of the machine the start is refused until the operator renews the keys. Then everything is purged and recorded."""
     path = memory.path / "ratchet.key"
     with Place({"ratchet-key": path}) as place:
         assert {file.name for file in memory.path.iterdir()} == {"ratchet.key", "ratchet.key.new"}
         assert not list((place.state / "keys").glob("ratchet*"))
         place.start()
-        lost = place.ask(lambda client: [client.room(expires=3600) for _ in range(20)])
-        pending = place.ask(lambda client: client.create("waits-for-ever", token="ab" * 32).expect(201).json)
+        lost = ask(place.broker, lambda client: [client.room(expires=3600) for _ in range(20)])
+        pending = ask(place.broker, lambda client: client.create("waits-for-ever", token="ab" * 32).expect(201).json)
         rows = token_rows(place.state)
         refs = [pending["ref"], *(side.ref for room in lost for side in (room.creator, room.joiner))]
         assert all(ref in rows for ref in refs) and len(rows) == len(refs)
@@ -226,10 +220,10 @@ def test_key_file_in_memory(memory):
         place.start()
         assert token_rows(place.state) == {} and place.state.counts()["room"] == 0
         content = b"".join(file.read_bytes() for file in place.state.folder.glob("mayfly.sqlite*"))
-        assert not any(value[24:56] in content for value in sealed), "what can't be opened still lies in the database"
+        assert not any(value[24:56] in content for value in sealed), "the database still has rows that can't be opened"
         for room in lost:
-            place.ask(lambda client: client.status(room.roomid).expect(404))
-        room = place.ask(lambda client: client.room(expires=3600))
+            ask(place.broker, lambda client: client.status(room.roomid).expect(404))
+        room = ask(place.broker, lambda client: client.room(expires=3600))
         row = token_rows(place.state)[room.creator.ref]
         assert opens(path.read_bytes(), row, room.roomid) == room.creator.token
         place.step(path.read_bytes)
@@ -247,14 +241,12 @@ def test_key_file_in_memory(memory):
         again = place.keys("renew")
         assert again.returncode == 0 and "nothing was done" in again.stdout
         place.start()
-        place.ask(lambda client: client.status(room.roomid).expect(200))
+        ask(place.broker, lambda client: client.status(room.roomid).expect(200))
 
 
 @pytest.mark.campaign
-def test_a_renewal_killed_at_each_call(tmp_path):
-    """There is a key file, whole, or none, and the next renewal makes it."""
-    library, source = tmp_path / "kill_at.so", REPOSITORY / "Tests/IntegrationTests/kill_at.c"
-    subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", library, source, "-ldl"], check=True)
+def test_a_renewal_killed_at_each_call():
+    """Afterwards the key file is whole or missing, and the next renewal makes it."""
     state = State()
     try:
         folder, call, killed = state / "keys", 0, True
@@ -262,14 +254,14 @@ def test_a_renewal_killed_at_each_call(tmp_path):
             call += 1
             for path in folder.glob("ratchet.key*"):
                 path.unlink()
-            renewed = mayfly("keys", "renew", "--state", state.folder, LD_PRELOAD=library, KILL_AT=call)
+            renewed = mayfly("keys", "renew", "--state", state.folder, LD_PRELOAD=library("kill_at.c"), KILL_AT=call)
             killed = renewed.returncode == -9
             assert killed or renewed.returncode == 0, renewed
             for words in (["renew"], ["show"]):
                 ran = mayfly("keys", *words, "--state", state.folder)
                 assert ran.returncode == 0, f"killed at call {call}: {ran.stderr}"
             spare = folder / "ratchet.key.new"
-            assert not spare.exists() or not any(spare.read_bytes()), f"killed at call {call}: keys lie in the spare"
+            assert not spare.exists() or not any(spare.read_bytes()), f"killed at call {call}: keys are in the spare"
         assert call > 5, call
     finally:
         state.remove()
@@ -306,8 +298,8 @@ def disk(tmp_path):
 @pytest.mark.campaign
 @pytest.mark.parametrize("options, wraps, remain", [
     ("data=ordered", False, False), ("data=journal", False, True), ("data=journal", True, False)])
-def test_destroyed_keys_on_the_blocks_of_a_disk(disk, wrapping, options, wraps, remain):
-    """ext4 as it is usually mounted holds none; with its data in the journal it does, and there wrapping helps."""
+def test_destroyed_keys_leave_the_blocks_of_ext4(disk, wrapping, options, wraps, remain):
+    """As usually mounted. With data in the journal they stay, and wrapping makes them useless."""
     disk.mount(options)
     flags = {"ratchet-key": disk.path / "ratchet.key"} | ({"wrapping-key": wrapping} if wraps else {})
     with Place(flags) as place:
@@ -325,14 +317,14 @@ def test_destroyed_keys_on_the_blocks_of_a_disk(disk, wrapping, options, wraps, 
     dead = destroyed(first, last.base)[::2]
     assert len(dead) == 3
     found = sum(chain in blocks for chain in dead)
-    print(f"{options}, {'wrapped' if wraps else 'not wrapped'}: {found} of {len(dead)} destroyed chains lie on the disk")
+    print(f"{options}, {'wrapped' if wraps else 'not wrapped'}: {found} of {len(dead)} destroyed chains are on the disk")
     assert (found > 0) == remain
     assert any(chain in blocks for _, chain in last.generations.values()) != wraps
 
 
 @pytest.mark.campaign
-def test_a_folder_that_is_not_mounted(memory):
-    """Keys do not go to the disk below."""
+def test_an_unmounted_folder_of_keys_is_refused(memory):
+    """Otherwise keys would be written to the disk below."""
     with Place() as place:
         missing = memory.path / "not-mounted/ratchet.key"
         made = mayfly("keys", "init", "--state", place.state.parent / "new", "--origin", ORIGIN, "--ratchet-key", missing)
@@ -346,8 +338,8 @@ def test_a_folder_that_is_not_mounted(memory):
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("way", ["mounted", "linked"])
-def test_whole_folder_of_keys_in_memory(memory, way):
-    """A file system mounted at keys/, or a link to it: steps as ever. A restart takes the log's key as well: another state folder, another log."""
+def test_the_folder_of_keys_may_be_in_memory(memory, way):
+    """Mounted at keys/ or linked to. A restart of the machine loses the log's key as well, so a new state folder and log begin."""
     with Place() as place:
         folder = place.state / "keys"
         if way == "linked":

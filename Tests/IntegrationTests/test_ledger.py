@@ -44,8 +44,8 @@ def told(world):
     return world, room
 
 
-def test_the_checker_itself(told, tmp_path):
-    """The independent reader notices a changed entry, a changed tile and a changed head."""
+def test_the_checker_notices_changes(told, tmp_path):
+    """A changed entry, a changed tile and a changed head."""
     world, _ = told
     copy = tmp_path / "ledger"
     shutil.copytree(world.state / "ledger", copy)
@@ -61,7 +61,7 @@ def test_the_checker_itself(told, tmp_path):
 
 
 def test_entries_of_one_window_are_ordered_by_id(told):
-    """Neighbourhood inside a window says nothing: the entries of a kind stand together, in the order of ids that are random."""
+    """Ids are random, so neighbours inside a window mean nothing."""
     world, _ = told
     windows, kinds = {}, {}
     for entry in ledger.read(world.state).entries:
@@ -81,7 +81,7 @@ def test_times_are_coarse(told):
             assert ledger.seconds(entry["until"]) % DAY == 0, "the end of a day"
 
 
-def test_verify_says_so_in_one_line(told):
+def test_verify_prints_one_line(told):
     world, _ = told
     done = audit_verify(world.state)
     assert done.returncode == 0 and len(done.stdout.strip().splitlines()) == 1, done.stdout + done.stderr
@@ -107,7 +107,7 @@ def test_verify_with_earlier_checkpoints(told, tmp_path):
 
 # Promise: exit-codes
 def test_verify_notices_damage(told, tmp_path):
-    """What else must be noticed: `VerifierTests`."""
+    """`VerifierTests` has the other kinds."""
     world, _ = told
     copy = tmp_path / "ledger"
     shutil.copytree(world.state / "ledger", copy)
@@ -132,14 +132,14 @@ def test_verify_notices_another_history(told, worlds, tmp_path):
     assert mayfly("audit", "verify", other.state / "ledger", "--key", other.state.vkey, "--since", later).returncode == 1
 
 
-def test_stop_and_start_go_on_with_the_same_log(worlds):
+def test_a_restart_continues_the_log(worlds):
     world = worlds()
     world.client().room()
     assert world.broker.stop() == 0
     first = ledger.read(world.state)
     assert first.counts()["broker.stopped"] == 1
     world.broker.start()
-    # Within the same second: its window is published, so that what this run does belongs to a later one.
+    # Within the same second. Its window is published, so this run's entries belong to a later one.
     assert world.broker.stop() == 0
     second = ledger.read(world.state)
     assert second.raw[:len(first.raw)] == first.raw

@@ -49,13 +49,13 @@ def test_no_attack_passes_its_limit(measured):
         assert row[0] <= row[2] and row[5] <= row[7] and row[8] <= row[10]
 
 
-def test_the_attacker_is_strong_enough(measured):
-    """If each seal is published by itself, it finds a room's two."""
+def test_the_attacker_pairs_seals_published_alone(measured):
+    """Both of a room."""
     one_by_one = measured[0]["1,000"][3]
     assert one_by_one >= 13 and measured[0]["100"][3] > one_by_one
 
 
-def test_the_attacker_is_strong_enough_with_slow_joiners():
+def test_the_attacker_pairs_seals_of_slow_joiners():
     table = tables(linker("--rooms", 1_000, "--runs", 1, "--batch", 1, "--accept", "600:1"))[0]
     assert table["1,000"][0] >= 13
 
@@ -68,7 +68,8 @@ def test_the_log_adds_little_to_apples_records(measured):
         assert better <= 2 and better_too <= 2
 
 
-def test_a_flooder_helps_and_batches_once_a_day_stop_it():
+def test_daily_batches_stop_a_flooder():
+    """A flood of one's own rooms helps the attacker against hourly batches."""
     flooded = tables(linker("--rooms", 100, "--runs", 1, "--phones", 1, "--flooder"))[0]["100"]
     daily = tables(linker("--rooms", 100, "--runs", 1, "--phones", 1, "--flooder", "--hour", 86_400))[0]["100"]
     assert flooded[0] > 10 and daily[0] <= 5
@@ -79,7 +80,7 @@ def test_the_same_seed_gives_the_same_table():
     assert linker(*arguments) == linker(*arguments)
 
 
-def test_the_page_shows_what_the_program_prints():
+def test_the_page_shows_the_programs_output():
     page = (AUDIT / "what-it-gives-away.md").read_text()
     printed = [line for line in linker("--rooms", 10).splitlines() if line.startswith("|")]
     assert len(printed) == 6
@@ -133,7 +134,7 @@ def quiet(tmp_path):
     return log.write()
 
 
-def test_pairs_what_comes_out_alone(quiet):
+def test_it_pairs_seals_published_alone(quiet):
     header, *lines = linker("--ledger", quiet, "--lives", "3600:1").splitlines()
     assert header.split() == ["sealed", "as", "same", "room", "as", "chance", "purged", "as", "chance"]
     said = {cells[0]: cells[1:] for cells in map(str.split, lines)}
@@ -144,13 +145,13 @@ def test_pairs_what_comes_out_alone(quiet):
     assert all(said[name(number)][2] in (name(13), name(14)) for number in (3, 4))
 
 
-def test_knows_how_little_it_knows(quiet):
+def test_it_reports_low_chances_for_guesses(quiet):
     said = {cells[0]: cells[1:] for cells in map(str.split, linker("--ledger", quiet, "--lives", "3600:1").splitlines()[1:])}
     assert float(said[name(1)][1].rstrip("%")) > 40
     assert all(float(said[name(number)][1].rstrip("%")) < 100 / 39 for number in range(100, 140))
 
 
-def test_says_when_a_pushed_phones_token_was_sealed(quiet, tmp_path):
+def test_it_dates_the_seal_of_a_pushed_phone(quiet, tmp_path):
     records = tmp_path / "pushes.json"
     records.write_text(json.dumps([{"token": "ab" * 32, "headers": {"apns-collapse-id": "handle"}, "at": time_text(34_200)}]))
     _, times = linker("--ledger", quiet, "--pushes", records, "--lives", LIVES).split("\n\n")
@@ -160,17 +161,17 @@ def test_says_when_a_pushed_phones_token_was_sealed(quiet, tmp_path):
     assert float(chance.rstrip("%")) > float(alone.rstrip("%"))
 
 
-def test_reads_the_sample():
-    """One line for each seal, then one for each phone and handle that was pushed."""
+def test_it_reads_the_sample():
+    """A line for each seal, then one for each pushed phone and handle."""
     seals, times = linker("--ledger", AUDIT / "sample", "--pushes", AUDIT / "sample/pushes.json", "--lives", LIVES).split("\n\n")
     pushes = json.loads((AUDIT / "sample/pushes.json").read_text())
     assert len(times.splitlines()) == 1 + len({(push["token"], push["headers"]["apns-collapse-id"]) for push in pushes})
     assert all(re.fullmatch(r"[0-9a-f]{32}", line.split()[0]) for line in seals.splitlines()[1:])
 
 
-def test_needs_a_log_with_pushes():
+def test_it_needs_a_log_with_pushes():
     assert "needs --ledger" in linker("--pushes", "x", code=2)
 
 
-def test_an_empty_log_has_nothing_to_attack(tmp_path):
+def test_it_reports_an_empty_log(tmp_path):
     assert "no sealed token" in linker("--ledger", SmallLog(tmp_path / "log").write(), code=1)

@@ -1,4 +1,4 @@
-"""A log that is good and old: every verifier says how old its last entry is, and fails it if that is older than the auditor allows."""
+"""A good but old log: every verifier prints the age of its last entry, and fails it if it is older than the auditor allows."""
 
 import json
 import re
@@ -55,7 +55,7 @@ def python(place, vkey, *more):
     return run_python(place, "--key", vkey, *more)
 
 
-def test_the_age_stands_beside_the_verdict(old):
+def test_the_age_is_printed_beside_the_verdict(old):
     place, vkey, age = old
     done = swift(place, vkey)
     assert done.returncode == 0 and re.search(r"; last entry 3 d( \d+ (h|min|s))? old$", done.stdout.strip()), done
@@ -67,7 +67,7 @@ def test_the_age_stands_beside_the_verdict(old):
 
 
 @pytest.mark.parametrize("verify", [swift, python])
-def test_older_than_allowed(old, verify):
+def test_a_log_older_than_allowed_fails(old, verify):
     place, vkey, age = old
     assert verify(place, vkey, "--max-age", int(age) + 60).returncode == 0
     for limit in (1, 900, int(age) - 60):
@@ -82,7 +82,7 @@ def test_older_than_allowed(old, verify):
 
 
 @pytest.mark.parametrize("verify", [swift, python])
-def test_what_else_is_wrong_comes_first(old, verify):
+def test_damage_is_reported_before_age(old, verify):
     """A stale log that is damaged, too, is damaged."""
     place, vkey, _ = old
     tile = next(path for path in place.rglob("tile/0/*.p/*"))
@@ -92,7 +92,7 @@ def test_what_else_is_wrong_comes_first(old, verify):
 
 
 @pytest.mark.parametrize("verify", [swift, python])
-def test_dates_to_come_are_no_sign_of_life(folder, verify):
+def test_future_dates_do_not_count_as_fresh(folder, verify):
     place = folder / "future"
     shutil.rmtree(place, ignore_errors=True)
     vkey = logs.make(place, story_of_age(-DAY)).vkey
@@ -136,7 +136,7 @@ def test_a_running_broker_is_fresh(world, browser):
 
 
 @pytest.mark.campaign
-def test_the_page_of_an_old_log(site, browser):
+def test_the_page_warns_of_an_old_log(site, browser):
     site.make("old", story_of_age(3 * DAY))
     page, checked = visit(browser, site.url("old"))
     with page:
@@ -146,7 +146,7 @@ def test_the_page_of_an_old_log(site, browser):
 
 
 @pytest.mark.campaign
-def test_the_page_of_a_log_of_the_future(site, browser):
+def test_the_page_warns_of_a_log_from_the_future(site, browser):
     site.make("future", story_of_age(-DAY))
     page, checked = visit(browser, site.url("future"))
     with page:
@@ -154,8 +154,8 @@ def test_the_page_of_a_log_of_the_future(site, browser):
 
 
 @pytest.mark.campaign
-def test_the_page_of_a_closed_log(site, browser):
-    """It has ended: its age says nothing of a broker."""
+def test_the_page_ignores_the_age_of_a_closed_log(site, browser):
+    """No broker writes it any more."""
     site.make("closed", of_age(3 * DAY, closed_story))
     page, checked = visit(browser, site.url("closed"))
     with page:

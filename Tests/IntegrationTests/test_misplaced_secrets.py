@@ -1,4 +1,4 @@
-"""A secret where a path, a name or a number belongs: the error names the setting, and nothing of what stands there, since errors end in logs."""
+"""A secret instead of a path, a name or a number: errors end in logs, so they name the setting and never print its value."""
 
 import base64
 import itertools
@@ -75,7 +75,7 @@ def base(state, name):
 
 
 def run(state, *words, **environment):
-    """What a command printed, and its status; a broker that starts is stopped."""
+    """A command's output and status. A broker that starts is stopped."""
     child = subprocess.Popen(
         [BINARY, *map(str, words)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=state.cwd,
         env=clean_environment(**environment))
@@ -96,7 +96,7 @@ def flags_of(options):
 
 
 def starts_with(place, name, variable, what):
-    """Gives this secret to a setting of the broker: by flag, the key's text by the environment as `$(cat key.p8)` does. Returns whether it started."""
+    """Passes this secret as a setting of the broker: as a flag, or a key's text in the environment, like `$(cat key.p8)`. Returns whether it started."""
     secret, by_flag = place.secrets.texts[what], what != "the key's file"
     printed, status = run(
         place, "serve", *flags_of(base(place, name)), *([f"--{name}={secret}"] if by_flag else []), **{} if by_flag else {variable: secret})
@@ -106,8 +106,8 @@ def starts_with(place, name, variable, what):
     return status == 0
 
 
-def test_each_setting_of_the_broker(place):
-    """Whatever `serve --help` lists is given one of the secrets."""
+def test_a_secret_in_each_setting_is_not_printed(place):
+    """Each setting of `serve --help` gets one of the secrets."""
     known = settings("serve")
     assert len(known) >= 28 and {"apns-key-path", "wrapping-key", "apns-certificate-passphrase"} <= known.keys()
     started = {name for (name, variable), what in zip(known.items(), itertools.cycle(place.secrets.texts)) if starts_with(place, name, variable, what)}
@@ -116,15 +116,15 @@ def test_each_setting_of_the_broker(place):
 
 # Promise: no-secret-of-a-setting
 @pytest.mark.campaign
-def test_every_setting_of_the_broker(place):
-    """Whatever `serve --help` lists is given each of the secrets."""
+def test_no_setting_prints_any_misplaced_secret(place):
+    """Each setting of `serve --help` gets each of the secrets."""
     started = {name for name, variable in settings("serve").items() for what in place.secrets.texts if starts_with(place, name, variable, what)}
     assert started <= TAKEN, started
 
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("command", ["apns jwt", "apns send", "apns find", "apns-simulator", "keys show", "drill", "policy show"])
-def test_every_setting_of_other_commands(place, command):
+def test_other_commands_print_no_misplaced_secret(place, command):
     words = command.split()
     known = settings(words[0]) if len(words) == 1 else settings(*words)
     assert known
@@ -160,7 +160,7 @@ FEW = ["serve --{}", "apns send {}", "policy lint {}", "audit verify LEDGER --ke
 
 
 @pytest.mark.parametrize("form", [*FEW, *(pytest.param(form, marks=pytest.mark.campaign) for form in OPERANDS if form not in FEW)])
-def test_words_of_the_command_line(place, form):
+def test_secrets_among_the_arguments_are_not_printed(place, form):
     base_settings = dict(MAYFLY_STATE=place.folder, APNS_KEY_PATH=place / "keys/apns.p8", APNS_KEY_ID=KEY_ID, APNS_TEAM_ID=TEAM_ID,
                          APNS_BUNDLE_ID=BUNDLE_ID, MAYFLY_APNS_ENDPOINT="127.0.0.1:9", MAYFLY_APNS_SIMULATOR_LISTEN="127.0.0.1:0")
     names = {"VKEY": place.vkey, "LEDGER": place / "ledger", "SIMULATOR": place / "keys/simulator.pem"}
@@ -171,8 +171,8 @@ def test_words_of_the_command_line(place, form):
 
 
 @pytest.mark.campaign
-def test_every_word_of_a_list(place):
-    """A passphrase in the place of its file's name, a key's text in the place of the key's: the line is named."""
+def test_secrets_in_a_list_are_not_printed(place):
+    """A passphrase instead of its file's name, a key's text instead of the key's: the error names the line."""
     for line in (f"{BUNDLE_ID} production key {place / 'keys/apns.p8'} {KEY_ID} {TEAM_ID}", f"{BUNDLE_ID} production certificate {place.p12} none"):
         words = line.split()
         for at in range(len(words)):
@@ -190,8 +190,8 @@ def test_every_word_of_a_list(place):
 
 
 @pytest.mark.campaign
-def test_what_holds_a_secret_of_a_few_words_is_never_shown(place):
-    """Not even if it looks like a path, which a passphrase may."""
+def test_a_setting_for_a_passphrase_is_never_printed(place):
+    """Not even if it looks like a path, as a passphrase may."""
     secret = f"/Tr0ub4dor/{token_urlsafe(8)}"
     path = place.prints / "apps.list"
     path.write_text(f"{BUNDLE_ID} production certificate {place.p12} {secret}\n")
@@ -200,12 +200,12 @@ def test_what_holds_a_secret_of_a_few_words_is_never_shown(place):
                     base(place, "apns-certificate-passphrase") | {"apns-certificate-passphrase": secret}, listed):
         printed, status = run(place, "serve", *flags_of(options))
         assert status == 1 and re.search("wrapping key|passphrase", printed) and "Tr0ub4dor" not in printed, printed
-    # Another setting with such a path has it told: an operator looks for the file.
+    # Another setting may print such a path, since the operator looks for the file.
     printed, _ = run(place, "serve", *flags_of(base(place, "apns-key-path") | {"apns-key-path": "/srv/mayfly/none.p8"}))
     assert "--apns-key-path (APNS_KEY_PATH): /srv/mayfly/none.p8 can't be read" in printed, printed
 
 
-def test_the_search_finds_what_is_printed(place):
+def test_the_search_finds_printed_secrets(place):
     for text in place.secrets.texts.values():
         assert place.secrets.told(f"open {text}: no such file")
         assert all(place.secrets.told(line[2:-1]) for line in text.splitlines() if not line.startswith("-----"))

@@ -1,4 +1,4 @@
-"""Bad input to the monitor: each its exact answer, with what the seed's clients read, nothing stored and nothing pushed."""
+"""Bad input to the monitor: each has its exact answer with the fields of the seed's clients. Nothing is stored or pushed."""
 
 import json
 import random
@@ -6,7 +6,7 @@ from secrets import token_hex
 
 import pytest
 
-from companion_calls import UNKNOWN, nothing_kept_by
+from companion_world import UNKNOWN
 from mayfly import new_token
 from monitor_client import SETTINGS, PrinterServer
 from monitor_world import MonitorWorld, new_printer
@@ -20,11 +20,7 @@ ROUTES = [
     ("POST", "/api/monitors/p/status", {"oldStatus": "idle", "newStatus": "running"}), ("POST", "/api/monitors/p/progress", {"progress": 50})]
 
 
-@pytest.fixture(scope="module")
-def world():
-    with MonitorWorld() as world:
-        yield world
-        assert world.broker.running, "the broker ended while the tests of this file ran"
+make_world = MonitorWorld
 
 
 @pytest.fixture(scope="module")
@@ -32,19 +28,6 @@ def phone(world):
     phone = world.user().watch("p")
     yield phone
     phone.close()
-
-
-@pytest.fixture(scope="module")
-def server(world):
-    caller = world.server()
-    yield caller
-    caller.close()
-
-
-@pytest.fixture
-def nothing_kept(world):
-    with nothing_kept_by(world):
-        yield
 
 
 def invalid(answer, code, fields):
@@ -82,7 +65,7 @@ def test_fields_of_calls(world, phone, server, nothing_kept, name):
         assert not isinstance(value, str) or len(value) < 5 or value not in problem["detail"], "the answer says it back"
 
 
-def test_every_field_at_fault_is_told(phone, server, nothing_kept):
+def test_every_bad_field_is_listed(phone, server, nothing_kept):
     answer = phone.call("POST", "/api/devices/register", {"printerPrefix": 5, "environment": "moon", "bundleId": "", "printerName": 7})
     invalid(answer, "missing_field", ["apnsToken", "printerPrefix", "environment", "bundleId"])
     assert answer.json["details"]["apnsToken"] == ["The field apnsToken is missing. Add it."]
@@ -90,15 +73,15 @@ def test_every_field_at_fault_is_told(phone, server, nothing_kept):
     invalid(server.status("p", None, 7, eventId=""), "missing_field", ["oldStatus", "newStatus", "eventId"])
 
 
-def test_settings_of_other_names(phone, nothing_kept):
-    """Unknown fields are ignored, and no field at all is what the seed's clients may send."""
+def test_unknown_settings_are_ignored(phone, nothing_kept):
+    """A request without any field is valid, as the seed's clients send it."""
     for fine in ({}, {"on_paused": False}, {"onpaused": False, "x" * 40: 1}, {"onPaused": None}, {"onPaused": True, "on_paused": False}):
         assert phone.set(**fine).expect(200).json["message"] == "Settings updated"
     assert phone.set(on_paused=False, printerName="Attic").expect(200).json["dropped"] == ["printerName"]
 
 
-def test_words_that_no_one_waits_for(server, nothing_kept):
-    """Each server has words of its own. The document's passes over those that it does not know, and capitals are such."""
+def test_unknown_statuses_are_ignored(server, nothing_kept):
+    """Each printer server has words of its own. The seed's document ignores unknown ones; words in capitals are unknown."""
     for word in ("", "Running", "on fire"):
         for old, new in ((word, "running"), ("running", word), ("idle", word), (word, word)):
             answer = server.status("p", old, new, filename="x.3mf", eventId=None).expect(200)
@@ -115,7 +98,7 @@ def test_null_counts_as_absent(world, server):
     phone.close()
 
 
-def test_what_is_not_one_json_object(phone, server, nothing_kept):
+def test_a_body_must_be_one_json_object(phone, server, nothing_kept):
     for method, path, good in ROUTES:
         if good:
             invalid((server if "monitors" in path else phone).call(method, path, b"{"), "malformed_json", [])
@@ -138,7 +121,7 @@ def test_prefixes_in_paths(server, nothing_kept):
                 assert answer.status == 400 or answer.code == "not_found", answer
 
 
-def test_methods_and_paths_that_are_not_there(phone, server, nothing_kept):
+def test_unknown_methods_and_paths_are_refused(phone, server, nothing_kept):
     for method, path, body in ROUTES:
         for wrong in {"GET", "POST", "PUT", "DELETE", "PATCH"} - {method}:
             phone.call(wrong, path, body if wrong != "GET" else None).expect(405, "method_not_allowed")
@@ -148,9 +131,9 @@ def test_methods_and_paths_that_are_not_there(phone, server, nothing_kept):
         assert answer.status in (404, 405), (path, answer)
 
 
-# Who calls.
+# Callers.
 
-def test_devices_that_are_nobodys(world, phone, nothing_kept):
+def test_unknown_devices_are_not_found(world, phone, nothing_kept):
     other = world.user()
     for caller, bad in [(phone, bad) for bad in BAD_IDS] + [(other, phone.id)]:
         if bad and bad != "..":
@@ -162,12 +145,12 @@ def test_devices_that_are_nobodys(world, phone, nothing_kept):
     other.close()
 
 
-def test_a_back_end_speaks_for_no_device_of_another(server, phone, nothing_kept):
+def test_a_back_end_can_not_change_devices(server, phone, nothing_kept):
     server.call("PATCH", f"/api/devices/{phone.id}/settings", {"onStart": False}).expect(404, "device_not_found")
     server.call("DELETE", f"/api/devices/{phone.id}").expect(200)
 
 
-def test_what_is_for_back_ends(world, phone, nothing_kept):
+def test_users_can_not_report_for_printers(world, phone, nothing_kept):
     callers = [phone, PrinterServer(world.broker, world.users.token("user-1", scope="broker.notify.not notify broker"), "user-1")]
     for caller in callers:
         for method, path, body in ROUTES[3:]:
@@ -176,7 +159,7 @@ def test_what_is_for_back_ends(world, phone, nothing_kept):
         caller.call("POST", "/api/monitors/%zz/status", b"{").expect(403, "back_end_only")
 
 
-def test_nobody(world, nothing_kept):
+def test_calls_need_a_jwt(world, nothing_kept):
     nobody = PrinterServer(world.broker, world.users.token("user-1") + "x")
     for method, path, body in ROUTES:
         nobody.call(method, path, body).expect(401, "invalid_jwt")
@@ -186,8 +169,8 @@ def test_nobody(world, nothing_kept):
 
 # One token, many devices.
 
-def test_ten_devices_for_one_token(world, server):
-    """Of one user it is one device, however often; of ten users it is ten that know nothing of each other."""
+def test_one_token_is_one_device_of_each_user(world, server):
+    """Ten users' devices with that token don't affect each other."""
     printer, token = new_printer(), new_token()
     phone = world.user()
     ids = {phone.register(printer, token).expect(200).json["deviceId"] for _ in range(10)}
@@ -202,8 +185,8 @@ def test_ten_devices_for_one_token(world, server):
         caller.close()
 
 
-def test_a_token_has_so_many_pushes():
-    """Whoever registered it, and the answer says how many got none."""
+def test_pushes_to_a_token_are_limited():
+    """For all its registrations together. The answer counts the throttled ones."""
     with MonitorWorld(tokenPushes={"count": 3, "seconds": 300}) as world:
         server, printer, phones = world.server(), new_printer(), [world.user() for _ in range(2)]
         token = new_token()
@@ -220,8 +203,8 @@ def test_a_token_has_so_many_pushes():
 # Anything at all.
 
 @pytest.mark.campaign
-def test_random_bodies(world):
-    """Anything in any field: each is answered, none with 5xx, and the answer is as the document says."""
+def test_random_bodies_are_answered(world):
+    """None with a 5xx, and each as the document describes."""
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     chance = random.Random(seed)

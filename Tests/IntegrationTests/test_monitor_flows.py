@@ -1,4 +1,4 @@
-"""Each flow of the seed's document, by a client written from it; what reaches Apple is held against it field by field."""
+"""Each flow of the seed's document, by a client written from it. The pushes are checked field by field."""
 
 import json
 import re
@@ -12,7 +12,7 @@ from mayfly import new_token
 from monitor_client import MILESTONES, SETTINGS, DeviceRegistrationResponse
 from monitor_pushes import check_push
 from monitor_world import MonitorWorld, new_printer
-from processes import audit_verify, eventually, mayfly
+from processes import eventually, mayfly
 
 DAY = 86_400
 NAME = re.compile(r"[A-Za-z0-9_-]{22}")
@@ -21,24 +21,7 @@ CHANGES = [
     ("running", "failed", "print_failed", "onFailed"), ("running", "paused", "print_paused", "onPaused")]
 
 
-@pytest.fixture(scope="module")
-def world():
-    with MonitorWorld() as world:
-        yield world
-        assert world.broker.running, "the broker ended while the tests of this file ran"
-        eventually(lambda: world.state.jobs() == 0, what="the end of all pushes")
-        assert world.broker.stop() == 0
-        verified = audit_verify(world.state)
-        assert verified.returncode == 0, verified.stdout + verified.stderr
-        counts = ledger.read(world.state).check().counts()
-        assert counts["token.opened"] == counts["push.delivered"] + counts["push.failed"], counts
-
-
-@pytest.fixture(scope="module")
-def server(world):
-    caller = world.server()
-    yield caller
-    caller.close()
+make_world = MonitorWorld
 
 
 @pytest.fixture
@@ -70,7 +53,8 @@ def test_register_a_device(world, printer):
     phone.close()
 
 
-def test_another_printer_takes_the_place_of_the_first(world, server, printer, phone):
+def test_a_device_watches_one_printer(world, server, printer, phone):
+    """Another printer replaces the first."""
     phone.set(onPaused=False).expect(200)
     other, before = new_printer(), phone.device.answer
     phone.device.answer = phone.register(other).expect(200).json
@@ -78,7 +62,7 @@ def test_another_printer_takes_the_place_of_the_first(world, server, printer, ph
     assert phone.device.answer["message"] == "Device updated"
     assert [phone.device.answer[key] for key in kept] == [before[key] for key in kept] and phone.device.answer["ref"] != before["ref"]
     assert server.devices(printer).expect(200).json["devices"] == []
-    # What it had asked for stays.
+    # Its settings stay.
     assert [(one["id"], one["on_paused"], one["on_start"]) for one in server.devices(other).json["devices"]] == [(phone.id, 0, 1)]
     assert server.status(printer, "idle", "running").expect(202).json["pushes"] == 0
     assert server.status(other, "idle", "running").expect(202).json["pushes"] == 1
@@ -101,7 +85,7 @@ def test_settings(server, printer, phone):
         return server.devices(printer).expect(200).json
     expected = {"id": phone.id} | dict.fromkeys(SETTINGS.values(), 1) | {"on_start": 0, "on_milestone": 0}
     assert columns() == {"success": True, "devices": [expected]}
-    # What is not named stays, and nothing at all is as good as nothing new.
+    # Settings that aren't named stay. A request may name none.
     phone.set().expect(200)
     phone.set(onStart=True, onFailed=None).expect(200)
     assert columns()["devices"] == [expected | {"on_start": 1}]
@@ -148,7 +132,7 @@ WORDS = [
     ("running", "idle", None), ("running", "cancelled", None), ("idle", "complete", None), ("paused", "failed", None), ("idle", "prepare", None)]
 
 
-def test_words_of_printers(world, server):
+def test_printers_words_for_a_status_are_understood(world, server):
     for old, new, kind in WORDS:
         printer = new_printer()
         phone = world.user().watch(printer)
@@ -161,14 +145,14 @@ def test_words_of_printers(world, server):
 
 # Promise: seed-monitor
 def test_a_print_from_start_to_end(server, printer, phone):
-    """Progress as a printer sends it, and what a phone shows of it."""
+    """Progress as a printer sends it, and the pushes on a phone."""
     server.status(printer, "prepare", "running").expect(202)
     phone.wait(1)
     told = []
     for percent in (0, 3, 12.5, 24.9, 25.0, 26, 31.4, 50.1, 49, 50, 74, 88, 87.5, 99, 100):
         answer = server.progress(printer, percent, filename="benchy.3mf").expect(202).json
         told += [percent] if answer.get("notification") else []
-        # What Apple has not taken is replaced by what comes in its place.
+        # A push that Apple hasn't accepted is replaced by the next.
         phone.wait(1 + len(told))
         assert answer["pushes"] == int("notification" in answer) and answer["dropped"] == ["filename"]
     assert told == [25.0, 50.1, 88]
@@ -183,12 +167,12 @@ def test_a_print_from_start_to_end(server, printer, phone):
     assert sorted(shown.values()) == ["print_complete", "progress_milestone"]
 
 
-def test_milestones_are_told_once_a_run(world, server, printer, phone):
+def test_milestones_are_pushed_once_a_run(world, server, printer, phone):
     def told(percent):
         answer = server.progress(printer, percent).expect(202).json
         eventually(lambda: world.state.jobs() == 0, what="the end of the push")
         return answer.get("notification")
-    # The highest of those that were jumped over; what lies below is over.
+    # The highest of the passed milestones. Lower ones are never pushed.
     assert told(80) and not told(30) and not told(60) and not told(100)
     # A pause ends no run, a start begins one.
     server.status(printer, "running", "paused").expect(202)
@@ -199,8 +183,8 @@ def test_milestones_are_told_once_a_run(world, server, printer, phone):
     assert [state.progress for state in phone.told() if state.type == "progress_milestone"] == [75, 25, 50]
 
 
-def test_a_run_is_known_over_kills(world, server, printer, phone):
-    """kill -9 after each step: nothing is told twice, and nothing is forgotten."""
+def test_a_run_survives_kills(world, server, printer, phone):
+    """kill -9 after each step: no push is repeated, and none is missing."""
     def restart():
         world.restart()
         server.close()
@@ -219,12 +203,12 @@ def test_a_run_is_known_over_kills(world, server, printer, phone):
     restart()
     assert "notification" in server.progress(printer, 60).expect(202).json
     eventually(lambda: world.state.jobs() == 0, 10, what="the end of all pushes")
-    # Whether a push had left when the broker was killed nobody knows: it leaves again, under the same id, and Apple shows it once.
+    # A push under way at the kill is sent again under the same id, and Apple shows it once.
     pushes = {push["headers"]["apns-id"]: push["payload"]["printerState"].get("progress") for push in phone.pushes()}
     assert list(pushes.values()) == [None, 25, 50, 75, None, 50]
 
 
-def test_a_named_event_happens_once(server, printer, phone):
+def test_an_event_with_an_id_happens_once(server, printer, phone):
     first = server.progress(printer, 50, eventId="event-1").expect(202).json
     again = server.progress(printer, 80, eventId="event-1").expect(202).json
     assert first["pushes"] == 1 and again == {"success": True, "pushes": 0, "repeated": True}
@@ -234,7 +218,7 @@ def test_a_named_event_happens_once(server, printer, phone):
 
 
 def test_many_devices_on_one_printer(world, server, printer):
-    """Each by its own settings, in one change."""
+    """Each by its own settings, in one transaction."""
     caller, devices = world.user(), []
     settings = [{}, {"onStart": False}, {"onMilestone": False}, {"notificationsEnabled": False}]
     for number in range(120):
@@ -254,7 +238,7 @@ def test_many_devices_on_one_printer(world, server, printer):
         assert len({push["payload"]["printerState"]["prefix"] for push in pushes}) == 60, "handles of two devices are alike"
 
 
-def test_a_token_that_apple_no_longer_knows(world, server, printer, phone):
+def test_a_token_unknown_to_apple_is_destroyed(world, server, printer, phone):
     world.simulator.fault(next=[{"token": phone.device.token, "reason": "Unregistered", "timestamp": int(time.time() * 1000) + 1000}])
     server.status(printer, "idle", "running").expect(202)
     purged = eventually(lambda: ledger.read(world.state).of(phone.device.ref, "token.purged"), what="the purge")
@@ -263,8 +247,8 @@ def test_a_token_that_apple_no_longer_knows(world, server, printer, phone):
     phone.set(onStart=False).expect(404, "device_not_found")
 
 
-def test_names_of_printers(world, server):
-    """In a path percent-encoded; a slash, a percent sign and what looks like a route are part of a name."""
+def test_printers_have_names_in_any_characters(world, server):
+    """Percent-encoded in paths. A slash, a percent sign and the words of a route are part of a name."""
     for prefix, encoded in (("a/b %é", "a%2Fb%20%25%C3%A9"), ("settings", "settings"), ("register", "register"), ("P1S", "P1S"), ("p1s", "p1s")):
         phone = world.user().watch(prefix)
         assert [one["id"] for one in server.devices(encoded).expect(200).json["devices"]] == [phone.id]
@@ -273,10 +257,10 @@ def test_names_of_printers(world, server):
         phone.close()
 
 
-# What the operator finds.
+# The operator's drill.
 
-def test_what_the_operator_finds_of_a_printer(world, server, printer, phone):
-    """`mayfly drill`: a device opens with its printer's prefix, or without one with nothing; not with its user's name."""
+def test_the_drill_counts_what_opens_for_a_printer(world, server, printer, phone):
+    """A device with a printer opens with the printer's prefix, and one without opens alone. A user's name opens neither."""
     bare = world.user()
     bare.register().expect(200)
     server.status(printer, "idle", "running").expect(202)
@@ -297,3 +281,8 @@ def test_what_the_operator_finds_of_a_printer(world, server, printer, phone):
     assert drill("--token", bare.device.token, "--json")["audience_tokens"][1] == 1
     assert drill("--token", phone.device.token, "--json")["audience_tokens"][1] == 0
     bare.close()
+
+
+def test_the_log_verifies(world):
+    """Runs last."""
+    world.whole_log()

@@ -1,4 +1,4 @@
-"""Logs over HTTP from servers that are not what they should be; and verifiers asked wrongly."""
+"""Logs from faulty HTTP servers, and bad use of the verifiers."""
 
 import gzip
 import json
@@ -129,8 +129,8 @@ def drip(answer, content):
 
 
 @pytest.mark.campaign
-def test_a_byte_now_and_then(bases, monkeypatch):
-    """A server that is never silent for long holds nobody up all the same."""
+def test_a_dripping_server_is_given_up(bases, monkeypatch):
+    """A verification has a deadline, even if the server is never silent for long."""
     monkeypatch.setattr(verify, "PATIENCE", 0.5)
     server = Server(bases[3].folder)
     try:
@@ -148,7 +148,7 @@ def test_a_byte_now_and_then(bases, monkeypatch):
 
 @pytest.mark.campaign
 def test_partial_tiles_that_are_gone(folder):
-    """A log that has grown since its checkpoint was read: 410 for a partial tile says what 404 does."""
+    """The log has grown since its checkpoint was read: 410 for a partial tile counts like 404."""
     publications = story(700, seed=1, resolution=60)
     entries = [entry for window in publications for entry in window]
     log = make(folder / "gone", [entries[:300], entries[300:]])
@@ -167,7 +167,7 @@ def test_partial_tiles_that_are_gone(folder):
         server.server_close()
 
 
-def test_asked_wrongly(bases, tmp_path):
+def test_bad_use_of_the_python_verifier(bases, tmp_path):
     base = bases[0]
     empty = tmp_path / "empty"
     empty.write_bytes(b"")
@@ -186,8 +186,8 @@ def test_asked_wrongly(bases, tmp_path):
         assert status != 1 or done.stderr.startswith("bad: ") and len(done.stderr.splitlines()) == 1, done.stderr
 
 
-def test_shown_as_it_is(tmp_path):
-    """`audit show` prints entries and nothing else: none can pass for several lines, or tell a terminal what to do."""
+def test_shown_entries_are_one_line_each(tmp_path):
+    """`audit show` escapes newlines and terminal controls."""
     start = {"at": moment(START), "binary": 64 * "0", "node": "n", "op": "broker.started", "policy": 64 * "0", "resolution": 60, "version": "1"}
     forged = b'{"x":"\x1b]0;owned\x07"}\n' + spell({"at": moment(START), "cause": "ended", "id": 32 * "a", "op": "token.purged"})
     vkey = write(tmp_path / "log", [[spell(start), forged]])
@@ -204,6 +204,6 @@ def test_json_whatever_the_origin(tmp_path, origin):
     assert "\u009b" not in told
 
 
-def test_it_is_short():
-    """An auditor reads it in less than half an hour."""
+def test_the_python_verifier_is_short():
+    """An auditor can read it in half an hour."""
     assert len((REPOSITORY / "audit/verify.py").read_text().splitlines()) < 375

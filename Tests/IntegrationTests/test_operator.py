@@ -1,4 +1,4 @@
-"""The operator's listener and the simulator's control listener: whom they answer, and what Prometheus reads."""
+"""The operator's listener and the simulator's control listener: the host names they answer, and the metrics."""
 
 import socket
 import subprocess
@@ -33,7 +33,7 @@ def ask(port, head):
 @pytest.mark.parametrize("listener", ["operator", "control"])
 @pytest.mark.parametrize("form", ["path", "absolute"])
 def test_only_loopback_names_are_answered(ports, listener, form):
-    """A page whose name resolves to 127.0.0.1 is called by that name (DNS rebinding)."""
+    """A page may have a name that resolves to 127.0.0.1 (DNS rebinding)."""
     port, path = ports[listener]
     for host in LOOPBACK + OTHERS:
         if form == "absolute" and not host:
@@ -65,7 +65,7 @@ def test_every_metric_is_described(world):
     assert families["mayfly_purge_lag_seconds"].type == "histogram" and families["mayfly_rooms_created"].type == "counter"
 
 
-def test_the_version_is_told(world):
+def test_the_version_is_served(world):
     printed = subprocess.run([BINARY, "--version"], capture_output=True, text=True, check=True).stdout.split()[-1]
     text = Client(world.broker.operator_port).send("GET", "/metrics").body.decode()
     [info] = [family for family in text_string_to_metric_families(text) if family.name == "mayfly_build_info"]

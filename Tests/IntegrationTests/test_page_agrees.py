@@ -1,4 +1,4 @@
-"""The auditor's page says of every log, good or damaged, what the other verifiers say: the same code word."""
+"""The auditor's page and the other verifiers agree on every log, good or damaged, by the same code."""
 
 import hashlib
 import json
@@ -10,8 +10,10 @@ import pytest
 
 import damages
 import logs
-import stories
 import test_hostile_logs
+from dishonest import RULES, breaking
+from no_entries import NO_ENTRIES, with_no_entry
+from stories import perhaps_honest
 from browser import Browser
 from log_server import LogServer
 from page_opinion import PageOpinion
@@ -76,32 +78,32 @@ def test_random_damage_to_files(folder, opinion):
         base = chance.choice(bases)
         damage = chance.choice(damages.DAMAGES)(chance, base)
         if any(isinstance(new, str) for new in damage.changes.values()):
-            continue  # What a server makes of pipes and loops is its own affair.
+            continue  # A server's handling of pipes and loops isn't the page's.
         with damage:
             code, said = opinion(base.folder.name, base.vkey)
             wanted, words = python(base.folder, base.vkey)
-        # The page looks at the right edge first, and so at what is above an entry before the entry itself.
+        # The page reads the right edge first, so it finds damage above an entry before the entry.
         edge = [finding["file"] for finding in said["findings"]] == ["checkpoint"] and code == "tree" and "entry" in damage.what
         assert wanted and (code == wanted or edge), f"seed {SEED}, number {number}: {damage}: {brief(said)}, Python: {wanted} {words}"
         codes[code] = codes.get(code, 0) + 1
     assert {"signature", "tree", "damaged"} <= codes.keys(), codes
 
 
-@pytest.mark.parametrize("rule", stories.RULES, ids=lambda rule: rule.__name__)
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
 def test_each_rule(folder, opinion, rule):
     for number, chance in chances(rule.__name__, 5):
-        entries, wanted = stories.breaking(chance, rule)
+        entries, wanted = breaking(chance, rule)
         place, vkey = signed(folder, entries, partials=False)
         code, said = opinion("signed", vkey)
         # A story that breaks one of several rules is judged as the other verifier does.
         assert code and code == (wanted or python(place, vkey)[0]), f"seed {SEED}, {rule.__name__}, number {number}: {brief(said)}"
 
 
-def test_what_is_no_entry(folder, opinion):
-    kinds = random.Random(SEED).sample(stories.NO_ENTRIES, min(60, len(stories.NO_ENTRIES)))
+def test_malformed_entries_are_rejected(folder, opinion):
+    kinds = random.Random(SEED).sample(NO_ENTRIES, min(60, len(NO_ENTRIES)))
     for number, chance in chances("page no entry", len(kinds)):
         what, change = kinds[number]
-        entries, place = stories.with_no_entry(chance, change)
+        entries, place = with_no_entry(chance, change)
         _, vkey = signed(folder, entries, partials=False)
         code, said = opinion("signed", vkey)
         assert code == "entry", f"seed {SEED}, {what} at {place}: {entries[place][:200]}: {brief(said)}"
@@ -146,8 +148,8 @@ HASHES = """(async () => {
 })()"""
 
 
-def test_hashes(opinion):
-    """BLAKE2b as Python has it, for messages of any length around a block's."""
+def test_blake2b_equals_pythons(opinion):
+    """For messages of any length around a block's."""
     chance = random.Random(SEED)
     cases = [(chance.randbytes(key), chance.randbytes(length)) for key in (1, 16, 32, 64) for length in (1, 44, 127, 128, 129, 255, 256, 257, 1000)]
     found = opinion.page.value(HASHES % json.dumps([[in_base64(part) for part in case] for case in cases]))
@@ -173,7 +175,7 @@ def test_ids_of_a_token(opinion):
 def test_random_stories(folder, opinion):
     codes = {}
     for number, chance in chances("page random", 150):
-        place, vkey = signed(folder, stories.perhaps_honest(chance), partials=False)
+        place, vkey = signed(folder, perhaps_honest(chance), partials=False)
         code, said = opinion("signed", vkey)
         wanted, words = python(place, vkey)
         assert code == wanted, f"seed {SEED}, number {number}: {brief(said)}, Python: {wanted} {words}"

@@ -29,7 +29,7 @@ PALE = """(() => {
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_on_a_phone(site, browser, dark):
+def test_the_page_fits_a_phone(site, browser, dark):
     simulation = logs.simulate(700, seed=1)
     log = site.make("phone", logs.cut(simulation, 700))
     token, story = whole_story(simulation, log.entries)
@@ -51,7 +51,7 @@ def test_on_a_phone(site, browser, dark):
             assert (lights[1] + 0.05) / (lights[0] + 0.05) >= 4.5, f"{text!r} is {front} on {back}"
 
 
-def test_by_keyboard_alone(site, browser):
+def test_the_page_works_by_keyboard_alone(site, browser):
     simulation = logs.simulate(700, seed=1)
     log = site.make("keys", logs.cut(simulation, 700))
     token, _ = whole_story(simulation, log.entries)
@@ -83,7 +83,7 @@ def test_by_keyboard_alone(site, browser):
 
 
 @pytest.mark.campaign
-def test_for_a_screen_reader(site, browser):
+def test_the_page_works_with_a_screen_reader(site, browser):
     site.make("reader", 3000)
     page = browser.open("about:blank")
     with page:
@@ -111,7 +111,7 @@ def test_for_a_screen_reader(site, browser):
 
 
 @pytest.mark.campaign
-def test_a_visitor_may_stop(site, browser):
+def test_a_visitor_may_stop_a_check(site, browser):
     site.make("stop", 700)
     held = []
     site.server.answers["/stop/tile/entries/001"] = lambda handler: held.append(1) or time.sleep(0.8) or None

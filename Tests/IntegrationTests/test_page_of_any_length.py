@@ -41,7 +41,7 @@ def test_a_report_is_one_file(site, browser, tmp_path):
         page.go(f"file://{older}")
         checked = Checked(page)
         assert checked.verdict == "bad" and "rewritten" in checked.findings, checked
-    # The same over HTTP, with the key that lies there; and a log that is wrong is put into a file as it is.
+    # The same over HTTP, with the served key. A bad log is put into a file unchanged.
     change(place, "tile/entries/002", lambda old: flipped(old, 5000))
     done = mayfly("audit", "report", site.url("report"), "--html", file)
     assert done.returncode == 0, done.stderr
@@ -59,7 +59,7 @@ def test_a_report_is_one_file(site, browser, tmp_path):
 
 
 @pytest.mark.campaign
-def test_reports_that_cannot_be(site, tmp_path):
+def test_impossible_reports_are_refused(site, tmp_path):
     log = site.make("large", 300)
     place, file = site.folder / "large", tmp_path / "report.html"
     (place / "checkpoint").write_bytes(logs.note(logs.head(4_000_000, bytes(32)), log.key))
@@ -123,7 +123,7 @@ def million():
 
 
 @pytest.mark.campaign
-def test_a_million_entries(million, browser):
+def test_the_page_checks_a_million_entries(million, browser):
     server, log = million
     page = browser.open(f"{server.url}/audit/", listens=False)
     with page:
@@ -143,7 +143,7 @@ def test_a_million_entries(million, browser):
 
 
 @pytest.mark.campaign
-def test_one_bit_among_a_million_entries(million, browser):
+def test_the_page_finds_one_bit_among_a_million_entries(million, browser):
     server, log = million
     index = random.randrange(250_000, 500_000)
     path = server.files / "audit" / logs.tile_path("entries", index // 256)
@@ -161,7 +161,7 @@ def test_one_bit_among_a_million_entries(million, browser):
 
 @pytest.mark.campaign
 def test_the_picture_in_the_documents(site, browser):
-    """AUDITOR_PAGE_PICTURE=docs/auditors-page.png renews it: a second visit, to a log that has grown."""
+    """AUDITOR_PAGE_PICTURE=docs/auditors-page.png renews it. It shows a second visit to a log that has grown."""
     now = int(time.time())
     publications = [window for window in logs.story(9_000, seed=12, start=now // 300 * 300 - 16_200, seconds=21_000, outages=2)
                     if json.loads(window[0])["at"] <= logs.moment(now)]

@@ -24,7 +24,7 @@ def log():
         eventually(lambda: len(world.simulator.pushes()) == 2, what="both pushes")
         eventually(lambda: all(ledger.read(world.state).outcomes(room.creator.ref) for room in (closed, live)), what="outcomes")
         client.delete(closed.roomid).expect(200)
-        # In a window of its own, or it could come behind the first 256 entries.
+        # In a later window, or it could be sorted before the first 256 entries.
         eventually(lambda: ledger.read(world.state).of(closed.joiner.ref, "token.purged"), what="the first purge")
         for _ in range(130):
             client.create(token=new_token()).expect(201)
@@ -79,7 +79,7 @@ def proof(log, tmp_path_factory):
 
 
 def test_a_user_proves_a_purge(log, tmp_path):
-    """As docs/rooms.md has it: from the broker's address with the ref alone, then offline with the file alone."""
+    """As docs/rooms.md shows: from the broker's address with the ref alone, then offline with the file alone."""
     world, closed, _ = log
     path, ref = tmp_path / "purged.tlog-proof", closed.creator.ref
     made = mayfly("audit", "prove", f"{world.broker.url}/audit/", ref, "--key", world.state / "ledger.vkey", "--out", path)
@@ -119,7 +119,7 @@ def test_every_kind_of_entry_by_its_number(log, tmp_path):
         assert json.loads(done.stdout.splitlines()[1]) == entries[index]
 
 
-def test_where_it_is_written(log, tmp_path, monkeypatch):
+def test_a_proof_is_written_to_a_new_file(log, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     done = prove(log, log[1].creator.ref)
     assert done.returncode == 0
@@ -136,7 +136,7 @@ def test_where_it_is_written(log, tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == [f"{index}.tlog-proof"]
 
 
-def test_what_there_is_no_proof_of(log, tmp_path):
+def test_unknown_refs_and_numbers_have_no_proof(log, tmp_path):
     world = log[0]
     size = ledger.read(world.state).checkpoint.size
     for subject, word in ((f"{1:032x}", "none of the log's"), (10 ** 9, "numbered from 0"), (2 ** 64 - 1, "numbered from 0")):
@@ -161,8 +161,8 @@ def test_bad_use(log, proof):
     assert done.returncode == 1 and "not a folder" in done.stderr
 
 
-def test_a_proof_that_proves_nothing(log, proof, tmp_path):
-    """What a proof may be wrong in: `ProofTests`."""
+def test_a_bad_proof_fails(log, proof, tmp_path):
+    """`ProofTests` has the other faults."""
     text, path = proof.read_bytes(), tmp_path / "bad"
     lines = text.split(b"\n")
     for changed, word in ((b"\n".join([*lines[:3], *lines[4:]]), "needs"), (text[:-20], "not a proof file")):
@@ -176,7 +176,7 @@ def test_a_proof_that_proves_nothing(log, proof, tmp_path):
         assert told["good"] is False and told["code"] in ("tree", "damaged", "missing", "signature")
 
 
-def test_another_logs_proof(log, proof, worlds, tmp_path):
+def test_another_logs_proof_fails(log, proof, worlds, tmp_path):
     """Under another key, and with another log's checkpoint beneath the right hashes."""
     other = worlds(apns=False)
     eventually(lambda: ledger.read(other.state).checkpoint.size > 2, what="entries in the other log")
@@ -190,8 +190,8 @@ def test_another_logs_proof(log, proof, worlds, tmp_path):
     assert wrong.returncode == 1 and wrong.stdout == "" and "checkpoint" in wrong.stderr
 
 
-def test_about_another_token(log, tmp_path):
-    """Of a push: for a purge each end that the token may have had is tried, which takes seconds."""
+def test_a_proof_of_another_token_fails(log, tmp_path):
+    """For an opening. For a purge each possible expiry would be tried, which takes seconds."""
     _, closed, live = log
     path = tmp_path / "opened"
     assert prove(log, live.creator.ref, "--out", path).returncode == 0
@@ -201,14 +201,14 @@ def test_about_another_token(log, tmp_path):
     assert verify(log, path, "--ref", live.creator.ref).returncode == 0
 
 
-def test_what_is_no_file(log, tmp_path):
+def test_a_proof_file_must_be_a_plain_file(log, tmp_path):
     for path in (tmp_path, tmp_path / "none"):
         done = verify(log, path)
         assert done.returncode == 1 and str(path) in done.stderr, done.stderr
 
 
 def test_no_proof_from_a_damaged_log(log, tmp_path):
-    """Whoever serves the log can't hide a purge by changing what is read on the way to it."""
+    """A server can't hide a purge by changing a tile on the way to it."""
     world, closed, _ = log
     copy = tmp_path / "ledger"
     shutil.copytree(world.state / "ledger", copy, ignore=shutil.ignore_patterns("*.new"))

@@ -32,7 +32,7 @@ def python_proof(content, vkey):
 
 
 def damaged_proof(chance, log, index):
-    """A proof of an entry with something wrong in it, and what."""
+    """A proof of an entry with a fault, and the fault's name."""
     right, entry, note = log.proof(index), log.entries[index], log.checkpoints[-1]
     head, _, _ = right.partition(b"\n\n")
     lines = head.split(b"\n")
@@ -71,7 +71,7 @@ def damaged_proof(chance, log, index):
 
 
 @pytest.mark.skipif(not swift_can("--proof"), reason="this mayfly knows no proofs yet")
-def test_proofs(bases, go, tmp_path):
+def test_the_verifiers_agree_on_proofs(bases, go, tmp_path):
     file = tmp_path / "proof"
     for number, chance in chances("proofs", 150):
         base = chance.choice(bases)
@@ -89,8 +89,8 @@ def test_proofs(bases, go, tmp_path):
         assert (told is None) == same, about
 
 
-def test_a_proof_and_a_log(bases, tmp_path):
-    """The checkpoint of a proof is an older checkpoint too: a log that was rewritten since does not contain it."""
+def test_a_proofs_checkpoint_convicts_a_rewritten_log(bases, tmp_path):
+    """It counts as an older checkpoint."""
     base, file = bases[0], tmp_path / "proof"
     file.write_bytes(base.log.proof(7))
     done = run_python(base.folder, "--key", base.vkey, "--proof", file)
@@ -120,7 +120,7 @@ def policies(key):
         (f"witness a {WITNESSES[0].vkey}\nwitness b {WITNESSES[0].vkey}\ngroup g all a b\nquorum g\n", None)]
 
 
-def test_witnesses(folder, tmp_path):
+def test_the_verifiers_agree_on_witnesses(folder, tmp_path):
     place = folder / "witnessed"
     publications = logs.story(40, SEED)
     last = int(ledger.seconds(json.loads(publications[-1][-1])["at"]))

@@ -49,7 +49,7 @@ def behind(kind, way, trusted=True, **more):
 
 
 def received(peer, first, quiet):
-    """What comes: for so long nothing at first, then until nothing comes for so long; and whether the connection ended."""
+    """Reads until nothing arrives: first for the longer wait, then for the shorter one. Returns the bytes and whether the connection ended."""
     peer.socket.settimeout(first)
     data = b""
     try:
@@ -64,7 +64,7 @@ def received(peer, first, quiet):
 
 
 def honest(proxy, *codes):
-    """A caller with a room of its own: each answer must be to its own request. Returns which of the codes opened a room."""
+    """A caller with a room of its own. Each answer must be to its own request. Returns which of the codes opened a room."""
     code = fresh()
     with proxy.connect(timeout=10) as peer:
         peer.send(request().replace(CODE, code))
@@ -90,7 +90,7 @@ def creates(data):
 
 
 def play(proxy, row):
-    """Returns how many creates the hostile client was told of."""
+    """Returns how many creates the hostile client was answered."""
     code, hidden = fresh(), fresh()
     with proxy.connect() as peer:
         peer.send(row.sent.replace(CODE, code).replace(HIDDEN, hidden))
@@ -108,7 +108,7 @@ def play(proxy, row):
 @pytest.mark.campaign
 @pytest.mark.parametrize("way", [*WAYS, SECURE])
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_whole_table(kind, way):
+def test_no_row_is_smuggled_past_a_proxy(kind, way):
     with behind(kind, way) as (world, proxy):
         faults, told = {}, 0
         rows = HEADS + BODIES + SMUGGLED
@@ -126,8 +126,8 @@ def test_the_whole_table(kind, way):
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_the_table_relies_on(kind):
-    """The proxies refuse the hidden create where they see it, and send one client's requests after another's on one connection."""
+def test_the_proxies_refuse_the_hidden_create_and_share_a_connection(kind):
+    """Without both the table would show nothing."""
     with behind(kind, "tcp") as (world, proxy), Relay(world.broker.port) as relay, Proxy(kind, relay.port) as proxy:
         with proxy.connect() as peer:
             peer.send(HIDDEN_CREATE)
@@ -170,8 +170,8 @@ class Relay:
 
 @pytest.mark.parametrize("trusted", [True, pytest.param(False, marks=pytest.mark.campaign)], ids=["trusted", "not trusted"])
 @pytest.mark.parametrize("kind, way", PLACES)
-def test_whose_word_about_addresses_is_believed(kind, way, trusted):
-    """Seen by the budget of wrong codes, which each address has for itself: with a trusted proxy each client, else all together."""
+def test_only_a_trusted_proxy_names_client_addresses(kind, way, trusted):
+    """Shown by the budget of wrong codes: with a trusted proxy for each client, else for all together."""
     one, other = other_address(), other_address()
 
     def guess(address, named=None):
@@ -196,7 +196,7 @@ def test_whose_word_about_addresses_is_believed(kind, way, trusted):
 
 
 @pytest.mark.parametrize("kind, way", PLACES)
-def test_websocket(kind, way):
+def test_websockets_work_behind_a_proxy(kind, way):
     with behind(kind, way) as (world, proxy):
         code = fresh()
         with proxy.connect() as peer:

@@ -1,4 +1,4 @@
-"""HTTP/2 in front of nginx and HAProxy, HTTP/1.1 behind them: the table of frames, and what would be cut in two on the way."""
+"""HTTP/2 in front of nginx and HAProxy, HTTP/1.1 behind them: the table of frames, and requests that a careless proxy would split."""
 
 import tempfile
 import time
@@ -39,7 +39,7 @@ def play(proxy, context, sent):
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_frames_in_front(kind, way):
+def test_no_frames_are_smuggled_past_a_proxy(kind, way):
     with tempfile.TemporaryDirectory() as folder:
         certificate = Certificate(Path(folder))
         with behind(kind, way, certificate=certificate) as (world, proxy):

@@ -15,9 +15,9 @@ from datetime import datetime, timezone
 import pytest
 
 import ledger
+from file_server import DocumentedServer
 from mayfly import Client, new_token
 from processes import BINARY, REPOSITORY, Broker, State, audit_verify, clean_environment, eventually, http_status, mayfly, quiet_rooms
-from static_server import StaticServer
 from test_startup_errors import start_fails
 from world import World
 
@@ -35,7 +35,7 @@ def log():
                 client.delete(room.roomid).expect(200)
         client.close()
         eventually(lambda: ledger.read(world.state).of(room.joiner.ref, "token.purged"), what="the last purge in the log")
-        with StaticServer(world.state / "ledger") as server:
+        with DocumentedServer(world.state / "ledger") as server:
             yield world, server, room
 
 
@@ -46,7 +46,7 @@ def head(url):
 
 # Promise: any-file-server-publishes
 def test_served_by_nginx(log):
-    """As the manual has it: the same bytes, types and lifetimes as the broker's own."""
+    """With the manual's configuration nginx serves the same bytes, types and lifetimes as the broker."""
     world, server, room = log
     done = mayfly("audit", "verify", server.url, "--key", world.state / "ledger.vkey")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -62,8 +62,8 @@ def test_served_by_nginx(log):
 
 
 @pytest.mark.campaign
-def test_read_while_it_grows(log):
-    """Windows are published all the while, and each verification finds a whole log."""
+def test_a_growing_log_verifies(log):
+    """Windows are published meanwhile. Each verification finds a whole log."""
     world, server, _ = log
     stop = threading.Event()
 
@@ -99,8 +99,8 @@ def publish_script(folder):
 
 @pytest.mark.campaign
 @pytest.mark.skipif(shutil.which("rsync") is None, reason="NOT TESTED: copies of the log, for lack of rsync")
-def test_copied_while_it_grows(log, tmp_path):
-    """The copy verifies between any two files that are copied, and continues what it showed before."""
+def test_a_copy_of_a_growing_log_verifies(log, tmp_path):
+    """Between any two copied files. It continues its earlier checkpoints."""
     world, _, _ = log
     copy, kept, client = tmp_path / "copy", [], world.client()
     copy.mkdir()
@@ -128,7 +128,7 @@ def test_copied_while_it_grows(log, tmp_path):
 
 # Too large to be a file of a log.
 
-# A process counts the memory of the one that it was copied from: this one, small, stands between the tests' and the command.
+# A new process counts the memory of its parent, so this small one starts the command.
 LAUNCH = """
 import os, subprocess, sys
 child = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL)
@@ -139,7 +139,7 @@ os._exit(0)
 
 
 def measured(*arguments):
-    """Runs a command: its exit status, what it printed, and the most memory it had, in MiB."""
+    """Runs a command. Returns its exit status, its output, and its peak memory in MiB."""
     done = subprocess.run(
         [sys.executable, "-S", "-c", LAUNCH, BINARY, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         text=True, env=clean_environment())
@@ -151,7 +151,7 @@ def measured(*arguments):
 @pytest.mark.campaign
 @pytest.mark.parametrize("over", ["folder", "http"])
 @pytest.mark.parametrize("path", ["tile/0/000", "tile/entries/000", "tile/1/000.p", "checkpoint", "policy"])
-def test_a_gibibyte_in_a_files_place(log, tmp_path, path, over):
+def test_a_gibibyte_instead_of_a_file_is_refused(log, tmp_path, path, over):
     world, _, _ = log
     copy = tmp_path / "ledger"
     shutil.copytree(world.state / "ledger", copy, ignore=shutil.ignore_patterns("*.new"))
@@ -164,7 +164,7 @@ def test_a_gibibyte_in_a_files_place(log, tmp_path, path, over):
     if over == "folder":
         status, printed, memory = measured("audit", "verify", copy, "--key", world.state.vkey)
     else:
-        with StaticServer(copy) as server:
+        with DocumentedServer(copy) as server:
             status, printed, memory = measured("audit", "verify", server.url, "--key", world.state.vkey)
     assert status == 1 and path in printed and "Fatal error" not in printed, printed
     assert memory < 160, f"{memory} MiB"
@@ -172,7 +172,7 @@ def test_a_gibibyte_in_a_files_place(log, tmp_path, path, over):
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("argument", ["--proof", "--since", "--key"])
-def test_a_gibibyte_as_an_argument(log, tmp_path, argument):
+def test_a_gibibyte_as_an_argument_is_refused(log, tmp_path, argument):
     world, _, _ = log
     path = tmp_path / "large"
     path.touch()
@@ -189,8 +189,8 @@ def test_a_gibibyte_as_an_argument(log, tmp_path, argument):
 # A folder from a backup, and one that can't be written.
 
 @pytest.mark.campaign
-def test_folder_from_a_backup(state, processes):
-    """It lacks what the database no longer has: the start is refused, and nothing is made up."""
+def test_a_folder_from_a_backup_is_refused(state, processes):
+    """It lacks entries that the database no longer has. Nothing is made up."""
     broker = Broker(state)
     processes.append(broker)
     broker.start()
@@ -214,7 +214,7 @@ def test_folder_from_a_backup(state, processes):
 
 @contextmanager
 def own_disk(folder):
-    """A disk of its own for the ledger's folder, that can be made read-only."""
+    """A disk of its own for the ledger's folder, which can be made read-only."""
     folder.mkdir(mode=0o755)
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400m,mode=755", "tmpfs", folder], check=True)
     try:
@@ -223,11 +223,11 @@ def own_disk(folder):
         subprocess.run(["umount", "-l", folder], check=True)
 
 
-SILENCE = 280  # Seconds in which so many entries came up; short of when the next step of the keys is due.
+SILENCE = 280  # A time in which so many entries are made, and no step of the keys is due.
 
 
 def fill(state, count):
-    """Has so many entries wait in the database, as a long time without a disk for the log would."""
+    """Lets so many entries wait in the database, as after a long time without a disk for the log."""
     with sqlite3.connect(state / "mayfly.sqlite") as database:
         first, = database.execute("SELECT window_start + 1 FROM log").fetchone()
 
@@ -241,13 +241,8 @@ def fill(state, count):
     database.close()
 
 
-def waiting(broker):
-    with urllib.request.urlopen(f"{broker.operator_url}/metrics", timeout=5) as answer:
-        return int(re.search(r"^mayfly_ledger_entries_waiting (\d+)", answer.read().decode(), re.M).group(1))
-
-
 def proved(state, ref):
-    """What the log says last of a token."""
+    """The log's last entry of a token."""
     done = mayfly("audit", "prove", state / "ledger", ref, "--key", state.vkey, "--out", "-", timeout=120)
     assert done.returncode == 0, done.stderr
     return done.stderr
@@ -256,7 +251,7 @@ def proved(state, ref):
 @pytest.mark.campaign
 @pytest.mark.background
 def test_entries_that_can_not_be_written_stop_creations():
-    """Nothing is taken in, all is forgotten on time; the log has it later, and then all goes on by itself."""
+    """Nothing new is accepted and everything is purged on time. The log gets the purges later, and creations go on without a restart."""
     if os.geteuid() != 0:
         pytest.skip("NOT TESTED: a ledger's disk that can't be written needs root, for a tmpfs of its own")
     state = State()
@@ -284,7 +279,7 @@ def can_not_be_written(state, broker, remount):
     answer.expect(503, "ledger_unavailable")
     assert int(answer.headers["retry-after"]) >= 1
     client.put_token(kept.roomid, kept.creator.client, new_token()).expect(503, "ledger_unavailable")
-    # Pushes go on until 85 %.
+    # Pushes continue up to 85 %.
     client.presence(kept.roomid, kept.creator.client).expect(202)
     client.status(kept.roomid).expect(200)
     eventually(lambda: "can't publish" in broker.printed(), what="a word of it")
@@ -299,7 +294,7 @@ def can_not_be_written(state, broker, remount):
 
     remount("rw")
     eventually(lambda: client.create(token=new_token()).status == 201, 30, 0.2, "a room once it can be written")
-    eventually(lambda: waiting(broker) < 100, 60, 0.2, "the backlog in the log")
+    eventually(lambda: broker.metric("ledger_entries_waiting") < 100, 60, 0.2, "the backlog in the log")
     client.close()
     assert broker.stop() == 0
     for room, cause in ((closed, "ended"), (brief, "expired")):

@@ -12,6 +12,6 @@ pytestmark = pytest.mark.campaign
 KILLS = int(os.environ.get("MAYFLY_TEST_KILLS", 5))
 
 
-def test_nothing_acknowledged_is_lost_and_nothing_repeated_without_need(tmp_path):
+def test_kills_lose_no_acknowledged_push_and_repeat_none_needlessly(tmp_path):
     totals = run(tmp_path, KILLS, random.randrange(2**32), count=1500, longest=0.7)
     assert totals["acknowledged"] >= 100 * KILLS, totals

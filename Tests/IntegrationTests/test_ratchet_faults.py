@@ -1,5 +1,5 @@
-"""Steps of the ratchet from outside: killed and failing at each of their calls, under leaping clocks, over days. What a step destroyed is in no
-file, and opens nothing that anyone kept; what should live lives on."""
+"""Steps of the ratchet from outside: killed and failing at each of their calls, under leaping clocks, over days. Destroyed keys are in no file and
+open no kept row; other rows still open."""
 
 import errno
 import json
@@ -15,7 +15,7 @@ import pytest
 from clocks import DAY, EPOCH, Clocks, environments
 from faults import Faults
 from key_reader import destroyed, held, keys, opens, sealing, token_rows
-from mayfly import Client
+from mayfly import ask
 from processes import REPOSITORY, Broker, Simulator, State, audit_verify, eventually
 
 pytestmark = pytest.mark.campaign
@@ -49,14 +49,6 @@ class Life:
     def start(self, wait=True):
         self.broker.start(wait=wait, **self.environment)
 
-    def ask(self, question):
-        """By a client of its own: connections do not live through hours."""
-        client = Client(self.broker.port, checked=False)
-        try:
-            return question(client)
-        finally:
-            client.close()
-
     @property
     def key_file(self):
         return (self.state / "keys/ratchet.key").read_bytes()
@@ -66,11 +58,11 @@ class Life:
         return keys(self.key_file).base
 
     def says(self, line, count=1):
-        """So often by now. Whoever steps looks every ten seconds at the least."""
+        """Waits until the line was printed so often. A broker looks at least every ten seconds."""
         eventually(lambda: self.count(line) == count, 15, what=f"{line!r} in {self.broker.printed()}")
 
     def steps(self, what, base=None):
-        """The ratchet comes to this base, by default that of now: on disk, in memory and in the database; the spare holds zeros."""
+        """Waits until the ratchet has this base, by default the current one, in file, memory and database, and the spare holds zeros."""
         def is_there():
             now = int(self.clocks.now) // EPOCH - 1 if base is None else base
             with self.state.database() as database:
@@ -92,9 +84,9 @@ class Life:
             assert not any(secret in content for secret in dead), f"{what}: destroyed keys are in {place}"
 
     def delivers(self, room, what):
-        """A knock at the creator comes to its phone: what is sealed for it opens."""
+        """Checks that a knock at the creator reaches its phone, so its token opens."""
         before = len(self.simulator.pushes(room.creator.token))
-        answer = self.ask(lambda client: client.presence(room.roomid, room.joiner.client, member=room.joiner.member).expect(202).json)
+        answer = ask(self.broker, lambda client: client.presence(room.roomid, room.joiner.client, member=room.joiner.member).expect(202).json)
         assert answer["delivery"] == "queued", f"{what}: {answer}"
         # For 15 s after a start a knock waits for its peer.
         self.clocks.go_on(16)
@@ -102,15 +94,15 @@ class Life:
 
     def verify(self, what=""):
         def good():
-            # Whoever skips hours of a clock was away for more than the hour that a day may have.
+            # The test skips hours of the clock, which are gaps of more than an hour a day.
             verified = audit_verify(self.state, more=["--allow-gaps"])
             return verified.returncode == 0 or print(verified.stdout + verified.stderr)
         eventually(good, 5, 0.3, f"a log that verifies {what}")
 
 
 def rooms(life):
-    """A room that lives on and one whose token's keys are to be destroyed; their rows as they lie in the database."""
-    lasting, short = (life.ask(lambda client: client.room(expires=expires)) for expires in (6 * DAY, 60))
+    """Returns a room that lives on, one whose token's keys will be destroyed, and their rows in the database."""
+    lasting, short = (ask(life.broker, lambda client: client.room(expires=expires)) for expires in (6 * DAY, 60))
     rows = token_rows(life.state)
     assert opens(life.key_file, rows[short.creator.ref], short.roomid) == short.creator.token, "the reader can't read"
     return lasting, short, rows
@@ -141,7 +133,7 @@ def no_template_is_left():
 
 
 def die(life, call):
-    """Starts a broker that is killed before its call-th call that changes something among the keys; whether it came so far."""
+    """Starts a broker that is killed before its `call`-th change among the keys. Returns whether it came so far."""
     struck = life.faults.struck
     life.faults.arm(call, Faults.DIES, only="change")
     life.start(wait=False)
@@ -152,8 +144,8 @@ def die(life, call):
 
 
 @pytest.mark.background
-def test_killed_at_each_call_of_a_step():
-    """A start at which a step is due is killed before each call that changes something; and so is the start after it, as it cleans up."""
+def test_a_step_recovers_from_a_kill_at_each_call():
+    """A start with a due step is killed before each call that changes something, and so is the next start while it cleans up."""
     left, seen = template(), []
     while True:
         with Life(left) as life:
@@ -174,16 +166,16 @@ def test_killed_at_each_call_of_a_step():
                 assert opens(content, expired, left.short.roomid) is None, f"{what}: {place} opens what has expired"
             assert opens(life.key_file, alive, left.lasting.roomid) == left.lasting.creator.token, what
             life.delivers(left.lasting, what)
-            life.ask(lambda client: client.status(left.short.roomid).expect(404))
+            ask(life.broker, lambda client: client.status(left.short.roomid).expect(404))
             life.verify(what)
-    # Among them: the new keys lie beside the old file, and the old ones beside the new file.
+    # Among them: the new keys beside the old file, and the old keys beside the new file.
     places = {(file, spare) for _, file, spare in seen}
     assert places == {("old", "zeros"), ("old", "keys"), ("new", "keys"), ("new", "zeros")}, seen
 
 
 @pytest.mark.background
-def test_each_call_of_a_step_fails():
-    """Of a running broker's steps one call after the other fails: alarm, tries again, and the step is done, whole."""
+def test_a_step_recovers_from_each_failed_call():
+    """Each failure raises an alarm, the broker retries, and the step is done whole."""
     with Life() as life:
         life.start()
         lasting, short, rows = rooms(life)
@@ -224,8 +216,8 @@ def test_each_call_of_a_step_fails():
 
 
 @pytest.mark.background
-def test_whoever_held_the_old_file_holds_zeros():
-    """A hard link and an open descriptor from before a step; a second name for the spare never gets the next keys."""
+def test_other_names_of_the_old_key_file_hold_zeros():
+    """A hard link and an open descriptor from before a step. A second name of the spare never gets the next keys."""
     with Life() as life:
         life.start()
         thief = life.state.parent / "thief"
@@ -245,15 +237,15 @@ def test_whoever_held_the_old_file_holds_zeros():
 
 # Promise: step-waits-for-nobody
 @pytest.mark.background
-def test_a_start_that_is_refused_steps_all_the_same():
-    """As long as the log's folder can't be written, or the disk is full, no start gets further: keys go in time, however often it is tried."""
+def test_a_refused_start_still_steps():
+    """While the log's folder can't be written no start succeeds, but keys are destroyed on time."""
     with Life() as life:
         life.faults = Faults(life.state, below="ledger")
         life.environment = environments(life.clocks.environment, life.faults.environment)
         life.start()
         rooms(life)
         life.faults.arm(-1, only="rename")
-        life.ask(lambda client: client.room(expires=60))
+        ask(life.broker, lambda client: client.room(expires=60))
 
         def is_ahead():
             with life.state.database() as database:
@@ -276,9 +268,8 @@ def test_a_start_that_is_refused_steps_all_the_same():
 
 
 @pytest.mark.background
-def test_clock_a_day_forward():
-    """Alarm; what is expired by it is gone at once, the keys follow in a minute, a restart keeps to it; and nothing comes back when the clock
-    is put right."""
+def test_a_clock_a_day_ahead_expires_rooms_at_once():
+    """It raises an alarm. The keys follow in a minute, a restart keeps the time, and nothing comes back when the clock is set right."""
     with Life() as life:
         life.start()
         lasting, short, rows = rooms(life)
@@ -286,7 +277,7 @@ def test_clock_a_day_forward():
         life.clocks.leap(DAY)
         life.clocks.go_on(11)
         life.says("clock: the wall clock stepped by 86[0-9]{3} s; the keys follow in a minute")
-        life.ask(lambda client: client.status(short.roomid).expect(404))
+        ask(life.broker, lambda client: client.status(short.roomid).expect(404))
         eventually(lambda: short.creator.ref not in token_rows(life.state), what="the purge")
         life.clocks.go_on(35)
         time.sleep(0.3)
@@ -299,7 +290,7 @@ def test_clock_a_day_forward():
         assert opens(life.key_file, rows[lasting.creator.ref], lasting.roomid) == lasting.creator.token
 
         def nothing_is_back(what):
-            life.ask(lambda client: client.presence(short.roomid, short.joiner.client, member=short.joiner.member).expect(404))
+            ask(life.broker, lambda client: client.presence(short.roomid, short.joiner.client, member=short.joiner.member).expect(404))
             assert short.creator.ref not in token_rows(life.state) and life.base >= base, what
             assert not life.simulator.pushes(short.creator.token), what
         nothing_is_back("after the leap")
@@ -307,21 +298,21 @@ def test_clock_a_day_forward():
         life.clocks.leap(-DAY)
         life.start()
         nothing_is_back("with the clock put right over a restart")
-        room = life.ask(lambda client: client.create(expires=10).expect(201).json)
+        room = ask(life.broker, lambda client: client.create(expires=10).expect(201).json)
         ahead = datetime.fromisoformat(room["expiresAt"].replace("Z", "+00:00")).timestamp() - life.clocks.now
         assert DAY - 60 < ahead < DAY + 60, "broker time went back, or on"
-        # Time goes on at half the pace: ten seconds take twenty.
+        # Broker time runs at half speed, so ten seconds take twenty.
         life.clocks.go_on(15)
-        life.ask(lambda client: client.status(room["roomid"]).expect(200))
+        ask(life.broker, lambda client: client.status(room["roomid"]).expect(200))
         life.clocks.go_on(10)
-        life.ask(lambda client: client.status(room["roomid"]).expect(404))
+        ask(life.broker, lambda client: client.status(room["roomid"]).expect(404))
         nothing_is_back("at half the pace")
         life.verify("after leaps")
 
 
 @pytest.mark.background
-def test_clock_an_hour_back():
-    """Alarm; time goes on at half the pace; what has expired stays so, and keys go on being destroyed."""
+def test_a_clock_an_hour_back_revives_nothing():
+    """It raises an alarm. Broker time runs at half speed, and keys are still destroyed."""
     with Life() as life:
         life.start()
         lasting, short, _ = rooms(life)
@@ -331,15 +322,15 @@ def test_clock_an_hour_back():
         life.clocks.leap(-3600)
         life.clocks.go_on(11)
         life.says("clock: the wall clock stepped by -3[56][0-9]{2} s; broker time runs at half speed")
-        room = life.ask(lambda client: client.room(expires=60))
+        room = ask(life.broker, lambda client: client.room(expires=60))
         life.clocks.go_on(100)
-        life.ask(lambda client: client.status(room.roomid).expect(200))
+        ask(life.broker, lambda client: client.status(room.roomid).expect(200))
         life.clocks.go_on(30)
 
         def both_are_gone():
             for gone in (short, room):
-                life.ask(lambda client: client.status(gone.roomid).expect(404))
-                life.ask(lambda client: client.presence(gone.roomid, gone.joiner.client, member=gone.joiner.member).expect(404))
+                ask(life.broker, lambda client: client.status(gone.roomid).expect(404))
+                ask(life.broker, lambda client: client.presence(gone.roomid, gone.joiner.client, member=gone.joiner.member).expect(404))
                 assert not life.simulator.pushes(gone.creator.token)
         both_are_gone()
         life.clocks.go_on(2 * EPOCH)
@@ -355,14 +346,14 @@ def test_clock_an_hour_back():
 
 @pytest.mark.background
 def test_generations_over_three_days():
-    """An old key file opens nothing that was sealed a day later; a generation leaves when nothing sealed in it can live."""
+    """An old key file opens nothing sealed a day later. A generation is dropped when nothing sealed in it can live."""
     policy = json.loads((REPOSITORY / "policies/rooms.json").read_text())
     policy["name"], policy["limits"]["roomLifeSeconds"]["max"] = "a-day", DAY
     with Life() as life:
         life.broker.options["policy"] = life.state.prints / "policy.json"
         life.broker.options["policy"].write_text(json.dumps(policy))
         life.start()
-        first = life.ask(lambda client: client.room(expires=DAY))
+        first = ask(life.broker, lambda client: client.room(expires=DAY))
         day_one, row_one = life.key_file, token_rows(life.state)[first.creator.ref]
         assert list(keys(day_one).generations) == [1]
         assert opens(day_one, row_one, first.roomid) == first.creator.token
@@ -373,7 +364,7 @@ def test_generations_over_three_days():
             return list(keys(life.key_file).generations)
         half_a_day()
         assert half_a_day()[-1] == 2, "after a day another generation"
-        second = life.ask(lambda client: client.room(expires=DAY))
+        second = ask(life.broker, lambda client: client.room(expires=DAY))
         row_two = token_rows(life.state)[second.creator.ref]
         assert row_two["generation"] == 2
         assert opens(life.key_file, row_two, second.roomid) == second.creator.token
@@ -382,7 +373,7 @@ def test_generations_over_three_days():
         lives = [half_a_day() for _ in range(4)]
         assert lives[0][0] == 1 and lives[-1][0] > 1 and lives[-1][-1] == 4, lives
         assert keys(life.key_file).generations.keys().isdisjoint(keys(day_one).generations)
-        # What it held then is nowhere: not at the old base, and not moved on to the new one.
+        # Its keys are nowhere: neither at the old base nor stepped to the new one.
         life.is_gone(day_one, "generation 1")
         chain = keys(day_two).generations[1][1]
         for _ in range(keys(day_two).base, life.base + 3):

@@ -51,14 +51,14 @@ def matches(expected, actual):
     return re.fullmatch(".*".join(parts), tidy(actual), re.S) is not None
 
 
-def test_transcripts_are_read_rightly():
+def test_transcripts_are_parsed():
     steps = transcript("x\n```console\n$ a\n> b\nout ... 1\n$ c\n```\n```sh\n$ no\n```\n```console\n$ d\n```\n")
     assert steps == [["a\nb", "out ... 1\n"], ["c", ""], ["d", ""]]
     assert matches("a ... c\n", "a b\nb c") and not matches("a ... c", "a b") and matches("", "\n")
 
 
 class Shell:
-    """One bash that keeps its variables; what stays runs in sessions of its own, ended at the end."""
+    """One bash that keeps its variables. Commands that stay run in sessions of their own, which end with it."""
 
     def __init__(self, environment, operator_port):
         self.environment, self.operator_port, self.staying = environment, operator_port, []
@@ -67,7 +67,7 @@ class Shell:
         self.saved.touch()
 
     def run(self, command, expected):
-        """Its output. What stays is waited for: until it is ready, and then for the expected words, which may come a moment later."""
+        """Runs a command and returns its output. Waits until a command that stays is ready and has printed the expected words."""
         if STAYS.search(command):
             out = open(self.folder / f"stays-{len(self.staying)}", "w+b")
             child = subprocess.Popen(
@@ -93,7 +93,7 @@ class Shell:
 
     def close(self):
         for child in self.staying:
-            # Its own session, started above: `make` may end before what it started.
+            # The session started above. `make` may end before the processes it started.
             for number, seconds in ((signal.SIGTERM, 15), (signal.SIGKILL, 5)):
                 end = time.monotonic() + seconds
                 try:
@@ -130,7 +130,7 @@ def place():
 
 # Promise: make-run
 @pytest.mark.campaign  # It builds a release.
-def test_readme(place):
+def test_the_readme_works(place):
     shell, moved = place
     assert README.exists(), "there is no README.md"
     steps = transcript(README.read_text())

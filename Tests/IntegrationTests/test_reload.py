@@ -1,4 +1,4 @@
-"""SIGHUP under load: new certificates come into use without a request failing, and bad ones change nothing."""
+"""SIGHUP under load: new certificates come into use without a failed request, and bad ones change nothing."""
 
 import re
 import shutil
@@ -8,7 +8,6 @@ import ssl
 import subprocess
 import tempfile
 import time
-import urllib.request
 from pathlib import Path
 
 import pytest
@@ -76,7 +75,7 @@ def h2load(port):
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("load", [wrk, wrk_with_new_connections, h2load])
-def test_new_certificates_under_load(world, made, load):
+def test_new_certificates_are_served_under_load(world, made, load):
     child = subprocess.Popen(load(world.broker.port), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
         for number in range(6):
@@ -99,7 +98,7 @@ def test_new_certificates_under_load(world, made, load):
 
 
 @pytest.mark.campaign
-def test_connections_from_before_go_on(world, made):
+def test_open_connections_survive_a_reload(world, made):
     with Peer(world.broker.port, made[0].context("http/1.1")) as peer:
         peer.send(ASK)
         assert peer.answer().status == 404
@@ -109,7 +108,7 @@ def test_connections_from_before_go_on(world, made):
 
 
 def test_bad_files_change_nothing(world, made):
-    """The old one stays, and the log says which file and why."""
+    """The old certificate stays, and the log names the file and the reason."""
     certificate, key = world.files
     spoilt = [
         (certificate, "no certificate"), (certificate, ""), (key, "no key"), (key, made[1].key.read_text()), (certificate,
@@ -130,19 +129,18 @@ def test_bad_files_change_nothing(world, made):
 
 
 @pytest.mark.campaign
-def test_an_expired_certificate_replaces_none(world, made, tmp_path):
+def test_an_expired_certificate_is_not_installed(world, made, tmp_path):
     for file, installed in zip(Authority(tmp_path, "ours").issue("late", days=-1), world.files):
         installed.write_text(file.read_text())
     world.broker.child.send_signal(signal.SIGHUP)
     told(world, "the present one stays in use", 1)
     assert "expired" in world.broker.printed().splitlines()[-1]
     assert shown(world) == made[0].der
-    alarms = urllib.request.urlopen(f"{world.broker.operator_url}/metrics", timeout=5).read().decode()
-    assert re.search(r"^mayfly_alarms_total [1-9]", alarms, re.M), alarms
+    assert world.broker.metric("alarms_total") > 0
 
 
-def test_without_tls(made):
-    """The signal that ends most programs ends no broker, not even one that has nothing to read again."""
+def test_a_reload_without_tls_does_nothing(made):
+    """SIGHUP ends most programs, but never a broker."""
     with World(apns=False, apns_key_path=None, apns_key_id=None, apns_team_id=None) as world:
         world.broker.child.send_signal(signal.SIGHUP)
         told(world, "SIGHUP: nothing to read again", 1)

@@ -1,48 +1,15 @@
 """A whole state folder put back from a snapshot: keys, database and ledger folder agree, so only something outside shows that there was more."""
 
-import http.server
 import shutil
 import socket
-import threading
-import urllib.request
 
 import pytest
 
 import ledger
+from log_server import LogServer
 from mayfly import Client
 from processes import Broker, State, audit_verify, eventually, free_port, mayfly, quiet_rooms
 from test_startup_errors import start_fails, tree
-
-
-class Mirror(http.server.ThreadingHTTPServer):
-    """Serves a folder on loopback; `status`: what it answers in place of files."""
-
-    def __init__(self, folder, status=None, port=None):
-        self.status, self.asked = status, []
-
-        class Handler(http.server.SimpleHTTPRequestHandler):
-            def __init__(self, *arguments):
-                super().__init__(*arguments, directory=folder)
-
-            def do_GET(self):
-                self.server.asked.append(self.path)
-                if self.server.status:
-                    return self.send_error(self.server.status)
-                return super().do_GET()
-
-            def log_message(self, *_):
-                pass
-        super().__init__(("127.0.0.1", port or free_port()), Handler)
-        threading.Thread(target=self.serve_forever, daemon=True).start()
-
-    @property
-    def url(self):
-        return f"http://127.0.0.1:{self.server_port}/"
-
-    def close(self):
-        if self.socket.fileno() >= 0:
-            self.shutdown()
-            self.server_close()
 
 
 def put_back(state, snapshot):
@@ -51,7 +18,7 @@ def put_back(state, snapshot):
 
 
 def run(broker, rooms=2):
-    """One life of a broker, in which the log grows by so many rooms."""
+    """One run of a broker, in which the log grows by so many rooms."""
     broker.start()
     client = Client(broker.port)
     refs = [client.room().joiner.ref for _ in range(rooms)]
@@ -102,7 +69,7 @@ def mirrors():
     made = []
 
     def make(*arguments, **more):
-        made.append(Mirror(*arguments, **more))
+        made.append(LogServer(*arguments, **{"port": free_port()} | more))
         return made[-1]
     yield make
     for mirror in made:
@@ -132,7 +99,7 @@ WAYS = ["folder", *(pytest.param(way, marks=pytest.mark.campaign) for way in ("f
 
 def option(way, folder, mirrors):
     return {"folder": {"ledger-mirror": folder}, "file URL": {"ledger-mirror": f"file://{folder}"},
-            "URL": {"ledger-mirror": mirrors(folder).url if way == "URL" else None}, "checkpoint": {"not-before": folder / "checkpoint"}}[way]
+            "URL": {"ledger-mirror": mirrors(folder).url + "/" if way == "URL" else None}, "checkpoint": {"not-before": folder / "checkpoint"}}[way]
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -144,10 +111,10 @@ def test_a_snapshot_is_refused(stage, mirrors, way):
 
 
 @pytest.mark.campaign
-def test_the_first_start_of_a_log(state, mirrors, tmp_path):
-    """Nothing is published anywhere yet. The copy fills once the folder shows a checkpoint, and the log goes on."""
+def test_a_new_log_may_start_with_an_empty_mirror(state, mirrors, tmp_path):
+    """The copy fills once the folder shows a checkpoint."""
     mirror = mirrors(tmp_path)
-    broker = Broker(state, ledger_mirror=mirror.url)
+    broker = Broker(state, ledger_mirror=mirror.url + "/")
     broker.start()
     try:
         eventually(lambda: "it has no checkpoint" in broker.printed(), what="a word to the operator")
@@ -162,7 +129,7 @@ def test_the_first_start_of_a_log(state, mirrors, tmp_path):
 
 
 @pytest.mark.campaign
-def test_what_is_no_checkpoint(stage, tmp_path):
+def test_bad_checkpoints_are_refused(stage, tmp_path):
     for content in (b"", b"no note", bytes(70_000)):
         (tmp_path / "checkpoint").write_bytes(content)
         refused(stage.broker_with(not_before=tmp_path / "checkpoint"), "--not-before")
@@ -177,17 +144,12 @@ def test_bad_use(stage, tmp_path):
     start_fails(stage.broker_with(not_before=tmp_path / "none"), "--not-before")
 
 
-def metric(broker, name):
-    with urllib.request.urlopen(f"{broker.operator_url}/metrics") as answer:
-        return next(float(line.split()[1]) for line in answer.read().decode().splitlines() if line.startswith(f"mayfly_{name} "))
-
-
 @pytest.mark.campaign
 @pytest.mark.parametrize("trouble", ["down", "broken", "empty"])
-def test_a_silent_copy_holds_the_log_and_not_the_broker(stage, mirrors, tmp_path, trouble):
-    """Rooms are served and nothing is signed, until the copy can be read."""
+def test_an_unreadable_mirror_stops_publication_only(stage, mirrors, tmp_path, trouble):
+    """Rooms are served and nothing is signed until the copy can be read."""
     mirror = mirrors(tmp_path if trouble == "empty" else stage.older, status=503 if trouble == "broken" else None)
-    url = mirror.url
+    url = mirror.url + "/"
     if trouble == "down":
         mirror.close()
     before, head = tree(stage.state / "ledger"), committed(stage.state)
@@ -196,13 +158,13 @@ def test_a_silent_copy_holds_the_log_and_not_the_broker(stage, mirrors, tmp_path
     try:
         client = Client(broker.port)
         room = client.room()
-        eventually(lambda: metric(broker, "ledger_entries_waiting") > 0, what="entries that wait")
+        eventually(lambda: broker.metric("ledger_entries_waiting") > 0, what="entries that wait")
         client.room()
         assert committed(stage.state) == head
         now = tree(stage.state / "ledger")
         assert {path: now[path] for path in before} == before and ledger.read(stage.state).of(room.creator.ref) == []
         [line] = [line for line in broker.printed().splitlines() if "can't publish" in line]
-        assert "--ledger-mirror" in line and url not in line and metric(broker, "alarms_total") > 0
+        assert "--ledger-mirror" in line and url not in line and broker.metric("alarms_total") > 0
         if trouble == "down":
             mirrors(stage.older, port=mirror.server_port)
         elif trouble == "broken":
@@ -211,7 +173,7 @@ def test_a_silent_copy_holds_the_log_and_not_the_broker(stage, mirrors, tmp_path
             shutil.copy(stage.older / "checkpoint", tmp_path)
         eventually(lambda: ledger.read(stage.state).of(room.creator.ref), 15, what="the seal in the ledger")
         client.close()
-        eventually(lambda: "publishing again" in broker.printed(), what="a word that it goes on")
+        eventually(lambda: "publishing again" in broker.printed(), what="a line about the next publication")
         assert broker.stop() == 0
         assert audit_verify(stage.state, stage.older / "checkpoint").returncode == 0
     finally:
@@ -219,11 +181,11 @@ def test_a_silent_copy_holds_the_log_and_not_the_broker(stage, mirrors, tmp_path
 
 
 @pytest.mark.campaign
-def test_a_copy_that_contradicts_later(stage, mirrors):
-    """It was silent at the start, and then shows that this is a snapshot: nothing is signed, with a word and an alarm of its own."""
+def test_a_mirror_that_contradicts_later_stops_publication(stage, mirrors):
+    """It was unreadable at the start. Nothing is signed, and the log line and alarm name the mirror."""
     mirror = mirrors(stage.newer, status=503)
     head = committed(stage.state)
-    broker = stage.broker_with(ledger_mirror=mirror.url)
+    broker = stage.broker_with(ledger_mirror=mirror.url + "/")
     broker.start()
     try:
         Client(broker.port).room()
@@ -253,7 +215,7 @@ def test_a_rotation_of_a_snapshot_is_refused(stage, tmp_path):
 
 @pytest.mark.campaign
 def test_the_key_file_of_a_snapshot_is_not_stale(stage):
-    """It is as old as the database beside it: `stale_keys` compares these two, and can't notice a snapshot."""
+    """It is as old as the database beside it. `stale_keys` compares these two, so it can't notice a snapshot."""
     broker = stage.broker_with()
     broker.start(clock_offset=1000)
     assert broker.stop() == 0 and "stale_keys" not in broker.printed()

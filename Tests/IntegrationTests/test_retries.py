@@ -1,4 +1,4 @@
-"""The connection cut before the answer: asking again gives what the contract says."""
+"""The connection breaks before the answer: a repeated call has the contract's answer."""
 
 import json
 import socket
@@ -24,7 +24,7 @@ def cut_off(world, method, path, body=None, bearer=None, kept=None):
     connection.close()
 
 
-def test_create(world, client):
+def test_a_create_may_be_repeated(world, client):
     body = {"joinid": new_code(), "expiresInSeconds": 3600, "client1": new_client(), "client1_token": new_token()}
     cut_off(world, "POST", "/api/rooms", body)
     after = world.state.counts()
@@ -36,7 +36,7 @@ def test_create(world, client):
     assert len(sealed) == 1
 
 
-def test_create_cut_in_the_middle_of_the_request(world, client):
+def test_a_create_cut_short_leaves_nothing(world, client):
     body = {"joinid": new_code(), "expiresInSeconds": 3600, "client1": new_client()}
     before = world.state.counts()
     cut_off(world, "POST", "/api/rooms", body, kept=90)
@@ -45,7 +45,7 @@ def test_create_cut_in_the_middle_of_the_request(world, client):
     client.send("POST", "/api/rooms", body).expect(201)
 
 
-def test_accept(world, client):
+def test_an_accept_may_be_repeated(world, client):
     body = {"joinid": new_code(), "client2": new_client(), "client2_token": new_token()}
     created = client.create(body["joinid"], token=new_token()).expect(201).json
     cut_off(world, "POST", "/api/rooms/accept", body)
@@ -58,7 +58,7 @@ def test_accept(world, client):
     assert len(sealed) == 1
 
 
-def test_accept_by_another_after_a_lost_answer(world, client):
+def test_a_lost_answer_is_repeated_to_its_client_only(world, client):
     """The lost answer belongs to the client that asked for it, and to nobody else."""
     body = {"joinid": new_code(), "client2": new_client()}
     client.create(body["joinid"]).expect(201)
@@ -67,7 +67,7 @@ def test_accept_by_another_after_a_lost_answer(world, client):
     client.send("POST", "/api/rooms/accept", body).expect(200)
 
 
-def test_delete(world, client):
+def test_a_delete_may_be_repeated(world, client):
     room = client.room()
     cut_off(world, "DELETE", "/api/room", bearer=room.roomid)
     client.delete(room.roomid).expect(404, "room_not_found")
@@ -79,8 +79,8 @@ def test_delete(world, client):
     eventually(lambda: purged() == [["ended"], ["ended"]], what="both purges in the ledger, once")
 
 
-def test_across_a_restart(worlds):
-    """A broker killed between the work and the repeat answers the repeat alike."""
+def test_calls_may_be_repeated_after_a_kill(worlds):
+    """The broker is killed between the operation and the repeat."""
     world = worlds()
     client = world.client()
     pending = {"joinid": new_code(), "expiresInSeconds": 3600, "client1": new_client(), "client1_token": new_token()}

@@ -1,4 +1,4 @@
-"""Rooms as the contract has them: good calls, and who may do what."""
+"""Rooms by the contract: good calls, and who may make which."""
 
 import hashlib
 import json
@@ -40,7 +40,7 @@ def test_pending_room_is_not_accepted(client):
 
 
 # Promise: room-life
-def test_a_life_of_a_day_unless_another_is_asked_for(client):
+def test_rooms_live_a_day_by_default(client):
     for life in (None, 604_800):
         created = client.create(expires=life).expect(201).json
         assert 86_340 < seconds_left(created, "joinExpiresAt") < 86_401, "a code lives a day at most"
@@ -49,7 +49,7 @@ def test_a_life_of_a_day_unless_another_is_asked_for(client):
     assert 0 < seconds_left(created, "joinExpiresAt") < 61 and seconds_left(created) > 86_340
 
 
-def test_a_room_that_nobody_accepts_ends_with_its_code(worlds, tmp_path):
+def test_an_unaccepted_room_ends_with_its_code(worlds, tmp_path):
     policy = json.loads((REPOSITORY / "policies/rooms.json").read_text())
     policy["limits"]["roomLifeSeconds"] = {"min": 1, "max": 3600, "default": 600}
     policy["limits"]["joinCode"]["lifeSeconds"]["min"] = 1
@@ -62,7 +62,7 @@ def test_a_room_that_nobody_accepts_ends_with_its_code(worlds, tmp_path):
     eventually(lambda: client.status(created["roomid"]).status == 404, what="the end of the room with its code")
 
 
-def test_an_app_that_is_not_served_tells_nothing_of_a_code(client):
+def test_a_code_is_not_revealed_to_an_unserved_app(client):
     code = new_code()
     client.create(code).expect(201)
     answers = {client.accept(joinid, token=new_token(), bundleId="org.example.unserved").expect(400, "app_not_served").body
@@ -78,14 +78,14 @@ def test_create_again_after_the_accept_is_refused(client):
     client.create(code, creator).expect(409, "join_code_in_use")
 
 
-def test_the_creator_is_not_the_other_side(client):
+def test_a_creator_can_not_join_its_own_room(client):
     code, creator = new_code(), new_client()
     client.create(code, creator).expect(201)
     client.accept(code, creator).expect(403, "not_a_member")
     client.accept(code).expect(200)
 
 
-def test_token_under_its_short_name(client):
+def test_a_token_may_have_its_short_name(client):
     code, token = new_code(), new_token()
     created = client.create(code, **{"token": token}).expect(201).json
     accepted = client.send("POST", "/api/rooms/accept", {"joinid": code, "client2": new_client(), "token": token})
@@ -96,17 +96,17 @@ def test_null_token_counts_as_absent(client):
     assert "ref" not in client.create(client1_token=None).expect(201).json
 
 
-def test_tokens_of_other_lengths(client):
+def test_tokens_may_have_other_lengths(client):
     for length in (1, 31, 80, 100):
         assert client.create(token="aB" * length).expect(201).json["ref"]
 
 
-def test_environments(client):
+def test_a_room_names_its_environment(client):
     for environment in ("production", "sandbox", "development"):
         client.create(token=new_token(), environment=environment).expect(201)
 
 
-def test_content_is_dropped_and_named(client):
+def test_content_is_dropped_and_listed(client):
     content = {"title": "Meet me", "name": "Ann", "fileName": "plan.pdf", "unknown": 1}
     assert client.create(**content).expect(201).json["dropped"] == ["fileName", "name", "title"]
     room = client.room()
@@ -153,7 +153,7 @@ def test_presence(client):
     assert status["joinerPresent"] is True
 
 
-def test_knocks_follow_each_other_slowly(client):
+def test_knocks_are_throttled(client):
     room = client.room()
     assert client.presence(room.roomid, room.joiner.client).expect(202).json == {"delivery": "queued"}
     assert client.presence(room.roomid, room.joiner.client).expect(202).json == {"delivery": "throttled"}
@@ -223,7 +223,7 @@ def test_routes_and_methods(client):
     assert {"GET", "DELETE"} <= set(answer.headers["allow"].replace(" ", "").split(","))
 
 
-def test_ledger_is_served_as_it_lies(world, client):
+def test_the_ledger_is_served_unchanged(world, client):
     client.room()
     served = eventually(lambda: client.send("GET", "/audit/checkpoint").expect(200).body, what="a checkpoint")
     log = ledger.Ledger(world.state / "ledger", world.state.vkey, served)
@@ -260,7 +260,7 @@ def test_operator_listener(world, client):
 
 # Promise: retry-after
 def test_guessing_codes_is_slowed(world):
-    """From one address: soon 429 with Retry-After, also for a right guess; from another: as ever."""
+    """One address soon gets 429 with Retry-After, also for a right guess. Another address is not limited."""
     stranger, code = world.client(), new_code()
     stranger.create(code).expect(201)
     for _ in range(400):
@@ -275,7 +275,7 @@ def test_guessing_codes_is_slowed(world):
 
 
 def test_creating_rooms_is_limited(worlds, tmp_path):
-    """By the policy that is in force: one of the operator's own, with a small budget."""
+    """By the policy in force: here the operator's own, with a small budget."""
     policy = json.loads((REPOSITORY / "policies/rooms.json").read_text())
     policy["limits"]["creations"]["perAddress"] = {"count": 5, "seconds": 600}
     policy["name"] = "small"

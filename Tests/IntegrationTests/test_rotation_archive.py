@@ -1,4 +1,4 @@
-"""`mayfly keys rotate` into a folder that its user owns, in one that they can't write: what moves, and what a crash leaves."""
+"""`mayfly keys rotate` into a folder of the user's, inside one that the user can't write: the moved files, and crashes within."""
 
 import os
 import shutil
@@ -63,7 +63,7 @@ def foreigners(template):
         foreign.remove()
 
 
-def test_an_owned_archive_in_a_folder_of_somebody_else(foreigners):
+def test_the_archive_may_be_in_anothers_folder(foreigners):
     foreign = foreigners()
     owner = foreign.archive.stat().st_uid
     probe = subprocess.run([*foreign.user, "mkdir", foreign.archive.parent / "x"], capture_output=True)
@@ -76,8 +76,8 @@ def test_an_owned_archive_in_a_folder_of_somebody_else(foreigners):
     assert again.returncode == 0 and again.stdout == done.stdout, again.stderr
 
 
-def test_an_archive_that_the_user_may_not_write(foreigners):
-    """Nothing is closed that could not be moved then."""
+def test_an_unwritable_archive_is_refused(foreigners):
+    """Nothing is closed, since it could not be moved."""
     foreign = foreigners()
     foreign.archive.chmod(0o555)
     done = foreign.rotate()
@@ -105,8 +105,8 @@ def cut_off(foreigners, disturbed, call):
         call += step
 
 
-def test_cut_off_while_files_move_into_an_archive(foreigners, disturbed):
-    """The log lies in two places then. Run again it goes on where it was."""
+def test_a_move_into_an_archive_survives_a_kill(foreigners, disturbed):
+    """The log is in two places then. The next run continues."""
     seen = []
     # The number of calls before the first move differs between runs, so one sweep can step over it.
     for _ in range(4):
@@ -121,8 +121,8 @@ def test_cut_off_while_files_move_into_an_archive(foreigners, disturbed):
     raise AssertionError(f"never cut off at the first or after the third move: {seen}")
 
 
-def test_something_in_the_way_of_a_file(foreigners, disturbed):
-    """What somebody put there meanwhile is neither replaced nor taken for the log's."""
+def test_a_file_in_the_archive_is_never_replaced(foreigners, disturbed):
+    """Somebody made it meanwhile. It isn't taken for the log's either."""
     for foreign, _ in cut_off(foreigners, disturbed, 100):
         (foreign.archive / "checkpoint").write_text("x")
         done = foreign.rotate()

@@ -1,4 +1,4 @@
-"""audit/: the sample log, its tampered twin, and what the handbook prints."""
+"""audit/: the sample log, its tampered twin, and the handbook's output."""
 
 import json
 import os
@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -52,7 +53,7 @@ def test_the_sample_is_good(verify):
 
 @pytest.mark.parametrize("verify", VERIFIERS)
 def test_only_a_kept_checkpoint_convicts_the_twin(verify):
-    """It is a log of its own right; what was kept before the changed place is a beginning of it, what was kept after is not."""
+    """The twin is consistent. It continues checkpoints kept before the change, and contradicts those kept after it."""
     before, *after = kept()
     for earlier in ((), (before,)):
         done = verify(TWIN, *earlier)
@@ -62,22 +63,18 @@ def test_only_a_kept_checkpoint_convicts_the_twin(verify):
         assert done.returncode == 1 and "rewritten" in done.stdout + done.stderr, done.stdout + done.stderr
 
 
-def test_the_proof_is_of_the_purge_that_the_twin_moved():
-    """It verifies without the log, and is about that ref and no other."""
+def test_the_proof_shows_the_purge_that_the_twin_moved():
+    """It verifies without the log, for that ref only."""
     proof, key, ref = SAMPLE / "purge.tlog-proof", SAMPLE / "ledger.vkey", (SAMPLE / "purge.ref").read_text().strip()
     moved = json.loads((set(read(SAMPLE).raw) - set(read(TWIN).raw)).pop())
     assert [moved] == read(SAMPLE).of(ref, "token.purged")
-    for verify in (mayfly, verify_py):
-        done = verify("audit", "verify", "--proof", proof, "--key", key, "--ref", ref)
+    for verify in (partial(mayfly, "audit", "verify"), run_python):
+        done = verify("--proof", proof, "--key", key, "--ref", ref)
         assert done.returncode == 0 and moved["at"] in done.stdout, done.stdout + done.stderr
-        assert verify("audit", "verify", "--proof", proof, "--key", key, "--ref", "0" * 32).returncode == 1
+        assert verify("--proof", proof, "--key", key, "--ref", "0" * 32).returncode == 1
 
 
-def verify_py(audit, verify, *words):
-    return run_python(*words)
-
-
-def test_the_sample_tells_of_everything():
+def test_the_sample_has_every_kind_of_entry():
     log = read(SAMPLE)
     log.check()
     assert 60 <= len(log.entries) <= 300
@@ -104,8 +101,8 @@ def test_the_twin_differs_in_one_purge():
 
 @pytest.mark.campaign
 @pytest.mark.background
-def test_the_script_makes_such_logs():
-    """Anew, with windows of one second."""
+def test_the_script_makes_the_sample():
+    """With windows of one second."""
     with tempfile.TemporaryDirectory() as folder:
         make_and_verify(Path(folder))
 
@@ -120,8 +117,8 @@ def make_and_verify(tmp_path):
         assert verified.returncode == expected, verified.stdout + verified.stderr
 
 
-def test_the_handbook_prints_what_it_says(tmp_path):
-    """Each ```console block of the handbook, as it stands, in a folder where the repository's audit/ lies."""
+def test_the_handbooks_commands_work(tmp_path):
+    """Each ```console block, in a folder that has the repository's audit/."""
     (tmp_path / "audit").symlink_to(AUDIT)
     (tmp_path / "root.py").write_text(re.search(r"^```python\n(.*?)^```", HANDBOOK, re.M | re.S)[1])
     (tmp_path / "bin").mkdir()
@@ -137,7 +134,7 @@ def test_the_handbook_prints_what_it_says(tmp_path):
         assert matches(expected, done.stdout), f"$ {command}\n--- expected\n{expected}\n--- got\n{done.stdout}"
 
 
-def test_the_handbook_explains_every_complaint():
+def test_the_handbook_explains_every_finding():
     source = (REPOSITORY / "Sources/Ledger/VerificationFailure.swift").read_text()
     cases = re.findall(r'^ +case ([\w, ]+?)(?: = "(\w+)")?$', source[source.index("enum Code"):], re.M)
     codes = {code for names, raw in cases for code in (raw or names).split(", ")}

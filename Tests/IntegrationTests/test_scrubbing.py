@@ -1,22 +1,21 @@
-"""What was purged leaves the database's file and its write-ahead log within a minute, whoever reads, and whatever crashes."""
+"""Purged rows leave the database's file and its write-ahead log within a minute, despite readers and crashes."""
 
 import os
 import sqlite3
-import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
 from clocks import Clocks
-from mayfly import Client, new_code, new_token
+from mayfly import ask, new_code, new_token
 from processes import Broker, Simulator, State, eventually
 
 pytestmark = pytest.mark.campaign
 
 
 class Database:
-    """A broker whose clocks the test moves, and what lies in its database's files."""
+    """A broker whose clocks the test moves, and the bytes in its database's files."""
 
     def __init__(self):
         self.state = State()
@@ -36,13 +35,6 @@ class Database:
     def start(self):
         self.broker.start(**self.clocks.environment)
 
-    def ask(self, question):
-        client = Client(self.broker.port, checked=False)
-        try:
-            return question(client)
-        finally:
-            client.close()
-
     def secrets(self):
         """Everything sealed or keyed that a row holds, by the row's room."""
         with self.state.database() as database:
@@ -56,7 +48,7 @@ class Database:
             return found
 
     def left(self, secrets):
-        """Which of these lie in the files: 16 bytes of one are enough."""
+        """The secrets that are in the files; 16 bytes of one count."""
         content = b"".join(path.read_bytes() for path in self.state.folder.glob("mayfly.sqlite*"))
         return [secret for secret in secrets if any(secret[at:at + 16] in content for at in range(0, len(secret) - 15, 8))]
 
@@ -67,16 +59,16 @@ class Database:
 # Promise: wal-emptied
 @pytest.mark.background
 def test_purged_rows_leave_the_files():
-    """Rooms that expire, are closed, accepted, and tokens that are replaced and withdrawn, among many that stay."""
+    """Rooms that expire, are closed or accepted, and tokens that are replaced or withdrawn, among many that stay."""
     with Database() as here:
         def rooms(client, count, expires):
             codes = [new_code() for _ in range(count)]
             return [(code, client.create(code, "creator", new_token(), expires=expires).expect(201).json["roomid"]) for code in codes]
-        here.ask(lambda client: rooms(client, 60, 3600))
+        ask(here.broker, lambda client: rooms(client, 60, 3600))
         kept = {room: list(values) for room, values in here.secrets().items()}
-        here.ask(lambda client: rooms(client, 60, 60))
-        closing = here.ask(lambda client: rooms(client, 60, 7200))
-        accepted = here.ask(lambda client: rooms(client, 20, 3600))
+        ask(here.broker, lambda client: rooms(client, 60, 60))
+        closing = ask(here.broker, lambda client: rooms(client, 60, 7200))
+        accepted = ask(here.broker, lambda client: rooms(client, 20, 3600))
         before = here.secrets()
 
         def change(client):
@@ -85,7 +77,7 @@ def test_purged_rows_leave_the_files():
                 client.put_token(roomid, "creator", new_token()).expect(200)
             for _, roomid in closing:
                 client.delete(roomid).expect(200)
-        here.ask(change)
+        ask(here.broker, change)
         between = here.secrets()
         here.clocks.go_on(70)
         eventually(lambda: len(here.secrets()) == 80, what="the purge of what has expired")
@@ -97,7 +89,7 @@ def test_purged_rows_leave_the_files():
         assert len(gone) > 600, len(gone)
         here.clocks.go_on(11)
         here.is_clean_of(gone, "after the purges")
-        # The answers to accepts stand for two minutes.
+        # Answers to accepts are kept for two minutes.
         here.clocks.go_on(120)
         eventually(lambda: values(after) - values(here.secrets()), what="the purge of the answers to accepts")
         gone |= values(after) - values(here.secrets())
@@ -110,16 +102,16 @@ def test_purged_rows_leave_the_files():
 
 
 @pytest.mark.background
-def test_a_push_that_is_done_leaves_the_files():
-    """Its row holds the token for the broker alone to open, with a key that lives ten minutes more. Nothing else is purged meanwhile."""
+def test_a_finished_push_leaves_the_files():
+    """The broker alone could open its row, with a key that lives ten minutes more. Nothing else is purged meanwhile."""
     with Database() as here:
         here.simulator.start(**here.clocks.environment)
-        room = here.ask(lambda client: client.room(expires=3600))
+        room = ask(here.broker, lambda client: client.room(expires=3600))
         here.clocks.go_on(150)
         # The start's grace: pushes wait 15 s for their peers.
         here.broker.kill()
         here.start()
-        here.ask(lambda client: client.presence(room.roomid, room.joiner.client).expect(202))
+        ask(here.broker, lambda client: client.presence(room.roomid, room.joiner.client).expect(202))
         with here.state.database() as database:
             gone = [row[0] for row in database.execute("SELECT sealed FROM job")]
         assert len(gone) == 1 and here.left(gone) == gone
@@ -131,20 +123,20 @@ def test_a_push_that_is_done_leaves_the_files():
 
 
 @pytest.mark.background
-def test_a_reader_holds_the_log_open():
-    """Someone reads the database for long, as a backup does: the broker goes on at once, says so, and empties the log when they have gone."""
+def test_a_reader_delays_the_scrub_and_nothing_else():
+    """Somebody reads the database for long, as a backup does. The broker serves on and raises an alarm, and empties the log afterwards."""
     with Database() as here:
-        room = here.ask(lambda client: client.room(expires=3600))
+        room = ask(here.broker, lambda client: client.room(expires=3600))
         gone = [value for values in here.secrets().values() for value in values]
         with here.state.database() as reader:
             reader.execute("BEGIN")
             assert reader.execute("SELECT count(*) FROM token").fetchone() == (2,)
-            here.ask(lambda client: client.delete(room.roomid).expect(200))
+            ask(here.broker, lambda client: client.delete(room.roomid).expect(200))
             slowest = 0
             for _ in range(30):
                 here.clocks.go_on(3)
                 start = time.monotonic()
-                here.ask(lambda client: client.create(new_code(), "creator").expect(201))
+                ask(here.broker, lambda client: client.create(new_code(), "creator").expect(201))
                 slowest = max(slowest, time.monotonic() - start)
             assert slowest < 2, f"a create waited {slowest:.1f} s for someone else's reader"
             assert here.left(gone), "the reader held nothing open"
@@ -155,12 +147,12 @@ def test_a_reader_holds_the_log_open():
 
 
 @pytest.mark.background
-def test_a_crash_before_the_log_is_emptied():
-    """Killed between a purge and the emptying of the log: the next start does it."""
+def test_a_start_empties_the_log_after_a_crash():
+    """The broker is killed between a purge and the scrub."""
     with Database() as here:
-        room = here.ask(lambda client: client.room(expires=3600))
+        room = ask(here.broker, lambda client: client.room(expires=3600))
         gone = [value for values in here.secrets().values() for value in values]
-        here.ask(lambda client: client.delete(room.roomid).expect(200))
+        ask(here.broker, lambda client: client.delete(room.roomid).expect(200))
         here.broker.kill()
         assert here.left(gone), "there is nothing to do for the start"
         here.start()
@@ -168,13 +160,13 @@ def test_a_crash_before_the_log_is_emptied():
 
 
 @pytest.mark.background
-def test_nothing_is_written_elsewhere():
-    """No temporary file, with a name or without, whatever the database is asked."""
+def test_no_temporary_file_is_written():
+    """With or without a name, whatever the database has to do."""
     with Database() as here:
         def rooms(client):
             for _ in range(100):
                 client.create(new_code(), "creator", new_token(), expires=60).expect(201)
-        here.ask(rooms)
+        ask(here.broker, rooms)
         here.clocks.go_on(70)
         files = set()
         for _ in range(20):

@@ -1,4 +1,4 @@
-"""Several policies in force: what a start refuses, what the log is told, and what verifiers and the auditor's page make of it."""
+"""Several policies in force: refused starts, the entries in the log, and their display by verifiers and the auditor's page."""
 
 import hashlib
 import json
@@ -20,7 +20,7 @@ DIGESTS = [hashlib.sha256(content).hexdigest() for content in (ROOMS, COMPANION)
 
 
 def changed(tmp_path, name, change):
-    """A policy file beside the built-in ones: `change` is given its content."""
+    """A policy file beside the built-in ones, changed by `change`."""
     content = json.loads((REPOSITORY / f"policies/{name}.json").read_text())
     change(content)
     path = tmp_path / f"{content['name']}.json"
@@ -38,7 +38,7 @@ def both():
 
 
 # Promise: started-names-the-program
-def test_the_log_is_told_of_each(both):
+def test_the_log_records_each_policy(both):
     eventually(lambda: "policy.loaded" in ledger.read(both.state).counts(), 10, what="the start in the log")
     log = ledger.read(both.state).check()
     [begun] = (entry for entry in log.entries if entry["op"] == "broker.started")
@@ -52,7 +52,7 @@ def test_the_log_is_told_of_each(both):
     both.client().room()
 
 
-def test_a_push_of_each_can_be_tried(both):
+def test_apns_send_pushes_templates_of_each_policy(both):
     token = new_token()
     for words in (["activity_approval", "--field", "elapsedSeconds=10"], ["clear_session"], ["peer_waiting"]):
         ran = apns(both, "send", *words, given=token, MAYFLY_POLICY="rooms,companion")
@@ -67,7 +67,7 @@ def test_a_push_of_each_can_be_tried(both):
     assert ran.returncode == 2 and "no policy in force (rooms)" in ran.stderr, ran
 
 
-def test_all_of_them_are_shown():
+def test_policy_show_prints_all():
     done = mayfly("policy", "show", "--policy", "companion")
     assert done.returncode == 0 and "policy rooms\n" in done.stdout and "policy companion\n" in done.stdout, done
     assert all(digest in done.stdout for digest in DIGESTS)
@@ -82,13 +82,13 @@ def test_all_of_them_are_shown():
 @pytest.mark.parametrize("kind, session, events, cause", [
     ("companion", "a session", "events and registrations of one user", "event"), ("monitor", "a print", "events of one printer", "event"),
     ("calls", "a call", "registrations of one user", "event"), ("rooms", None, None, "knock")])
-def test_each_is_shown_in_words_of_its_kind(kind, session, events, cause):
+def test_policy_show_describes_each_by_its_kind(kind, session, events, cause):
     shown = mayfly("policy", "show", kind).stdout
     assert f"when the {cause} came\n" in shown and ("knock" in shown) == (kind == "rooms"), shown
     assert session is None or f"\n  {session} is known for " in shown and f"\n  {events}" in shown, shown
 
 
-def test_all_that_a_template_needs_is_said_at_once(both):
+def test_all_missing_fields_are_reported_at_once(both):
     ran = apns(both, "send", "activity_progress", "--policy", "companion", given="ab" * 32)
     assert ran.returncode == 2 and "for completed (number 0 to 999 in steps of 1), and for elapsedSeconds (" in ran.stderr, ran
     assert ", and for total (number" in ran.stderr
@@ -121,7 +121,7 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("name", REFUSALS)
-def test_what_a_start_refuses(state, processes, tmp_path, name):
+def test_bad_policies_are_refused(state, processes, tmp_path, name):
     base, change, policies, status, words = REFUSALS[name]
     broker = Broker(state, policy=policies.format(changed(tmp_path, base, change)))
     processes.append(broker)
@@ -140,7 +140,7 @@ OTHER = b'{"name":"other"}'
 
 
 @pytest.mark.parametrize("kept", [(ROOMS, COMPANION, OTHER), (ROOMS, COMPANION), (ROOMS, OTHER), (COMPANION, OTHER)])
-def test_verifiers_want_each_of_them(tmp_path, kept):
+def test_verifiers_need_each_policy(tmp_path, kept):
     entries = [
         start(0), loaded(0, "rooms", ROOMS), loaded(0, "companion", COMPANION), tick(60),
         start(120), loaded(120, "rooms", ROOMS), loaded(120, "companion", OTHER), tick(180)]
@@ -153,7 +153,7 @@ def test_verifiers_want_each_of_them(tmp_path, kept):
         agreed(False, log.folder, "--key", log.vkey)
 
 
-def test_the_page_says_how_long_each_was_in_force(site, browser):
+def test_the_page_shows_how_long_each_was_in_force(site, browser):
     stories = [
         start(0), loaded(0, "rooms", ROOMS), loaded(0, "companion", COMPANION), tick(60),
         # A pause, which names none; then the same again, with another in the companion's place; then one alone.

@@ -1,4 +1,4 @@
-"""Shares at the broker: what one caller repeats or floods costs others nothing, and the public log no more than its budget."""
+"""Shares at the broker: one caller's repeats and floods don't affect others, nor grow the public log beyond the budget."""
 
 import json
 import threading
@@ -49,7 +49,7 @@ def settled(world):
 
 
 class Bystander:
-    """Makes rooms and knocks from an address of its own, and keeps every answer."""
+    """Makes rooms and knocks from an address of its own, and records every answer."""
 
     def __init__(self, world):
         self.client, self.answers, self.ended = Client(world.broker.port), [], False
@@ -80,7 +80,7 @@ def log(world):
 
 
 # Promise: others-notice-nothing
-def test_a_network_that_floods_stops_no_other(world):
+def test_a_flooding_network_stops_no_other(world):
     flood = other_address()
     with Bystander(world):
         refused = 0
@@ -104,14 +104,14 @@ def test_a_network_that_floods_stops_no_other(world):
 
 
 def test_knocks_add_to_the_log_no_faster_than_creations(world):
-    """A network can't knock at more rooms than it may make: the rest is throttled, and the log does not grow."""
+    """A network can't knock at more rooms than it may make. Further knocks are throttled, and the log does not grow."""
     maker, flood = [world.client() for _ in range(3)], world.client()
     rooms = [client.room(tokens=(True, False)) for client in maker for _ in range(LIMIT * 2 // 3)]
     found = [flood.presence(room.roomid, room.joiner.client).expect(202).json["delivery"] for room in rooms]
     assert found == ["queued"] * LIMIT + ["throttled"] * (len(rooms) - LIMIT)
 
 
-def test_a_back_end_has_a_larger_share_and_not_none(tmp_path):
+def test_a_back_end_has_a_larger_share(tmp_path):
     with World(resolution=1, policy=policy(tmp_path), environment={
             "MAYFLY_BACKENDS": "127.9.0.0/16,10.0.0.7", "MAYFLY_BACKEND_CREATIONS": 60}) as world:
         own = Client(world.broker.port, address="127.9.3.4")
@@ -123,6 +123,6 @@ def test_a_back_end_has_a_larger_share_and_not_none(tmp_path):
 
 @pytest.mark.parametrize("words", [("--backends", "10.0.0.0/33"), ("--backends", "example.org"), ("--backend-creations", "0"),
                                    ("--backends", "certificates")])
-def test_what_is_no_back_end_is_refused(world, words):
+def test_a_bad_back_end_setting_is_refused(world, words):
     ran = mayfly("serve", "--state", world.state.folder, *words)
     assert ran.returncode == 2 and words[0] in ran.stderr and "is not a flag" not in ran.stderr, ran.stderr

@@ -1,4 +1,4 @@
-"""What keeps a broker from starting, or from storing: told in a sentence an operator can act on."""
+"""Failed starts and full disks: each error is a sentence that an operator can act on."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from processes import BINARY, ORIGIN, REPOSITORY, Broker, State, audit_verify, c
 
 
 def start_fails(broker, *words, status=1, lines=6):
-    """It ends by itself, says the words, and no more than a few lines of them; never a trap or a secret."""
+    """Checks that a start ends by itself with these words in a few lines, without a trap or a secret."""
     broker.start(wait=False)
     try:
         assert broker.child.wait(15) == status, broker.printed()
@@ -48,7 +48,7 @@ def test_key_file_missing(state, broker, name):
     assert not (state / "keys" / name).exists(), "a key was made silently"
 
 
-# What is wrong with ratchet.key: `KeyFileTests`.
+# `KeyFileTests` has the faults of ratchet.key.
 
 def test_key_file_too_open(state, broker):
     (state / "keys/ledger.key").chmod(0o640)
@@ -71,7 +71,7 @@ def test_key_file_of_another_format(state, broker):
 
 # Promise: stale-keys-refused
 def test_key_file_stale(state, broker):
-    """A copy from before the last ratchet step that this store knows of: starting would bring dead keys back to life."""
+    """A copy from before the last recorded step would bring destroyed keys back."""
     broker.start()
     assert broker.stop() == 0
     path = state / "keys/ratchet.key"
@@ -89,7 +89,7 @@ def test_key_file_stale(state, broker):
 # Promise: no-made-up-keys
 @pytest.mark.parametrize("folder", [False, True])
 def test_no_keys_at_all(state, processes, folder):
-    """Neither a folder nor keys are made silently."""
+    """The start makes neither a folder nor keys."""
     empty = State(keys=None)
     try:
         if folder:
@@ -124,7 +124,7 @@ def test_keys_are_for_their_owner_alone():
 
 
 def test_ledger_from_elsewhere(state, broker, processes):
-    """A published checkpoint ahead of the store (a store put back from a backup) stops the start."""
+    """The published checkpoint is ahead of the store, as after a restored backup of the store."""
     broker.start()
     saved = state.prints / "saved"
     assert broker.stop() == 0
@@ -157,7 +157,7 @@ def unpublished(state, broker):
 
 
 def test_ledger_behind_is_repaired(state, broker, unpublished):
-    """What a broker could not publish before it was killed, the next start does."""
+    """The broker was killed before it could publish. The next start does."""
     _, room, clear = unpublished
     broker.kill()
     clear()
@@ -173,7 +173,7 @@ def test_ledger_behind_is_repaired(state, broker, unpublished):
 
 
 def test_ledger_lost(state, broker):
-    """A folder that lost what the store no longer has is not made up anew."""
+    """The store no longer has the lost entries, so the folder can't be made anew."""
     broker.start()
     room = Client(broker.port).room()
     eventually(lambda: ledger.read(state).of(room.creator.ref), what="the seal in the ledger")
@@ -185,7 +185,7 @@ def test_ledger_lost(state, broker):
 
 
 @pytest.mark.parametrize("content", ["{}", None])
-def test_policy_that_can_not_be_used(broker, tmp_path, content):
+def test_policy_of_another_kind(broker, tmp_path, content):
     path = tmp_path / "mine.json"
     if content is not None:
         path.write_text(content)
@@ -224,7 +224,7 @@ def test_a_log_keeps_its_timing(broker):
 
 
 def test_state_in_use(state, broker, processes):
-    """A second broker on the same folder would break the log."""
+    """A second broker on one folder would break the log."""
     broker.start()
     second = Broker(state)
     processes.append(second)
@@ -265,8 +265,8 @@ def test_apns_key(state, broker, content):
 
 @pytest.mark.parametrize("option, make", [
     ("apns-key-path", os.mkfifo), ("wrapping-key", os.mkfifo), ("policy", lambda path: path.symlink_to("/dev/zero"))], ids=["key", "wrapping", "policy"])
-def test_what_is_no_file(broker, tmp_path, option, make):
-    """A pipe would be waited for, and a device has no end."""
+def test_settings_must_name_plain_files(broker, tmp_path, option, make):
+    """A pipe would block, and a device has no end."""
     path = tmp_path / "odd.pem"
     make(path)
     broker.options[option] = path
@@ -280,7 +280,7 @@ def test_apns_certificate_authority_missing(state, broker):
 
 # Promise: environment-names
 def test_started_by_environment_alone(state, processes):
-    """Every flag has an environment name, the first systems' names as they are."""
+    """Every flag has an environment name. Those of the first systems still work."""
     class ByEnvironment(Broker):
         def arguments(self):
             return ["serve"]
@@ -310,7 +310,7 @@ def rooms_policy():
 
 
 def test_policy_with_free_text(tmp_path):
-    """A field that would carry what a person typed, in a policy that is good but for it."""
+    """A field that would carry typed text, in an otherwise good policy."""
     policy = rooms_policy()
     policy["templates"]["peer_waiting"].setdefault("fields", {})["note"] = {"kind": "text"}
     done = lint(tmp_path, policy)
@@ -319,8 +319,8 @@ def test_policy_with_free_text(tmp_path):
 
 
 @pytest.mark.parametrize("change", ["of another name", "with a field"])
-def test_policy_that_rooms_can_not_send_by(broker, tmp_path, change):
-    """What keeps `serve` from starting, `policy lint` finds; in the same words."""
+def test_policy_without_a_template_for_rooms(broker, tmp_path, change):
+    """`policy lint` reports it in the same words as the refused start."""
     policy = rooms_policy()
     if change == "with a field":
         policy["templates"]["peer_waiting"]["fields"] = {"last": {"kind": "flag", "key": "last"}}
@@ -337,7 +337,7 @@ def test_policy_that_rooms_can_not_send_by(broker, tmp_path, change):
 
 # Promise: no-entry-no-operation
 def test_disk_full(small_disk, processes):
-    """Refused with 503 and Retry-After, nothing kept, still answering; as before once there is room again."""
+    """Calls get 503 with Retry-After and nothing is kept. After space is freed everything works as before."""
     state = State(parent=small_disk)
     broker = Broker(state)
     processes.append(broker)
@@ -376,7 +376,7 @@ def test_disk_full(small_disk, processes):
 
 
 def tells_of_read_only(done, folder, *words):
-    """In words of its own: what happened, why, and what to do."""
+    """Checks for an error of its own: what happened, why, and what to do."""
     assert done.returncode == 1, done.stdout + done.stderr
     for word in (folder, "read-only file system", "read-write", *words):
         assert str(word) in done.stderr, done.stderr
@@ -403,7 +403,7 @@ def test_read_only_file_system(small_disk, processes, tmp_path, before):
     if before == "stopped":
         tells_of_read_only(drill, state.folder, "tmpfs")
     else:
-        # What SQLite needs beside the database is there.
+        # SQLite's files beside the database exist.
         assert drill.returncode == 0 and "tokens of rooms" in drill.stdout, drill.stderr
     archive = small_disk / "closed"
     tells_of_read_only(

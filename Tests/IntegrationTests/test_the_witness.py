@@ -46,7 +46,7 @@ def request(state, old, hashes, proof=None):
     return f"old {old}\n{lines}\n{head(state, len(hashes), ledger.root_of(hashes))}".encode()
 
 
-def test_the_witness_cosigns_what_continues(state, judge):
+def test_the_witness_cosigns_continuing_heads(state, judge):
     known = 0
     for size in (0, 1, 1, 2, 3, 7, 8, 8, 100):
         status, _, body = ask(judge, request(state, known, leaves(size)))
@@ -86,7 +86,7 @@ def test_the_witness_refuses(state, judge):
 
 
 def test_the_witness_refuses_one_of_two_at_once(state, judge):
-    """Two continuations of one head, at the same time: one is cosigned and the other is stale."""
+    """Two continuations of one head at the same time: one is cosigned, the other is stale."""
     assert ask(judge, request(state, 0, leaves(4)))[0] == 200
     forks = [leaves(4) + [bytes([number]) * 32] * (number + 1) for number in range(6)]
     answers = []

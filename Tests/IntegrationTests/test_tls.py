@@ -1,5 +1,6 @@
-"""The TLS listener as scanners and clients see it, and what its flags refuse."""
+"""The TLS listener as scanners and clients see it, and its flags' errors."""
 
+import json
 import socket
 import ssl
 import subprocess
@@ -12,13 +13,14 @@ from types import SimpleNamespace
 import pytest
 
 from bad_requests import ASK, CODE, request
-from certificates import Certificate, openssl
+from certificates import Authority, Certificate, openssl
 from http2_frames import START, FramePeer, ask
 from listeners import Listeners, accept, fresh
 from mayfly import Socket
 from peers import Peer
 from processes import Broker, State, eventually
 from test_startup_errors import start_fails
+from world import World
 
 
 @pytest.fixture(scope="module")
@@ -31,6 +33,29 @@ def world():
 @pytest.fixture
 def port(world):
     return world.broker("tls").port
+
+
+# Findings of any certificate made for a test: it is self-signed, can't be revoked, and lives for a month.
+OF_THE_TEST = ("cert_", "OCSP", "DNS_CAA", "certificate_transparency", "overall_grade", "scanTime", "engine_problem")
+
+
+@pytest.mark.campaign
+def test_testssl_finds_nothing_weak(port, tmp_path):
+    report = tmp_path / "report.json"
+    subprocess.run(
+        ["testssl", "--quiet", "--color", "0", "--warnings", "off", "--jsonfile", report, "-p", "-s", "-f", "-S", "-U", f"localhost:{port}"],
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, timeout=240, check=False)
+    findings = json.loads(report.read_text())
+    found = {one["id"]: one["finding"] for one in findings}
+    weak = [one for one in findings
+            if one["severity"] in ("LOW", "MEDIUM", "HIGH", "CRITICAL", "WARN", "FATAL") and not one["id"].startswith(OF_THE_TEST)]
+    assert not weak, weak
+    for name in ("SSLv2", "SSLv3", "TLS1", "TLS1_1", "cipherlist_NULL", "cipherlist_aNULL", "cipherlist_EXPORT", "cipherlist_LOW"):
+        assert "not offered" in found[name], (name, found[name])
+    assert found["TLS1_2"] == "offered" and "offered" in found["TLS1_3"]
+    for name in ("heartbleed", "CCS", "ticketbleed", "ROBOT", "secure_client_renego", "CRIME_TLS", "POODLE_SSL", "SWEET32",
+                 "FREAK", "DROWN", "LOGJAM", "BEAST", "LUCKY13", "RC4"):
+        assert name in found, f"testssl did not look at {name}"
 
 
 def test_sslscan_finds_nothing_weak(port):
@@ -58,7 +83,7 @@ def test_sslscan_finds_nothing_weak(port):
 
 
 @pytest.mark.parametrize("offered, agreed", [(["http/1.1", "h2"], "h2"), ([], None)])
-def test_what_protocol_is_agreed_on(world, port, offered, agreed):
+def test_the_protocol_is_negotiated(world, port, offered, agreed):
     context = world.certificate.context(*offered)
     if agreed == "h2":
         with FramePeer(port, context) as peer:
@@ -71,15 +96,15 @@ def test_what_protocol_is_agreed_on(world, port, offered, agreed):
             assert peer.answer().status == 404
 
 
-def test_protocols_nobody_speaks(world, port):
+def test_unknown_protocols_are_refused(world, port):
     """RFC 7301 section 3.2: no_application_protocol."""
     with pytest.raises(ssl.SSLError, match="(?i)no.application.protocol"):
         Peer(port, world.certificate.context("spdy/3", "h2c"))
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-def test_no_session_is_taken_up_again(world, port, version):
-    """Tickets and session ids would let whoever watches the line tie a phone's connections together."""
+def test_no_session_is_resumed(world, port, version):
+    """Tickets and session ids would let an observer link a phone's connections."""
     context = world.certificate.context()
     context.minimum_version = context.maximum_version = version
     session = None
@@ -93,16 +118,16 @@ def test_no_session_is_taken_up_again(world, port, version):
             assert session is None or not session.has_ticket
 
 
-def test_the_end_is_announced(world, port):
-    """RFC 8446 section 6.1: close_notify before the end, or what was cut off looks whole."""
+def test_a_close_is_announced(world, port):
+    """RFC 8446 section 6.1: without close_notify a truncated answer looks whole."""
     with Peer(port, world.certificate.context("http/1.1")) as peer:
         peer.send(ASK.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
         assert peer.answer().status == 404
         assert peer.receive() == b""  # an end without close_notify raises SSLEOFError
 
 
-def test_half_closed_by_the_close_of_tls_alone(world, port):
-    """close_notify without the end of the stream: what was asked before is answered, and the connection ends."""
+def test_close_notify_ends_the_requests(world, port):
+    """Without the end of the stream. Earlier requests are answered, and the connection ends."""
     with Peer(port, world.certificate.context("http/1.1")) as peer:
         peer.send(ASK * 3)
         with suppress(ssl.SSLWantReadError):
@@ -126,7 +151,7 @@ def test_websocket(world):
         one.expect("peer_joined")
 
 
-def test_plain_text_on_the_tls_port(port):
+def test_plain_text_on_the_tls_port_is_refused(port):
     with Peer(port) as peer:
         peer.send(ASK)
         rest = peer.rest()
@@ -137,7 +162,7 @@ def test_plain_text_on_the_tls_port(port):
     b"\x16\x03\x01\x40\x00" + bytes(16_384), b"\x16\x03\x01\x00\x04\x01\xff\xff\xff", b"\x17\x03\x03\x00\x01\x00", b"\xff" * 1000,
     b"\x80\x2e\x01\x00\x02\x00\x15\x00\x00\x00\x10\x01\x00\x80" + bytes(40)],
     ids=["zeros", "a hello of 16 MB", "data first", "noise", "SSLv2"])
-def test_no_handshake(world, port, sent):
+def test_an_absent_handshake_is_closed(world, port, sent):
     with Peer(port) as peer:
         peer.send(sent)
         assert b"HTTP" not in peer.rest()
@@ -146,8 +171,8 @@ def test_no_handshake(world, port, sent):
         assert peer.answer().status == 404
 
 
-def test_keys_changed_without_end(world, port):
-    """Each change costs as much as a request and brings nothing: a hundred of them are enough for any connection."""
+def test_key_updates_are_limited(world, port):
+    """Each costs as much as a request. A connection has a hundred."""
     client = subprocess.Popen(
         ["openssl", "s_client", "-connect", f"localhost:{port}", "-tls1_3"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL)
@@ -172,7 +197,7 @@ def test_keys_changed_without_end(world, port):
         assert peer.answer().status == 404
 
 
-# What the flags refuse.
+# Refused flags.
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory):
@@ -182,7 +207,7 @@ def certificates(tmp_path_factory):
 
 @pytest.fixture
 def refuses(state, processes):
-    """Starts a broker with these flags, which must end by itself with words that help."""
+    """Starts a broker with these flags. It must end by itself with a helpful error."""
     def check(*words, status=1, **flags):
         broker = Broker(state, **flags)
         processes.append(broker)
@@ -190,19 +215,19 @@ def refuses(state, processes):
     return check
 
 
-def test_certificate_without_its_key(refuses, certificates):
+def test_a_certificate_needs_its_key(refuses, certificates):
     one, other = certificates
     refuses("--tls-certificate", "--tls-key", status=2, tls_certificate=one.path)
     refuses("--tls-certificate", "--tls-key", status=2, tls_key=one.key)
     refuses("--tls-client-ca", "--tls-certificate", status=2, tls_client_ca=one.path)
 
 
-def test_key_of_another_certificate(refuses, certificates):
+def test_another_certificates_key_is_refused(refuses, certificates):
     one, other = certificates
     refuses(one.path, other.key, tls_certificate=one.path, tls_key=other.key)
 
 
-def test_files_that_are_no_certificate_or_key(refuses, certificates, tmp_path):
+def test_bad_certificate_and_key_files_are_refused(refuses, certificates, tmp_path):
     one, other = certificates
     empty, encrypted = tmp_path / "empty.pem", tmp_path / "encrypted.key"
     empty.touch()
@@ -219,8 +244,8 @@ def test_files_that_are_no_certificate_or_key(refuses, certificates, tmp_path):
     refuses("too small", small, tls_certificate=small, tls_key=small_key)
 
 
-def test_certificates_that_are_no_more(state, processes, tmp_path):
-    """It starts, since old phones' clocks may still agree, and says so."""
+def test_an_expired_certificate_starts_with_a_warning(state, processes, tmp_path):
+    """Old phones' clocks may still accept it."""
     expired = Certificate(tmp_path, days=1)
     broker = Broker(state, **expired.flags)
     processes.append(broker)
@@ -228,12 +253,12 @@ def test_certificates_that_are_no_more(state, processes, tmp_path):
     assert "expired" in broker.printed() and str(expired.path) in broker.printed()
 
 
-def test_cleartext_at_another_address_than_allowed(refuses, state):
+def test_cleartext_at_another_address_than_allowed_is_refused(refuses, state):
     refuses("--allow-cleartext", "--tls-certificate", status=2, listen=f"0.0.0.0:{Broker(state).port}", allow_cleartext="10.0.0.5")
 
 
 # Promise: cleartext-by-name
-def test_cleartext_on_an_address_that_is_allowed_by_name(state, processes):
+def test_cleartext_is_served_on_an_allowed_address(state, processes):
     """In a network namespace of its own, which nobody else can reach."""
     broker = Broker(state, listen="10.0.0.5:8787", allow_cleartext="10.0.0.5")
     setup = 'ip link set lo up && ip address add 10.0.0.5/32 dev lo && exec "$@"'
@@ -247,7 +272,7 @@ def test_cleartext_on_an_address_that_is_allowed_by_name(state, processes):
     assert asked.stdout == "200\n"
 
 
-def test_unix_domain_sockets(refuses, state, processes, tmp_path):
+def test_unix_domain_sockets_are_served(refuses, state, processes, tmp_path):
     path = tmp_path / "apps.sock"
     first = Broker(state, listen=f"unix:{path}")
     processes.append(first)
@@ -276,3 +301,54 @@ def test_unix_domain_sockets(refuses, state, processes, tmp_path):
         assert path.read_text() == "a file of somebody's"
     finally:
         second.remove()
+
+
+# A listener that asks for client certificates serves only those of its authority.
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("authority")
+    server, authority = Certificate(folder), Authority(folder, "backends")
+    with World(apns=False, tls_client_ca=authority.path, **server.flags) as world:
+        yield world, server, authority, folder
+
+
+def curl_status(world, server, *arguments):
+    """The status that curl prints, or 000 without an answer."""
+    done = subprocess.run(
+        ["curl", "--silent", "--output", "/dev/null", "--write-out", "%{http_code} %{http_version}", "--cacert", server.path, *arguments,
+         f"https://localhost:{world.broker.port}/audit/checkpoint", "--max-time", "10"], capture_output=True, text=True, timeout=20)
+    return done.stdout
+
+
+@pytest.mark.parametrize("version", ["2", "1.1"])
+@pytest.mark.parametrize("tls", ["1.2", "1.3"])
+def test_a_client_certificate_of_the_authority_is_served(guarded, version, tls):
+    world, server, authority, _ = guarded
+    path, key = authority.issue("backend")
+    assert curl_status(world, server, "--cert", path, "--key", key, f"--http{version}", f"--tlsv{tls}", "--tls-max", tls) == f"200 {version}"
+
+
+def test_a_client_without_certificate_is_refused(guarded):
+    world, server, _, _ = guarded
+    assert curl_status(world, server).startswith("000")
+
+
+def test_a_client_certificate_of_another_authority_is_refused(guarded):
+    world, server, _, folder = guarded
+    path, key = Authority(folder, "others").issue("stranger")
+    assert curl_status(world, server, "--cert", path, "--key", key).startswith("000")
+
+
+def test_an_expired_client_certificate_is_refused(guarded):
+    world, server, authority, _ = guarded
+    path, key = authority.issue("late", days=-1)
+    assert curl_status(world, server, "--cert", path, "--key", key).startswith("000")
+
+
+def test_the_handshake_names_the_authority(guarded):
+    world, server, _, _ = guarded
+    asked = subprocess.run(
+        ["openssl", "s_client", "-connect", f"localhost:{world.broker.port}", "-CAfile", server.path],
+        input="", capture_output=True, text=True, timeout=20)
+    assert "CN = backends.mayfly.test" in asked.stdout

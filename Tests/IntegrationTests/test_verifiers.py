@@ -10,7 +10,10 @@ import pytest
 import damages
 import ledger
 import logs
-import stories
+from dishonest import RULES, breaking, gaps_as_excuses, gaps
+from honest import honest, resort
+from no_entries import NO_ENTRIES, with_no_entry
+from stories import perhaps_honest
 from mayfly import new_token
 from processes import eventually, mayfly
 from verifiers import ask_swift, by_python, opinions, run_python, swift_answer
@@ -57,8 +60,8 @@ def test_honest_stories(go, folder):
 
 
 @pytest.mark.campaign
-def test_many_days(go, folder):
-    """Real hours and days, tokens that live for a week, and stops in every night."""
+def test_days_of_real_length_verify(go, folder):
+    """Tokens live for a week, and the broker stops each night."""
     simulation = logs.simulate(9_000, SEED, policies=(logs.policy(3600, 86_400, 64),), seconds=9 * 86_400, longest=604_000, outages=5)
     place = folder / "days"
     log = logs.make(place, logs.cut(simulation, 9_000), partials=False)
@@ -67,8 +70,8 @@ def test_many_days(go, folder):
 
 
 @pytest.mark.campaign
-def test_policies_that_change(go, folder):
-    """A start with other templates; what was opened before it is answered after it."""
+def test_a_change_of_policies_verifies(go, folder):
+    """A start with other templates. Pushes opened before it get their outcome after it."""
     templates = set()
     for number, chance in chances("policies", 6):
         simulation = logs.simulate(100, chance.getrandbits(32), outages=0, resolution=chance.choice((60, 10)))
@@ -83,8 +86,8 @@ def test_policies_that_change(go, folder):
 
 
 @pytest.mark.campaign
-def test_a_chain_of_logs(go, folder):
-    """Four logs, each of which carries on the one before it."""
+def test_a_chain_of_four_logs_verifies(go, folder):
+    """Each continues the one before."""
     for number, chance in chances("chain", 12):
         simulation = logs.simulate(60, chance.getrandbits(32), resolution=chance.choice((60, 10, 1)))
         for _ in range(3):
@@ -101,13 +104,13 @@ def test_a_chain_of_logs(go, folder):
 
 
 @pytest.mark.campaign
-def test_an_empty_log(go, folder):
+def test_an_empty_log_verifies(go, folder):
     agree_that_it_is_good(go, *signed(folder, []))
 
 
 @pytest.mark.campaign
-def test_a_tree_of_three_levels(go, folder):
-    """66,000 entries: 257 full tiles, of which one is of the second level."""
+def test_a_tree_of_three_levels_verifies(go, folder):
+    """66,000 entries: 257 full tiles, one of them of the second level."""
     publications = logs.story(66_000, SEED)
     place = folder / "deep"
     log = logs.make(place, publications, partials=False)
@@ -121,8 +124,8 @@ def test_a_tree_of_three_levels(go, folder):
 
 
 @pytest.mark.campaign
-def test_a_log_that_has_grown_beyond_its_checkpoint(go, folder):
-    """A reader holds a checkpoint while the log goes on, and the partial tiles of that checkpoint have gone: full ones serve."""
+def test_full_tiles_replace_the_partial_ones_of_a_checkpoint(go, folder):
+    """A reader holds a checkpoint whose partial tiles are gone, since the log has grown."""
     publications = logs.story(700, SEED, resolution=60)
     entries = [entry for window in publications for entry in window]
     place = folder / "grown"
@@ -206,8 +209,8 @@ def test_random_damage_to_files(go, bases, part):
 
 
 @pytest.mark.campaign
-def test_endless_files(go, bases):
-    """A gibibyte of garbage, a device without end, a pipe without a writer: none is read whole or waited for."""
+def test_endless_files_are_not_read_whole(go, bases):
+    """A gibibyte of garbage, an endless device and a pipe without a writer."""
     base = bases[2]
     for path in ("checkpoint", "tile/0/000", "tile/entries/000", "tile/1/000.p/1", "tile/entries/001.p/1"):
         for what in ("zeros", "pipe"):
@@ -223,9 +226,9 @@ def test_endless_files(go, bases):
 
 
 @pytest.mark.campaign
-def test_what_no_checkpoint_covers(go, folder):
-    """Partial tiles of earlier sizes may go at any time, and other names are none of the log's: nobody vouches for them. An earlier
-    partial that contradicts the log is told by those who can see that it is there; Go reads only what a checkpoint covers."""
+def test_files_that_no_checkpoint_covers_are_ignored(go, folder):
+    """Older partial tiles may disappear at any time, and other names are no files of the log. Verifiers that can see an older partial tile report it if it
+    contradicts the log; Go reads only files that a checkpoint covers."""
     place = folder / "covered"
     log = logs.make(place, logs.story(300, SEED, resolution=60))
     old = sorted(path for path in place.rglob("*.p/*") if path.name not in ("44", "1"))
@@ -259,33 +262,33 @@ def agree_that_it_breaks(go, folder, entries, code, about, since=()):
 
 
 @pytest.mark.campaign
-@pytest.mark.parametrize("rule", stories.RULES, ids=lambda rule: rule.__name__)
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
 def test_each_rule(go, folder, rule):
     for number, chance in chances(rule.__name__, 9):
-        entries, code = stories.breaking(chance, rule)
+        entries, code = breaking(chance, rule)
         agree_that_it_breaks(go, folder, entries, code, f"{rule.__name__}, number {number}")
 
 
 @pytest.mark.campaign
-def test_what_is_no_entry(go, folder):
-    for number, chance in chances("no entry", len(stories.NO_ENTRIES)):
-        what, change = stories.NO_ENTRIES[number]
-        entries, place = stories.with_no_entry(chance, change)
+def test_malformed_entries_are_rejected(go, folder):
+    for number, chance in chances("no entry", len(NO_ENTRIES)):
+        what, change = NO_ENTRIES[number]
+        entries, place = with_no_entry(chance, change)
         agree_that_it_breaks(go, folder, entries, "entry", f"number {number}, {what} at {place}: {entries[place][:200]}")
 
 
 @pytest.mark.campaign
-def test_a_rewritten_history(go, folder):
-    """Consistent in itself and well signed: an older checkpoint shows it, and nothing else does."""
+def test_only_an_older_checkpoint_shows_a_rewritten_history(go, folder):
+    """It is consistent and well signed."""
     kept = folder / "kept"
     for number, chance in chances("rewritten", 40):
-        entries = stories.honest(chance, outages=0)
+        entries = honest(chance, outages=0)
         tree = logs.Tree([logs.spell(entry) for entry in entries])
         size = chance.randint(1, len(entries))
         kept.write_bytes(logs.checkpoint(tree, logs.Key(), size=size))
         place = chance.randrange(size)
         kind = chance.randrange(4)
-        if kind == 0:  # Another name, number or word: no rule is about it.
+        if kind == 0:  # Another name, number or word that no rule is about.
             other = {"node": "node-2", "generation": 7, "status": 201, "count": 35, "version": "9"}
             name = next((name for name in other if name in entries[place]), None)
             if not name:
@@ -309,7 +312,7 @@ def test_a_rewritten_history(go, folder):
 
 
 @pytest.mark.campaign
-def test_older_checkpoints_that_are_none(go, bases, tmp_path):
+def test_bad_older_checkpoints_are_refused(go, bases, tmp_path):
     base = bases[1]
     good = base.log.checkpoints[0]
     kept = tmp_path / "kept"
@@ -323,11 +326,11 @@ def test_older_checkpoints_that_are_none(go, bases, tmp_path):
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("part", range(2))
-def test_random_stories(go, folder, part):
-    """Honest or not: what one verifier says, the other says too."""
+def test_the_verifiers_agree_on_random_stories(go, folder, part):
+    """Honest or not."""
     codes = {}
     for number, chance in chances(f"random {part}", 160):
-        entries = stories.perhaps_honest(chance)
+        entries = perhaps_honest(chance)
         place, vkey = signed(folder, entries, partials=False)
         said = opinions(go, place, vkey)
         assert said.swift == said.python == said.go, f"seed {SEED}, part {part}, number {number}: {said}"
@@ -337,10 +340,10 @@ def test_random_stories(go, folder, part):
 
 
 @pytest.mark.campaign
-def test_gaps_that_the_auditor_allows(go, folder):
-    """Only the length of gaps is forgiven, not what is overdue in spite of them."""
+def test_allowed_gaps_excuse_no_lateness(go, folder):
+    """Only their length is allowed."""
     for number, chance in chances("allowed gaps", 12):
-        entries, _ = stories.breaking(chance, stories.gaps if number % 2 else stories.gaps_as_excuses)
+        entries, _ = breaking(chance, gaps if number % 2 else gaps_as_excuses)
         place, vkey = signed(folder, entries, partials=False)
         child = ask_swift(place, vkey, (), "--allow-gaps")
         code, words, figures = by_python(place, vkey, allow_gaps=True)
@@ -350,16 +353,16 @@ def test_gaps_that_the_auditor_allows(go, folder):
 
 
 @pytest.mark.campaign
-def test_an_id_twice(folder):
-    """Nothing in the story shows it; whoever compares all ids sees it."""
+def test_a_repeated_id_is_noticed(folder):
+    """The story is otherwise consistent. Only a comparison of all ids shows it."""
     for number, chance in chances("twice", 12):
-        entries = stories.honest(chance, outages=0)
+        entries = honest(chance, outages=0)
         ids = [entry for entry in entries if "id" in entry]
         if number:
             one, two = chance.sample(ids, 2)
             name = "job" if number == 1 and "job" in two else "id"
             two[name] = chance.choice([one["id"]])
-            stories.resort(entries)
+            resort(entries)
         place, vkey = signed(folder, entries, partials=False)
         if by_python(place, vkey)[0]:
             continue  # Two in one batch.
@@ -368,8 +371,8 @@ def test_an_id_twice(folder):
 
 
 @pytest.mark.campaign
-def test_a_tokens_story(folder, tmp_path):
-    """Its owner finds it, with the outcomes of its pushes; nobody finds one of another ref."""
+def test_an_owner_finds_its_tokens_story(folder, tmp_path):
+    """With the outcomes of its pushes. Other refs find nothing."""
     simulation = logs.simulate(600, SEED, outages=0)
     place = folder / "owner"
     log = logs.make(place, logs.cut(simulation, 600))

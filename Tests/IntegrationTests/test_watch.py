@@ -73,7 +73,7 @@ def is_copied(log, copy):
     """Copies a log. False if the broker deleted a partial tile meanwhile."""
     shutil.rmtree(copy, ignore_errors=True)
     copy.mkdir()
-    # The checkpoint comes first, so that the copy covers it.
+    # Copied first, so that the copy has all tiles of the checkpoint.
     shutil.copyfile(log / "checkpoint", copy / "checkpoint")
     try:
         for name in ("tile", "policies"):
@@ -92,7 +92,7 @@ def grow(world):
 
 
 def rewrite(world, server, count=None):
-    """The served log as its operator would sign it after changing an early entry; or its first `count` entries, if given."""
+    """The served log, signed anew after a change of an early entry; or its first `count` entries."""
     entries = ledger.Ledger(server.folder, world.state.vkey).raw
     if count is None:
         place = next(number for number, entry in enumerate(entries) if b'"keys.generated"' in entry)
@@ -116,7 +116,7 @@ def test_one_run_after_another(world, url, watch):
     grow(world)
     watch(url)
     assert watch.size() > size and day.read_bytes() == kept, "a day's first checkpoint stays"
-    # What is kept convicts a rewritten log, in the hands of other verifiers too.
+    # Other verifiers can convict a rewritten log with the kept checkpoint.
     for path in (day, watch.folder / "checkpoint"):
         done = mayfly("audit", "verify", url, "--key", watch.vkey, "--since", path)
         assert done.returncode == 0, done
@@ -143,7 +143,7 @@ def test_only_new_tiles_are_fetched(world, watch, serve):
     assert "/checkpoint" in server.asked and "/tile/entries/000" not in server.asked, server.asked
 
 
-def test_a_log_that_stands_still(url, watch, serve):
+def test_a_log_that_stops_growing_fails(url, watch, serve):
     server = serve()
     time.sleep(2.1)
     line = watch(server.url, "--max-age", 1, status=1)
@@ -152,7 +152,7 @@ def test_a_log_that_stands_still(url, watch, serve):
     watch(server.url, "--max-age", 3600)
 
 
-def test_a_mirror_that_lags(world, url, watch, serve):
+def test_a_lagging_mirror_is_accepted(world, url, watch, serve):
     mirror = serve()
     grow(world)
     assert re.search(r"; 1 mirror agrees?$", watch(url, "--mirror", mirror.url))
@@ -160,13 +160,13 @@ def test_a_mirror_that_lags(world, url, watch, serve):
     assert watch.size() > int((mirror.folder / "checkpoint").read_bytes().split(b"\n")[1])
 
 
-def test_a_mirror_that_is_ahead(world, url, watch, serve):
+def test_a_mirror_ahead_of_the_log_is_accepted(world, url, watch, serve):
     behind = serve()
     grow(world)
     watch(behind.url, "--mirror", url)
 
 
-def test_a_mirror_with_another_history(world, url, watch, serve):
+def test_a_mirror_with_another_history_fails(world, url, watch, serve):
     mirror = serve()
     forged = rewrite(world, mirror)
     line = watch(url, "--mirror", mirror.url, status=1)
@@ -174,14 +174,14 @@ def test_a_mirror_with_another_history(world, url, watch, serve):
     watch(url)
 
 
-def test_a_mirror_that_is_gone(url, watch, serve):
+def test_a_missing_mirror_fails(url, watch, serve):
     mirror = serve()
     (mirror.folder / "checkpoint").unlink()
     line = watch(url, "--mirror", mirror.url, status=1)
     assert f"the mirror {mirror.url}" in line and not watch.contradictions(), line
 
 
-def test_a_rewritten_log(world, url, watch, serve):
+def test_a_rewritten_log_fails(world, url, watch, serve):
     server = serve()
     watch(server.url)
     kept = watch.kept()
@@ -189,10 +189,10 @@ def test_a_rewritten_log(world, url, watch, serve):
     for _ in range(2):
         assert "history was rewritten" in watch(server.url, status=1)
         assert watch.kept() == kept and set(watch.contradictions()) == {forged}
-    watch(url)  # The honest one goes on.
+    watch(url)  # The honest log continues.
 
 
-def test_a_log_that_was_cut_back(world, url, watch, serve):
+def test_a_log_that_was_cut_back_fails(world, url, watch, serve):
     server = serve()
     watch(server.url)
     kept = watch.kept()
@@ -201,7 +201,7 @@ def test_a_log_that_was_cut_back(world, url, watch, serve):
     assert watch.kept() == kept
 
 
-def test_a_damaged_state(url, watch, serve):
+def test_after_a_damaged_state_the_whole_log_is_verified(url, watch, serve):
     """The whole log is verified again."""
     server = serve()
     watch(server.url)
@@ -214,8 +214,8 @@ def test_a_damaged_state(url, watch, serve):
 
 
 @pytest.mark.campaign
-def test_a_state_with_a_wrong_bit(url, watch, serve):
-    """Whatever is wrong with it, an honest log is not called bad, and a line says how it went."""
+def test_a_wrong_bit_in_the_state_convicts_no_honest_log(url, watch, serve):
+    """A line reports how the run went."""
     server = serve()
     watch(server.url)
     path = watch.folder / "state"
@@ -226,8 +226,8 @@ def test_a_state_with_a_wrong_bit(url, watch, serve):
 
 
 @pytest.mark.parametrize("content", [b"", b"nonsense", b"mayfly.localhost/audit\n5\nAAAA\n\n"])
-def test_a_damaged_checkpoint(url, watch, content):
-    """It is what convicts. So it is not silently made anew."""
+def test_a_damaged_checkpoint_is_not_replaced(url, watch, content):
+    """It is the evidence against a rewritten log."""
     watch(url)
     (watch.folder / "checkpoint").write_bytes(content)
     assert "kept checkpoint" in watch(url, status=1)
@@ -235,7 +235,7 @@ def test_a_damaged_checkpoint(url, watch, content):
 
 
 @pytest.mark.campaign
-def test_several_at_once(world, url, watch):
+def test_several_watchers_may_run_at_once(world, url, watch):
     with ThreadPoolExecutor(6) as threads:
         for _ in range(3):
             runs = [threads.submit(watch, url) for _ in range(6)]
@@ -246,7 +246,7 @@ def test_several_at_once(world, url, watch):
     assert sorted(path.name for path in watch.folder.iterdir()) == ["checkpoint", "checkpoints", "state"], "no temporary file is left"
 
 
-def test_nobody_answers(world, watch, serve):
+def test_an_unreachable_log_fails(world, watch, serve):
     server = serve()
     server.close()
     assert "can't be read" in watch(server.url, status=1)

@@ -139,7 +139,7 @@ def test_side_that_used_its_member_secret_needs_it(world, client):
 
 @pytest.mark.campaign
 @pytest.mark.background
-def test_never_speaks(world):
+def test_a_silent_socket_is_closed(world):
     with Socket(world.broker) as socket:
         begin = time.monotonic()
         assert socket.closed(timeout=14) == (1008, [])
@@ -208,7 +208,7 @@ def test_not_an_upgrade(client):
     assert answer.headers["upgrade"] == "websocket"
 
 
-def test_stop_says_goodbye(worlds):
+def test_a_stop_closes_with_1001(worlds):
     world = worlds()
     room = world.client().room()
     with Socket(world.broker) as socket:
@@ -217,8 +217,8 @@ def test_stop_says_goodbye(worlds):
         assert socket.closed()[0] == 1001
 
 
-def test_joined_comes_before_what_the_peer_does(world, client):
-    """Both sides join at the same moment: each hears of its own joining first."""
+def test_joined_comes_before_news_of_the_peer(world, client):
+    """Both sides join at the same moment."""
     for _ in range(15):
         room = client.room()
         sides = [(room.creator.client, room.creator.member), (room.joiner.client, room.joiner.member)]

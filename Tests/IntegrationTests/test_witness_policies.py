@@ -1,4 +1,4 @@
-"""What a witness policy must be for a broker to start."""
+"""Witness policies that a broker refuses."""
 
 import pytest
 from nacl.signing import SigningKey
@@ -29,7 +29,7 @@ def test_no_policy_file(asked):
     start_fails(Broker(asked.state, witness_policy="/nowhere/witnesses"), "/nowhere/witnesses", "can't be read")
 
 
-# Refused by the program. What the reader of policies refuses: `WitnessPolicyTests`.
+# Refused by the program. `WitnessPolicyTests` has what the parser refuses.
 BAD_POLICIES = [
     ("quorum none\n", "names no witness"), ("witness a {vkey}\nquorum a\n", "no URL"),
     ("witness a {vkey} http://witness.example/\nquorum a\n", "https://"),
@@ -39,7 +39,7 @@ BAD_POLICIES = [
     ("witness a {vkey} https://witness.example\nquorum b\n", "line 2: b is not defined")]
 
 
-def test_bad_policies(asked, tmp_path):
+def test_bad_witness_policies_are_refused(asked, tmp_path):
     public = bytes(SigningKey.generate().verify_key)
     path = tmp_path / "witnesses"
     before = sorted(entry.name for entry in asked.state.folder.iterdir())

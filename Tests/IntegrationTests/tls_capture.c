@@ -1,6 +1,6 @@
-// Preloaded by tests into broker and simulator: appends what goes through each TLS session, in plain, to the file CAPTURE. Each record is
-// written whole before the process goes on, so that a `kill -9` takes nothing of it back: whoever is killed can't forget what it accepted.
-// A record: monotonic time in ns (u64), session (u64), kind (u32: 0 made, 1 read, 2 written), length (u32), bytes; as this machine writes them.
+// Preloaded by tests into broker and simulator: appends the plain text of each TLS session to the file CAPTURE. Each record is written whole
+// before the process continues, so a `kill -9` loses none.
+// A record: monotonic time in ns (u64), session (u64), kind (u32: 0 made, 1 read, 2 written), length (u32), bytes; in native byte order.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -56,7 +56,7 @@ int SSL_read(SSL *session, void *bytes, int most) {
 }
 
 int SSL_write(SSL *session, const void *bytes, int count) {
-    // It may take a part. What it took is on no wire yet: the caller moves it there.
+    // OpenSSL may accept a part only. The caller sends it afterwards.
     int taken = real_write(session, bytes, count);
     if (taken > 0) record(session, sent, bytes, taken);
     return taken;

@@ -1,4 +1,4 @@
-"""What went through a process's TLS sessions, read back as HTTP/2: requests for APNs and their answers. `tls_capture.c` wrote it down."""
+"""Reads the HTTP/2 of a process's TLS sessions, as `tls_capture.c` recorded it: requests for APNs and their answers."""
 
 import functools
 import struct
@@ -15,13 +15,13 @@ PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, CONTINUATION, RST_STREAM, GOAWAY = 0, 1, 9, 3, 7
 END_STREAM, END_HEADERS, PADDED, PRIORITY = 1, 4, 8, 32
 
-# The provider token comes in the same bytes again and again.
+# The provider token repeats in the same bytes.
 hpack.hpack.decode_huffman = functools.lru_cache(4096)(hpack.hpack.decode_huffman)
 
 
 def captured(path):
     """Environment of a process whose sessions are to be written to `path`."""
-    return {"LD_PRELOAD": library(Path(__file__).with_name("tls_capture.c")), "CAPTURE": path}
+    return {"LD_PRELOAD": library("tls_capture.c"), "CAPTURE": path}
 
 
 @dataclass
@@ -38,7 +38,7 @@ class Exchange:
 
 
 class _Direction:
-    """One direction of one session: frames, and what HPACK makes of their header blocks."""
+    """One direction of one session: frames, and their header blocks decoded by HPACK."""
 
     def __init__(self, has_preface):
         self.bytes, self.block, self.decoder = bytearray(), b"", Decoder()
@@ -76,7 +76,7 @@ class _Direction:
 
 
 def exchanges(path, client):
-    """All requests in the file that a client (or a server) left, in order. What was cut off in the middle by the end is left out."""
+    """All requests in the file that a client (or a server) left, in order. Those cut short by the end are left out."""
     data, at = Path(path).read_bytes() if Path(path).exists() else b"", 0
     numbers, directions, found = {}, {}, {}
     while len(data) - at >= HEAD.size:

@@ -14,7 +14,7 @@ import verify  # noqa: E402
 
 SOURCES = sorted(Path(__file__).with_name("sumdb").glob("*.go"))
 GO_PROGRAM = REPOSITORY / ".build/sumdb/sumdb"
-# What the distribution's packages hold; nothing is fetched.
+# The folder of the distribution's Go packages. Nothing is downloaded.
 GO_SOURCES = "/usr/share/gocode"
 
 
@@ -38,7 +38,7 @@ class Go:
         print(*words, file=self.child.stdin, flush=True)
 
     def answer(self):
-        """(size, root in base64), or what is wrong: a code first, `tree` for all that is wrong with files, tiles and signatures."""
+        """Returns (size, root in base64), or a finding: a code, or `tree` for any fault of files, tiles and signatures."""
         kind, _, rest = self.child.stdout.readline().strip().partition(" ")
         assert kind in ("good", "bad"), f"the Go program ended with {self.child.poll()}"
         return tuple(rest.split()) if kind == "good" else rest
@@ -54,7 +54,7 @@ class Go:
 
 @dataclass
 class Opinions:
-    """A code word each, or None for good."""
+    """The code of each verifier, or None for good."""
     swift: str | None
     python: str | None
     go: str | None
@@ -77,7 +77,7 @@ class Opinions:
 
 
 def by_python(folder, vkey, since=(), policy=None, **more):
-    """(code or None, what it says, its figures); `policy`: the text of a tlog-policy."""
+    """Returns (code or None, the printed text, its figures). `policy`: the text of a tlog-policy."""
     try:
         older = [(str(path), *verify.checkpoint(str(path), verify.fetch(str(path)), vkey)) for path in since]
         return None, "", verify.verify(str(folder), vkey, older, policy, **more)
@@ -93,7 +93,7 @@ def ask_swift(folder, vkey, since=(), *more):
 
 
 def swift_answer(child):
-    """(code or None, what it says, its report)."""
+    """Returns (code or None, the printed text, its report)."""
     try:
         out, err = child.communicate(timeout=60)
     except subprocess.TimeoutExpired:

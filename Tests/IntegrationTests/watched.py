@@ -1,7 +1,6 @@
 """A broker whose log is cosigned by witnesses of the tests' own."""
 
 import base64
-import http.client
 
 from nacl.signing import SigningKey
 
@@ -57,20 +56,12 @@ class Watched:
         with self.state.database() as database:
             return database.execute("SELECT size, checkpoint FROM log").fetchone()
 
-    def metric(self, name):
-        connection = http.client.HTTPConnection("127.0.0.1", self.broker.operator_port, timeout=5)
-        connection.request("GET", "/metrics")
-        for line in connection.getresponse().read().decode().splitlines():
-            if line.startswith(f"mayfly_{name} "):
-                return int(line.split()[1])
-        raise AssertionError(f"no metric {name}")
-
-    def grows(self, seconds=8):
+    def grows(self):
         """Makes a room and waits until its seal is published; returns its ref."""
         client = self.client()
         ref = client.create(token=new_token()).expect(201).json["ref"]
         client.close()
-        eventually(lambda: self.note() and ledger.read(self.state).of(ref), seconds, what="the seal in the ledger")
+        eventually(lambda: self.note() and ledger.read(self.state).of(ref), 30, what="the seal in the ledger")
         return ref
 
     def verify(self, *more, demand=None):
@@ -88,6 +79,6 @@ def log_signature(state, text):
 
 
 def head(state, size, root):
-    """A checkpoint of this log, signed with its key: what an operator can always make."""
+    """A checkpoint of this log, signed with its key. An operator can always make one."""
     text = f"{ORIGIN}\n{size}\n{base64.b64encode(root).decode()}\n"
     return f"{text}\n{log_signature(state, text)}"

@@ -1,4 +1,4 @@
-"""A C2SP witness (tlog-witness, tlog-cosignature), strict to the specification, on http.server, hashlib and PyNaCl; and one that lies."""
+"""A strict C2SP witness (tlog-witness, tlog-cosignature) on http.server, hashlib and PyNaCl, and a lying one."""
 
 import base64
 import hashlib
@@ -16,7 +16,7 @@ from nacl.signing import SigningKey, VerifyKey
 from ledger import _hash
 from processes import free_port
 
-LOG_KEY, COSIGNATURE_KEY, ML_DSA_KEY = 0x01, 0x04, 0x06
+LOG_KEY, COSIGNATURE_KEY = 0x01, 0x04
 
 
 def key_id(name, kind, public):
@@ -95,7 +95,7 @@ class Refusal(Exception):
 
 
 class Witness:
-    """Cosigns what continues the last head it cosigned. Its file is written and synced before it answers."""
+    """Cosigns whatever continues the last head that it cosigned. It writes and syncs its file before it answers."""
 
     def __init__(self, folder, name="witness.test/w", logs=(), seed=None):
         self.folder, self.name = Path(folder), name
@@ -259,7 +259,7 @@ class Witness:
         return self
 
     def stop(self):
-        """As if its process had ended: nothing listens, open connections are cut."""
+        """Ends like a killed process: it stops listening and resets open connections."""
         if self.server is None:
             return
         self.server.shutdown()
@@ -292,7 +292,7 @@ def close_at_once(handler, _):
 
 
 def faults(witness):
-    """Every way of lying, by name. None of them writes the witness's state."""
+    """Every way of lying, by name. None writes the witness's state."""
     def says(make):
         return lambda handler, body: handler.answer(200, make(text_of(body)))
 

@@ -1,7 +1,8 @@
 """A broker with its simulator, as one thing."""
 
+import ledger
 from mayfly import Client
-from processes import Broker, Simulator, State
+from processes import Broker, Simulator, State, audit_verify, eventually
 
 
 class World:
@@ -23,6 +24,16 @@ class World:
 
     def client(self, **more):
         return Client(self.broker.port, **more)
+
+    def whole_log(self):
+        """Waits for the outcome of each push, and returns the log, which must verify."""
+        def is_balanced():
+            counts = ledger.read(self.state).counts()
+            return counts["token.opened"] == counts["push.delivered"] + counts["push.failed"]
+        eventually(lambda: self.state.jobs() == 0 and is_balanced(), 30, 0.2, "an outcome for each push in the log")
+        verified = audit_verify(self.state)
+        assert verified.returncode == 0, verified.stdout + verified.stderr
+        return ledger.read(self.state).check()
 
     def __enter__(self):
         return self

@@ -1,7 +1,7 @@
-"""A thief of what apps with accounts leave: registrations, sessions, timers, updates that wait, pushes under way.
+"""A thief of rows of apps with accounts: registrations, sessions, timers, waiting updates and queued pushes.
 
-Like the one of rooms it opens what docs/sealing.md says should open, and tries what should not: each key with an ingredient left out or
-taken from the row, and no key at all.
+Like the thief of rooms it opens what should open by docs/sealing.md, and tries what should not: each key with an ingredient left out or taken from
+the row, and no key at all.
 """
 
 from dataclasses import dataclass, field
@@ -45,7 +45,7 @@ class Loot:
 
 
 class AudienceThief:
-    """`words`: users whom it guesses. `tokens`: device tokens that it guesses, or knows. `names`: of sessions, devices and events."""
+    """`words`: guessed users. `tokens`: guessed or known device tokens. `names`: guessed sessions, devices and events."""
 
     def __init__(self, database, keys=None, words=(), tokens=(), names=()):
         self.rows, self.shown = carving.everything(database), carving.select(database)
@@ -103,7 +103,7 @@ class AudienceThief:
         return None
 
     def _notes(self):
-        """What opens for the broker alone, whoever it is about."""
+        """Opens what needs no user's name."""
         for row in self.rows["registration"]:
             if (note := self._note(row["details"], "details", [row["purge_id"]], row["generation"], row["expires"])) is not None:
                 self.got.keys.add(note[:32])
@@ -136,7 +136,7 @@ class AudienceThief:
                     self._open(row, derive(key, "audience", owner), derive(key, "ref", b"\0", owner), "a token, with its user")
 
     def _guess(self, users):
-        """Who is who, by the indexes: with a user's name, and a token's bytes."""
+        """Confirms guesses by the indexes, with a user's name and a token's bytes."""
         confirmed = self.got.confirmed
         for row in self.rows["registration"]:
             for key in self._epoch_keys(row["generation"], row["expires"]):

@@ -1,4 +1,4 @@
-"""Rows out of a SQLite file, its write-ahead log, journals and backups: what SQL still shows, and what lies about in the bytes.
+"""Recovers rows from a SQLite file, its write-ahead log, journals and backups, by SQL and by carving.
 
 Carving knows the schema and SQLite's record format, not its pages: a record's header is found wherever it stands, in live pages, free
 ones, gaps between cells, or frames of the log. A freed cell loses its first four bytes to SQLite; those are the record's length, its
@@ -93,7 +93,7 @@ def carve(data):
                     row[column], at = _value(kind, data, at)
             except ValueError:
                 continue
-            # What was half written over may still look like a record.
+            # A half-overwritten record may still look like one.
             if all(not isinstance(value, int) or 0 <= value < 1 << 44 for value in row.values()) and _begins(row[first]):
                 found[name].append(row)
     return found
@@ -129,3 +129,23 @@ def everything(files):
             for row in found:
                 rows[name].setdefault(tuple(row[column] for column in TABLES[name]), row)
     return {name: list(found.values()) for name, found in rows.items()}
+
+
+# A shorter run of bytes can be there by chance.
+PIECE = 16
+
+
+def cells(rows):
+    """The blobs in {table: rows} but purge ids, which wait for the log when the row is gone."""
+    return {value for found in rows.values() for row in found for name, value in row.items()
+            if isinstance(value, bytes) and name not in ("purge_id", "creator_token", "joiner_token")}
+
+
+def pieces(values):
+    return {value[at:at + PIECE] for value in values for at in range(0, len(value) - PIECE + 1, PIECE)}
+
+
+def remnants(database, earlier):
+    """Pieces in this database's files of cells that earlier ones showed and that no row holds now."""
+    gone = pieces(set().union(*(cells(select(files)) for files in earlier))) - pieces(cells(select(database)))
+    return {(name, piece) for name, content in database.items() if not name.endswith("-shm") for piece in gone if piece in content}

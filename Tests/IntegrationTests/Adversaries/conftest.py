@@ -22,7 +22,7 @@ def story():
 
 @pytest.fixture
 def drill(tmp_path):
-    """Asks of an image, at its moment: {subject: (held, opens)}."""
+    """Runs a drill on an image, at its moment. Returns {subject: (held, opens)}."""
     clock = Clocks(tmp_path / "clock")
     environment = clean_environment(**clock.environment)
 

@@ -1,4 +1,4 @@
-// Preloaded by tests: writes down the path of each file that a process makes or may write to, one a line, in TEST_FILES.
+// Preloaded by tests: appends the path of each file that a process creates or opens for writing to TEST_FILES, one a line.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-"""What goes on at a broker meanwhile: people who make rooms, join them, change phones, leave, and are knocked at."""
+"""Background load: people who make and join rooms, change phones, leave, and are knocked at."""
 
 import random
 import threading
@@ -8,7 +8,7 @@ from truth import Phone
 
 
 class Load:
-    """Threads that play rooms, written down in `truth`, whenever they are not told to rest. `knocks`: whether they knock, too."""
+    """Threads that play rooms and record them in `truth`, except while paused. `knocks`: whether they also knock."""
 
     def __init__(self, truth, threads=2):
         self.truth, self.knocks, self.failure = truth, False, None

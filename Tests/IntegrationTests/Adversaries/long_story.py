@@ -8,7 +8,7 @@ from processes import REPOSITORY, eventually
 from stage import DAY, EPOCH, Stage
 from truth import Phone, Truth, six_digits
 
-# Client ids that can be guessed. Apps are told not to use such.
+# Client ids that can be guessed. The documentation advises against them.
 WORDS = ("alice", "bob", "carol", "dora", "erin", "someone else")
 
 
@@ -38,7 +38,7 @@ class LongStory:
     # Quiet.
 
     def _quiet_evening(self):
-        """Four rooms, one after the other; one phone is in two of them. Nobody else is there."""
+        """Four rooms, one after the other, one phone in two of them. There is no other load."""
         stage, truth, client = self.stage, self.truth, self.client
         often = Phone()
         self.quiet = []
@@ -72,7 +72,7 @@ class LongStory:
         stage, truth, client, load = self.stage, self.truth, self.client, self.load
         self._let_them_knock(80)
         with load.resting():
-            # What they knocked at has left the disk, and the next rooms are made just after an epoch begins.
+            # Their pushes have left the disk, and the next rooms are made just after an epoch begins.
             stage.wait_for_pushes()
             stage.settle()
             stage.pass_to((stage.epoch + 1) * EPOCH + 20)
@@ -91,7 +91,7 @@ class LongStory:
         self.after_codes = self._image(1_800 + 600)
 
     def _let_them_knock(self, actions):
-        """The others do so many things, and some of them are knocks."""
+        """Waits until the load has done so many things, some of them knocks."""
         load = self.load
         load.done, load.knocks = 0, True
         eventually(lambda: load.done > actions or load.failure, 30, what="some load")
@@ -99,7 +99,7 @@ class LongStory:
 
     def _make_rooms(self):
         stage, truth, client = self.stage, self.truth, self.client
-        # Its token is as long as no other one, should lengths tell.
+        # Its token has a length of its own, in case lengths reveal something.
         long = Phone(bytes.fromhex("5a" * 4) + Phone().token * 3)
         shared = Phone()
         self.accepted = [
@@ -136,7 +136,7 @@ class LongStory:
         stage, truth, client = self.stage, self.truth, self.client
         stage.pass_(DAY, step=DAY / 2)
         stage.settle_log()
-        # A new generation of keys takes these.
+        # A new generation of keys seals these.
         self.next_day = [
             truth.pair(client, code=six_digits(), life=4 * DAY),
             truth.create(client, code=six_digits(), life=4 * DAY, joinExpiresInSeconds=3_600)]

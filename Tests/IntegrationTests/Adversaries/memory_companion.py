@@ -1,4 +1,4 @@
-"""What apps with accounts send: one user after the other with phones, Live Activities, a back end and sockets, good and bad."""
+"""Calls of apps with accounts, good and bad: one user after the other with phones, Live Activities, a back end and sockets."""
 
 import base64
 import hmac
@@ -8,7 +8,7 @@ from functools import partial
 from itertools import count
 from secrets import token_bytes
 
-from companion_calls import UNKNOWN
+from companion_world import UNKNOWN
 from memory_load import Call
 
 # The shortest times that a policy may set: what waits is to leave while it is looked on.
@@ -35,7 +35,7 @@ class Login:
         return (text + b"." + encoded(signature)).decode()
 
     def bad(self):
-        """JWTs that nobody is let in by."""
+        """JWTs that are refused."""
         user = partial(self.known.word, "user id")
         yield self.jwt(user(), signature=token_bytes(32))
         yield self.jwt(user(), life=-3600)
@@ -73,7 +73,7 @@ def companion(secret, patient_until, known, sockets):
         phone_id = registered((yield Call("POST", "/api/push/register", device, jwt, ("", "chunks", "pieces")[turn % 3])))
         live_id = registered((yield activity_call(live)))
         yield event("state_change", {"newState": "processing", "previousState": known.word("text")})
-        # The window of the first is open, what comes now waits for it.
+        # The first one's window is open, so this one waits for it.
         yield event("progress_update", {"elapsedSeconds": 50, "todoProgress": {"completed": 1, "total": 3, "currentTask": known.word("text")}})
         match turn % 13:
             case 0:
@@ -133,7 +133,7 @@ def companion(secret, patient_until, known, sockets):
                 body = json.dumps({"type": "question_asked", "userId": known.word("user id"), "data": {"question": known.word("text")}}).encode()
                 yield Call("POST", events, body[:-1], back_end)
             case 9:
-                # Where no secret belongs, written as nobody writes it, and what is another's.
+                # Secrets in wrong places and spellings, and those of others.
                 escaped = "".join(f"\\u{ord(letter):04x}" for letter in known.word("text"))
                 yield Call("POST", events, b'{"type":"question_asked","data":{"question":"%s"}}' % escaped.encode(), jwt)
                 yield Call("GET", f"/api/push/status?token={jwt}&device={known.token()}")

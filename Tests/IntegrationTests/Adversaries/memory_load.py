@@ -33,7 +33,7 @@ def new_word(length=24):
 
 
 def new_capability():
-    """What a room id looks like that nobody was given."""
+    """A random value in the form of a room id."""
     return base64.urlsafe_b64encode(token_bytes(32))[:43].decode()
 
 
@@ -49,13 +49,13 @@ class Turn:
         self.held = []
 
     def is_over(self, moment):
-        """Whether nothing of it needs to be known any more, a second after the answers, and a moment after what had to wait for its time."""
+        """Whether the broker no longer needs anything of it: a second after the answers, and shortly after what had to wait."""
         return self.ended <= moment - 1 and self.pushed_at < moment - 0.3 and not self.held
 
 
 @dataclass
 class Known:
-    """What one connection's callers know."""
+    """What the callers of one connection know."""
 
     secrets: list = field(default_factory=list)
     turn: Turn = field(default_factory=Turn)
@@ -99,7 +99,7 @@ class Call:
 
 
 def rooms(known, sockets):
-    """Rooms, one after the other: gives calls and gets their answers (a dictionary, or None for a broken call)."""
+    """Plays rooms one after the other. Yields calls and receives their answers (a dictionary, or None for a broken call)."""
     for turn in count():
         code, creator, joiner = known.word("join code"), known.word("client id"), known.word("client id")
         created = yield Call("POST", "/api/rooms", {
@@ -136,7 +136,7 @@ def rooms(known, sockets):
                 yield Call("POST", "/api/rooms/accept", {"joinid": known.word("join code"), "client2": known.word("client id")})
                 yield Call("GET", "/api/room", bearer=known.capability("room id", new_capability()))
             case 9:
-                # Where no secret belongs, and written as nobody writes it.
+                # Secrets in wrong places and spellings.
                 yield Call("GET", f"/api/room/{room}?token={known.token()}")
                 escaped = "".join(f"\\u{ord(letter):04x}" for letter in known.word("client id"))
                 yield Call("PUT", "/api/room/token", b'{"token":"%s","client":"%s"}' % (known.token().encode(), escaped.encode()), bearer=room)
@@ -155,7 +155,7 @@ def rooms(known, sockets):
 
 
 class Wire:
-    """A connection that keeps what it has read and not yet used."""
+    """A connection with a buffer of what it has read."""
 
     def __init__(self, port, tls=None):
         self.socket = socket.create_connection(("127.0.0.1", port), 20, (other_address(), 0))
@@ -295,7 +295,7 @@ def coded_field(name, value):
 
 
 class WebSocket:
-    """Says `messages`, each with the type of its answer, or None for one that is not waited for."""
+    """Sends `messages`, each with the type of its answer, or None not to wait for one."""
 
     def __init__(self, port, tls, path, held, messages):
         self.held, self.text = held, json.dumps(messages[0][0]).encode()
@@ -330,7 +330,7 @@ class WebSocket:
         return json.loads(self.wire.take(struct.unpack(">H", self.wire.take(2))[0] if size == 126 else size))
 
     def close(self):
-        """Not always without having begun another message, which nobody will end."""
+        """Closes, sometimes within an unfinished message."""
         if self.is_in_pieces:
             self.send(self.text[:-5], 0x01)
         self.wire.close()

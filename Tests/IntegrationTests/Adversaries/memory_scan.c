@@ -1,5 +1,5 @@
-// Finds pieces of many secrets in a block of memory. Every four bytes of every form are looked up by the eight bytes that begin there;
-// a find is then widened as far as memory and form agree. Loaded by memory_scan.py.
+// Finds pieces of many secrets in a block of memory. At every fourth byte of a form, the eight bytes from there are in a table; a find is then
+// widened as far as memory and form are equal. Loaded by memory_scan.py.
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +25,7 @@ static uint64_t word_at(const uint8_t *bytes) {
 
 static uint64_t mixed(uint64_t word) { return word * 0x9E3779B97F4A7C15u; }
 
-// `bytes` holds all forms one after the other; both arrays must outlive the search.
+// `bytes`: all forms, one after the other. Both arrays must outlive the search.
 struct search *search_make(const uint8_t *bytes, const struct form *forms, uint32_t count) {
     struct search *search = calloc(1, sizeof *search);
     uint64_t entries = 0, size = 1024;
@@ -55,12 +55,12 @@ void search_free(struct search *search) {
     free(search);
 }
 
-// Each byte with the one four places on: a WebSocket's mask falls out of it. `size - 4` bytes.
+// XORs each byte with the one four places on, which cancels a WebSocket's mask. Writes `size - 4` bytes.
 void fold(const uint8_t *data, uint64_t size, uint8_t *folded) {
     for (uint64_t at = 0; at + 4 < size; at++) folded[at] = data[at] ^ data[at + 4];
 }
 
-// At most `room` finds of a form's least length or more; each once, where it begins.
+// Returns at most `room` finds of a form's least length or more; each once, at its start.
 uint32_t search_run(const struct search *search, const uint8_t *data, uint64_t size, struct hit *hits, uint32_t room) {
     uint32_t found = 0;
     for (uint64_t at = 0; at + 8 <= size; at++) {
@@ -73,7 +73,7 @@ uint32_t search_run(const struct search *search, const uint8_t *data, uint64_t s
             const uint8_t *bytes = search->bytes + form->start;
             uint64_t from = entry.offset, begin = at, to = from + 8, end = at + 8;
             while (from > 0 && begin > 0 && bytes[from - 1] == data[begin - 1]) from--, begin--;
-            // An earlier word of the same piece has told of it.
+            // An earlier word of the same piece has reported it.
             if (((from + STEP - 1) / STEP) * STEP != entry.offset) continue;
             while (to < form->length && end < size && bytes[to] == data[end]) to++, end++;
             if (to - from < form->least) continue;

@@ -1,51 +1,36 @@
-"""Reads the whole memory of a process, or a core of it, and finds what is left of known secrets there, in every form."""
+"""Reads the memory of a process, or a core, and finds pieces of known secrets in every form."""
 
-import base64
 import ctypes
+import functools
 import os
 import signal
 import struct
-import subprocess
-import tempfile
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
 from hpack.huffman_constants import REQUEST_CODES, REQUEST_CODES_LENGTH
 
+from canary import base64_forms
+from preload import library
+
 PT_LOAD, PT_NOTE = 1, 4
 
-# A shorter piece of a raw, hexadecimal, ... form says too little, and is met by chance.
+# The shortest pieces that don't occur by chance, by form.
 LEAST = {"raw": 10, "text": 14, "hex": 16, "HEX": 16, "base64": 14, "huffman": 10, "masked": 12}
 
-_library = None
 
-
-def library():
-    global _library
-    if _library is None:
-        folder = Path(tempfile.mkdtemp(prefix="mayfly-scan-"))
-        target = folder / "memory_scan.so"
-        source = Path(__file__).with_suffix(".c")
-        subprocess.run(["gcc", "-shared", "-fPIC", "-O2", "-Wall", "-Werror", "-o", target, source], check=True)
-        _library = ctypes.CDLL(str(target))
-        _library.search_make.restype = ctypes.c_void_p
-        _library.search_make.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32]
-        _library.search_run.restype = ctypes.c_uint32
-        _library.search_run.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_void_p, ctypes.c_uint32]
-        _library.search_free.argtypes = [ctypes.c_void_p]
-        _library.fold.argtypes = [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_void_p]
-    return _library
-
-
-def base64_forms(secret):
-    """At each of the three offsets, without the characters that neighbours share; both alphabets."""
-    for offset in range(3):
-        padded = bytes(offset) + secret
-        text = base64.b64encode(padded[:len(padded) - len(padded) % 3])[(0, 2, 3)[offset]:]
-        yield text
-        if (url := text.translate(bytes.maketrans(b"+/", b"-_"))) != text:
-            yield url
+@functools.cache
+def scanner():
+    """The functions of memory_scan.c."""
+    scanner = ctypes.CDLL(str(library("Adversaries/memory_scan.c")))
+    scanner.search_make.restype = ctypes.c_void_p
+    scanner.search_make.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32]
+    scanner.search_run.restype = ctypes.c_uint32
+    scanner.search_run.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_void_p, ctypes.c_uint32]
+    scanner.search_free.argtypes = [ctypes.c_void_p]
+    scanner.fold.argtypes = [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_void_p]
+    return scanner
 
 
 def huffman_forms(text):
@@ -74,7 +59,7 @@ def forms(secret):
 
 @dataclass(frozen=True)
 class Secret:
-    """`value`: its bytes, or None for what is only text; `text`: as it travels; `turn`: in which of the load's stories."""
+    """`value`: its bytes, or None for text. `text`: as it is transmitted. `turn`: the story of the load that it belongs to."""
 
     kind: str
     value: bytes | None
@@ -92,7 +77,7 @@ class Mapping:
 
 @dataclass(frozen=True)
 class Find:
-    """A piece of a secret; `around` is what stands beside it, with everything that could be one blotted out."""
+    """A piece of a secret. `around`: its neighbouring bytes, with anything that could be a secret replaced."""
 
     secret: Secret
     form: str
@@ -128,7 +113,7 @@ class Search:
             return Find(secret, form, mapping, base + start, length, neighbours(data, start, length))
         found = [find(*self.forms[form], start, length) for start, form, length in self.plain.run(data)]
         found += [find(self.secrets[form], "masked", start, length + 4) for start, form, length in self.masked.run(xor4(data))]
-        # The same bytes may be a piece of several forms: the longest tells.
+        # The same bytes may be a piece of several forms. The longest counts.
         kept = []
         for one in sorted(found, key=lambda one: (-one.length, one.form == "masked")):
             if not any(one.secret is other.secret and one.within(other) for other in kept):
@@ -136,7 +121,7 @@ class Search:
         return kept
 
     def in_image(self, image):
-        """Finds in what `memory_of` or `core_of` gave."""
+        """Searches an image of `memory_of` or `core_of`."""
         return [find for mapping, start, data in image for find in self.in_block(data, mapping, start)]
 
 
@@ -148,16 +133,16 @@ class _Table:
             table += struct.pack("=QII", start, len(form), least)
             start += len(form)
         self.table = bytes(table)
-        self.handle = library().search_make(self.bytes, self.table, len(pieces))
+        self.handle = scanner().search_make(self.bytes, self.table, len(pieces))
 
     def __del__(self):
-        library().search_free(self.handle)
+        scanner().search_free(self.handle)
 
     def run(self, data):
         room = 10_000
         hits = ctypes.create_string_buffer(24 * room)
         buffer = data if isinstance(data, bytes) else bytes(data)
-        count = library().search_run(self.handle, buffer, len(buffer), hits, room)
+        count = scanner().search_run(self.handle, buffer, len(buffer), hits, room)
         for number in range(min(count, room)):
             start, form, _, length, _ = struct.unpack_from("=QIIII", hits, 24 * number)
             yield start, form, length
@@ -166,12 +151,12 @@ class _Table:
 def xor4(data):
     """Each byte with the one four places on."""
     folded = ctypes.create_string_buffer(max(0, len(data) - 4))
-    library().fold(data, len(data), folded)
+    scanner().fold(data, len(data), folded)
     return folded.raw
 
 
 def neighbours(data, start, length, reach=48):
-    """What stands before and after a piece, as text: long runs of what a secret is written with become dots."""
+    """The bytes before and after a piece, as text. Long runs of a secret's characters become dots."""
     def shown(part):
         text, run = "", ""
         for byte in [*part, None]:
@@ -214,7 +199,7 @@ def _blocks(memory, mapping):
 
 
 def core_of(path, maps=()):
-    """What is in a core file, in the same form; `registers` are its notes. Mappings get the names that they have in `maps`."""
+    """A core file in the same form. `registers` are its notes. Mappings get their names from `maps`."""
     core, image = Path(path).read_bytes(), []
     for kind, offset, address, size in segments(core):
         data = core[offset:offset + size]
@@ -232,7 +217,7 @@ def size_of(image):
 
 
 def mappings(pid):
-    """What a process has mapped, by what it is: arena (locked and kept out of cores), heap, stack, anonymous, a file's name."""
+    """A process's mappings by kind: arena (locked and kept out of cores), heap, stack, anonymous, or a file's name."""
     found, current = [], None
     for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
         words = line.split()
@@ -267,5 +252,5 @@ def summary(found):
 
 
 def told(found, shown=20):
-    """Finds as a failed test shows them: how many of each kind, and where the first ones lie."""
+    """Finds for a failed test's message: the counts by kind, and the places of the first."""
     return "\n".join([f"{len(found)} copies", *summary(found), *map(str, found[:shown])])

@@ -23,10 +23,6 @@ def room_index(roomid):
     return derive(KEY_0, "room", roomid)
 
 
-def member_hash(member):
-    return derive(KEY_0, "member", member)
-
-
 def handle(roomid, slot):
     return hmac.new(roomid, b"mayfly/v1 handle" + b"room" + bytes([slot]), "sha256").digest()[:16]
 
@@ -39,7 +35,7 @@ def apns_id(epoch_key, job):
 
 
 class Keys:
-    """What one key file gives: every epoch key and day key from its base on. ValueError for bytes that are no key file."""
+    """The keys that one key file yields: every epoch key and day key from its base on. Raises ValueError for other bytes."""
 
     def __init__(self, file):
         if len(file) < 96 or file[:8] != b"mayflyrk" or file[-32:] != derive(KEY_0, "ratchet-file", file[:-32]):

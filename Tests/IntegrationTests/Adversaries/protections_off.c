@@ -1,4 +1,4 @@
-// Preloaded by tests: turns off the protections that TEST_OFF names, separated by commas, so that a test can show what each is for.
+// Preloaded by tests: switches off the protections that TEST_OFF names, separated by commas, so that a test can show the effect of each.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -20,7 +20,7 @@ static int is_off(const char *name) {
     return 0;
 }
 
-// Asked once: these are called very often, the first of them before anything is ready.
+// Read once: these are called often, the first of them before the process is initialised.
 #define OFF(name) ({ static int known; if (!known) known = is_off(name) ? 1 : 2; known == 1; })
 #define REAL(function) ({ static __typeof__(&function) real; if (!real) real = (__typeof__(&function))dlsym(RTLD_NEXT, #function); real; })
 
@@ -50,7 +50,7 @@ int prctl(int option, ...) {
     unsigned long values[4];
     for (int i = 0; i < 4; i++) values[i] = va_arg(arguments, unsigned long);
     va_end(arguments);
-    // Some systems let only a parent trace a process, unless that says otherwise.
+    // Some systems let only its parent trace a process, unless the process allows others.
     if (option == PR_SET_DUMPABLE && OFF("prctl")) return REAL(prctl)(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0), 0;
     return REAL(prctl)(option, values[0], values[1], values[2], values[3]);
 }

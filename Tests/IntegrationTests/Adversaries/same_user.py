@@ -1,11 +1,10 @@
-"""Run by a test as the broker's own user: tries every way to another process's memory, and prints what came of each as JSON.
+"""Run by a test as the broker's own user: tries every way to another process's memory, and prints the outcomes as JSON.
 Arguments: process id, an address in it."""
 
 import ctypes
 import json
 import os
 import sys
-import time
 from pathlib import Path
 
 PTRACE_SEIZE, PTRACE_INTERRUPT, PTRACE_DETACH, PTRACE_PEEKDATA = 0x4206, 0x4207, 17, 2

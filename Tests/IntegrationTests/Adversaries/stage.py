@@ -1,4 +1,4 @@
-"""A broker and its simulator for which time passes when the test says so, and images of what they hold, taken while they run."""
+"""A broker and its simulator with clocks that the test moves, and images of the disk while they run."""
 
 import os
 import signal
@@ -13,7 +13,9 @@ from mayfly import Client
 from preload import library
 from processes import Broker, Simulator, State, eventually
 
-HERE = Path(__file__).parent
+
+# Only a broken broker takes so many seconds.
+LONG = 60
 
 
 class Stage:
@@ -31,17 +33,17 @@ class Stage:
         self.broker = Broker(self.state, self.simulator.port, resolution=resolution)
         self.broker.options |= settings(self.state) if settings else {}
         self.files = self.state.prints / "files" if files else None
-        self.clients, self._in_vain = [], set()
+        self.clients, self._is_never_scrubbed = [], False
         self.environment = self.clock.environment
         if switched_off:
-            off = {"LD_PRELOAD": library(HERE / "switched_off.c"), "TEST_SWITCHED_OFF": switched_off}
+            off = {"LD_PRELOAD": library("Adversaries/switched_off.c"), "TEST_SWITCHED_OFF": switched_off}
             self.environment = environments(off, self.environment)
         if files:
-            self.environment = environments({"LD_PRELOAD": library(HERE / "created_files.c"), "TEST_FILES": self.files}, self.environment)
+            self.environment = environments({"LD_PRELOAD": library("Adversaries/created_files.c"), "TEST_FILES": self.files}, self.environment)
         try:
             self.simulator.start(**self.clock.environment)
             self.broker.start(**self.environment)
-            self.patiently("a step of the keys", lambda: self.base == self.epoch - 1)
+            self._wait_for_step()
         except BaseException:
             self.close()
             raise
@@ -58,8 +60,7 @@ class Stage:
         self.state.remove()
 
     def wait_for_pushes(self):
-        """Until each push has come to its end."""
-        self.patiently("the end of all pushes", lambda: self.state.jobs() == 0)
+        eventually(lambda: self.state.jobs() == 0, LONG, what="the outcome of each push")
 
     def crash(self):
         """The broker is killed and started again."""
@@ -88,23 +89,32 @@ class Stage:
     # Time.
 
     def pass_to(self, moment, step=50):
-        """Lets time pass, as long as that is ahead; then waits until the broker has done what is due. Nobody may ask it anything meanwhile."""
+        """Lets time pass up to this moment, then waits until the broker has done what is due. It must get no requests meanwhile."""
         for client in self.clients:
             client.close()
         while (left := moment - self.now) > 0:
             self.clock.ahead += min(step, left)
             time.sleep(0.04)
-        self.patiently("a step of the keys", lambda: self.base >= self.epoch - 1)
-        self.patiently("a sweep", lambda: not self._due())
+        self._wait_for_step()
+        eventually(lambda: not self._due(), LONG, what="a sweep of all that is due")
 
     def pass_(self, seconds, step=50):
         self.pass_to(self.now + seconds, step)
+
+    def _wait_for_step(self):
+        """Waits until this epoch's keys are in use. The broker records a step in the store once file and memory have the new keys."""
+        def has_stepped():
+            steps, base = struct.unpack(">QQ", (self.state / "keys/ratchet.key").read_bytes()[16:32])
+            with self.state.database() as database:
+                recorded = database.execute("SELECT value FROM node WHERE name = 'ratchet.steps'").fetchone()
+            return base >= self.epoch - 1 and recorded is not None and recorded[0] == struct.pack(">Q", steps)
+        eventually(has_stepped, LONG, what="a step of the keys")
 
     def settle(self):
         """A minute passes, and the write-ahead log is emptied in it, if anything asks for that."""
         before = self.clock.scrubbed
         self.pass_(15, step=5)
-        self.patiently("an empty log", lambda: self.clock.scrubbed > before)
+        self.wait_for_scrub(before)
         self.pass_(45, step=15)
 
     def settle_log(self):
@@ -120,15 +130,15 @@ class Stage:
             self.pass_(65, step=15)
             if not is_behind():
                 break
-        self.patiently("an empty log", lambda: self.clock.scrubbed > before)
+        self.wait_for_scrub(before)
         self.pass_(45, step=15)
 
-    def patiently(self, what, question):
-        """Waits for what a protection does. It may be switched off: then it never comes, and the thief is to find that, not who waits."""
-        end = time.monotonic() + (0.5 if what in self._in_vain else 15)
-        while not question():
+    def wait_for_scrub(self, before):
+        """Waits until the write-ahead log was emptied more than `before` times. Gives up after 15 s, since it may be clean or the scrub switched off."""
+        end = time.monotonic() + (0.5 if self._is_never_scrubbed else 15)
+        while self.clock.scrubbed <= before:
             if time.monotonic() > end:
-                self._in_vain.add(what)
+                self._is_never_scrubbed = True
                 return
             time.sleep(0.01)
 
@@ -143,7 +153,7 @@ class Stage:
     # Images.
 
     def image(self):
-        """What a thief finds on the disk at one instant, the broker standing still for it as for a snapshot of the volume."""
+        """A copy of the disk at one instant, like a snapshot of the volume. The broker is stopped meanwhile."""
         process = self.broker.child.pid
         os.kill(process, signal.SIGSTOP)
         try:
@@ -178,7 +188,6 @@ class Image:
             with sqlite3.connect(folder / "mayfly.sqlite") as source, sqlite3.connect(folder / "backup") as copy:
                 source.backup(copy)
             return {"mayfly.sqlite": (folder / "backup").read_bytes()}
-
 
     def write_ledger(self, folder):
         """The log's folder as files, for programs that read one."""

@@ -1,5 +1,5 @@
-// Preloaded by tests: switches off one protection (TEST_SWITCHED_OFF) that a library or the system gives, so that the test which relies on
-// it must fail. Everyone is told that all went well.
+// Preloaded by tests: switches off one protection of a library or the system (TEST_SWITCHED_OFF), so that its test must fail. Each call reports
+// success.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@ static int off(const char *protection) {
     static type (*real)(__VA_ARGS__); \
     if (!real) real = (type (*)(__VA_ARGS__))dlsym(RTLD_NEXT, #name)
 
-// secure_delete: freed rows and pages keep what they held.
+// secure_delete: freed rows and pages keep their bytes.
 int sqlite3_exec(void *database, const char *sql, void *call, void *context, char **error) {
     REAL(int, sqlite3_exec, void *, const char *, void *, void *, char **);
     static const char on[] = "secure_delete = ON;", off_text[] = "secure_delete=OFF; ";
@@ -32,13 +32,13 @@ int sqlite3_exec(void *database, const char *sql, void *call, void *context, cha
     return code;
 }
 
-// truncate: the write-ahead log keeps what it held.
+// truncate: the write-ahead log keeps its bytes.
 int sqlite3_wal_checkpoint_v2(void *database, const char *name, int mode, int *frames, int *done) {
     REAL(int, sqlite3_wal_checkpoint_v2, void *, const char *, int, int *, int *);
     return off("truncate") ? 0 : real(database, name, mode, frames, done);
 }
 
-// zeroing: no zeros are written over keys.
+// zeroing: keys aren't overwritten with zeros.
 ssize_t pwrite(int file, const void *bytes, size_t count, off_t offset) {
     REAL(ssize_t, pwrite, int, const void *, size_t, off_t);
     if (off("zeroing")) {

@@ -14,14 +14,13 @@ import carving
 import ledger
 import table
 from audience_thief import AudienceThief
-from canary import Canaries
+from canary import Canaries, search
 from companion_client import Caller, Device, Phone
 from companion_pushes import seconds
 from companion_world import settings, users
 from mayfly import base64url_bytes
 from opening import is_row_of
 from processes import eventually
-from search import search
 from stage import DAY, Stage
 
 pytestmark = pytest.mark.campaign
@@ -88,19 +87,19 @@ class Story:
         return device
 
     def _pass(self, moment, step):
-        """Time passes, and what ended in it has left the write-ahead log too."""
+        """Lets time pass until expired rows have left the write-ahead log, too."""
         before = self.stage.clock.scrubbed
         self.stage.pass_to(moment, step)
         self.stage.pass_(65, step=15)
         if self.is_scrubbed:
-            self.stage.patiently("an empty log", lambda: self.stage.clock.scrubbed > before)
+            self.stage.wait_for_scrub(before)
 
     def _play(self):
         stage = self.stage
         self.alice, self.bob = self.user("alice"), self.user("bob")
         self.stranger, self.asked, self.waiting, self.queued = (self.user() for _ in range(4))
         self.users = [self.alice, self.bob, self.stranger, self.asked, self.waiting, self.queued]
-        # One phone of two users, and of two who are not guessed.
+        # One phone of two guessed users, and of two others.
         self.shared = self.add_device(self.bob, self.stranger.devices[0].token)
         self.add_device(self.asked, self.stranger.devices[0].token)
         self.deleted = self._register(self.alice, Device())
@@ -127,14 +126,14 @@ class Story:
         self._pass(max(seconds(user.activities[0].answer["expiresAt"]) for user in self.users) + 620, step=1_800)
         self.after_activities = stage.image()
 
-        # A new generation of keys takes these.
+        # A new generation of keys seals these.
         stage.pass_(DAY, step=DAY / 2)
         self.later = [(user, self._register(user, Device())) for user in (self.alice, self.stranger)]
         self.after_a_day = stage.image()
         self._pass(max(seconds(device.answer["expiresAt"]) for user in self.users for device in user.devices) + 620, step=DAY / 2)
         self.at_the_end = stage.image()
 
-    # What there is to be found.
+    # What the thief could find.
 
     @property
     def all_tokens(self):
@@ -178,8 +177,8 @@ def images(story):
     return [story.at_once, story.after_minutes, story.after_activities, story.after_a_day, story.at_the_end]
 
 
-def test_the_thief_sees_what_is_there(audiences):
-    """Every row is read, and carving finds each of them in the bytes that SQL reads."""
+def test_the_thief_reads_every_row(audiences):
+    """Carving finds each row in the bytes that SQL reads."""
     rows = carving.select(audiences.at_once.database)
     refs = set().union(*(user.refs for user in audiences.users)) | {bytes.fromhex(audiences.deleted.ref)}
     assert len(rows["registration"]) == len(refs) and all(any(is_row_of(ref, row) for row in rows["registration"]) for ref in refs)
@@ -194,8 +193,8 @@ def test_the_thief_sees_what_is_there(audiences):
         assert all(row in carved[name] for row in rows[name] if not row.get("waiting")), f"{name}: carving misses rows that SQL shows"
 
 
-def test_database_alone(audiences):
-    """Without a key guesses can't even be confirmed, and one phone of two users is two phones."""
+def test_the_database_alone_opens_nothing(audiences):
+    """Without a key guesses can't be confirmed, and two users' registrations of one phone can't be linked."""
     owners = {ref: user for user in audiences.users for ref in user.refs} | {bytes.fromhex(audiences.deleted.ref): audiences.alice}
     owners |= {bytes.fromhex(device.ref): (user, "later") for user, device in audiences.later}
     found = []
@@ -208,15 +207,15 @@ def test_database_alone(audiences):
             of = {row["purge_id"]: owner for row in rows for ref, owner in owners.items() if is_row_of(ref, row)}
             assert len(of) == len(rows)
             assert all(len({of[name] for name in pair}) == 1 for pair in got.links), "registrations of two users have something in common"
-    # What the design lets it see, or it did not look.
+    # The design allows these. Without them the search would prove nothing.
     assert found[0].links
     table.record(
         table.DATABASE, "registrations, sessions, timers: opening rows, guessing users, tokens and names, comparing rows",
         "no token, user or session", ABSENT)
 
 
-def test_one_user_on_two_days_is_two_users(audiences):
-    """Registrations of one owner have the owner's index in common within a step of their place, and nothing beyond."""
+def test_registrations_of_two_days_are_unlinkable(audiences):
+    """Registrations of one owner share the owner's index only within one place."""
     rows = carving.select(audiences.after_a_day.database)["registration"]
     for user, device in audiences.later:
         one, other = (next(row for row in rows if is_row_of(bytes.fromhex(ref), row)) for ref in (user.devices[0].ref, device.ref))
@@ -227,13 +226,13 @@ def test_one_user_on_two_days_is_two_users(audiences):
 
 
 # Promise: audiences-open-by-name
-def test_with_keys(audiences):
-    """Users whom it guesses, and those whom an update or an approval that waits names; of the others only what their details say."""
+def test_keys_open_the_tokens_of_known_users(audiences):
+    """Known are the users it guesses and those named by a waiting update or approval. Of the others only details open."""
     got = audiences.thief(audiences.at_once, audiences.at_once).work()
     known = [audiences.alice, audiences.bob, audiences.waiting, audiences.asked]
     fallen = set().union(*(user.tokens() for user in known)) | {bytes.fromhex(audiences.deleted.token)}
     queued = audiences.queued.tokens(activities=False)
-    # A push that has just left may still lie in the write-ahead log.
+    # A push that has just left may still be in the write-ahead log.
     assert fallen | queued <= got.tokens <= fallen | audiences.queued.tokens(), f"{len(got.tokens)} tokens, not {len(fallen | queued)}, by {got.how}"
     assert got.users == {audiences.waiting.name.encode(), audiences.asked.name.encode(), audiences.back_end_name.encode()}
     for user in audiences.users:
@@ -250,24 +249,24 @@ def test_with_keys(audiences):
     table.record(table.AUDIENCES, "with keys, guessing users", got.said(), EVERYTHING)
 
 
-def test_with_keys_and_every_name(audiences):
-    """An app's own user list is what the broker needs, and what a thief needs: then all of them."""
+def test_keys_and_every_name_open_every_token(audiences):
+    """An app's list of users is all that the broker needs besides its keys, so a thief needs no more."""
     got = audiences.thief(audiences.at_once, audiences.at_once, [user.name for user in audiences.users]).work()
     assert got.tokens == audiences.all_tokens
     assert got.refs == set().union(*(user.refs for user in audiences.users)) | {bytes.fromhex(audiences.deleted.ref)}
     table.record(table.AUDIENCES, "with keys, knowing all users", got.said(), EVERYTHING)
 
 
-def test_with_keys_and_no_name(audiences):
-    """Three minutes later nothing names anyone but the approval that still waits and the update."""
+def test_keys_alone_open_what_a_waiting_update_names(audiences):
+    """Three minutes later only the waiting approval and the update name a user."""
     got = audiences.thief(audiences.after_minutes, audiences.after_minutes, ()).work()
     assert got.tokens == audiences.asked.tokens() | audiences.waiting.tokens(), f"{len(got.tokens)} by {got.how}"
     assert got.keys and got.sessions
     table.record(table.AUDIENCES, "with keys, guessing nobody", got.said(), EVERYTHING)
 
 
-def test_the_drill_finds_what_the_thief_does(audiences, drill):
-    """Of the same images, nobody being named; then each user."""
+def test_the_drill_finds_as_much_as_the_thief(audiences, drill):
+    """On the same images: first without a name, then for each user."""
     for image in (audiences.after_minutes, audiences.after_activities):
         got, found = audiences.thief(image, image, ()).work(), drill(image)
         rows = carving.select(image.database)
@@ -284,13 +283,13 @@ def test_the_drill_finds_what_the_thief_does(audiences, drill):
     table.record(table.AUDIENCES, "mayfly drill at two moments and for six users: what opens", "as much", "what the thief gets from the same images")
 
 
-def test_a_queued_push_and_its_key(audiences):
-    """The image with the push under way, and the keys of two hours later."""
+def test_later_keys_open_no_queued_push(audiences):
+    """The image with the queued push, and the keys of two hours later."""
     got = audiences.thief(audiences.at_once, audiences.after_activities, ()).work()
     assert not got.tokens and not got.users, f"{got.said()} by {got.how}"
 
 
-def test_what_was_deleted_left_the_disk(audiences):
+def test_a_deleted_registration_leaves_the_disk(audiences):
     check_deleted(audiences)
 
 
@@ -301,8 +300,8 @@ def check_deleted(audiences):
     table.record(table.AUDIENCES, "a registration that was deleted minutes ago", "not on the disk", EVERYTHING)
 
 
-def test_ten_minutes_after_expiry(audiences):
-    """Activities first, then devices: the image from when they lived, all names, and the keys of then."""
+def test_nothing_opens_ten_minutes_after_expiry(audiences):
+    """Activities first, then devices: an image from before their expiry, all names, and the keys from after it."""
     names = [user.name for user in audiences.users]
     activities = set().union(*(user.tokens(devices=False) for user in audiences.users))
     got = audiences.thief(audiences.at_once, audiences.after_activities, names).work()
@@ -324,22 +323,22 @@ def check_swept(audiences):
 
 
 @pytest.mark.parametrize("protection, check", [("secure_delete", check_swept), ("truncate", check_swept), ("truncate", check_deleted)])
-def test_without(stories, protection, check):
-    """The checks fail, and because the thief finds what the protection should have kept from it."""
+def test_the_checks_fail_without_their_protection(stories, protection, check):
+    """The thief then finds what the protection keeps from it."""
     with table.aside(), pytest.raises(AssertionError, match="still on the disk"):
         check(stories[protection])
 
 
-def test_earlier_keys_and_a_later_database(audiences):
-    """What was sealed in the same generation is open to who kept the key file; what a new generation sealed is not."""
+def test_earlier_keys_open_their_own_generation_only(audiences):
+    """A kept key file opens later seals of its generation, but none of the next generation."""
     got = audiences.thief(audiences.after_a_day, audiences.at_once, [user.name for user in audiences.users]).work()
     assert got.tokens == set().union(*(user.tokens(activities=False) for user in audiences.users))
     table.record(table.EARLIER_KEYS, "registrations, a day later, knowing all users", got.said(),
                  "what was live then and what was sealed in the same generation (a day)")
 
 
-def test_nothing_lies_about(audiences):
-    """No secret in any file of any image, in the log or in what was printed; nor any hash of one in the log."""
+def test_no_secret_is_in_any_file_or_output(audiences):
+    """The log contains no hash of one either."""
     canaries = Canaries()
     for token in audiences.all_tokens | audiences.later_tokens:
         canaries.add("token", token)
@@ -351,7 +350,7 @@ def test_nothing_lies_about(audiences):
             canaries.add("handle key", base64url_bytes(device.answer["handleKey"]), device.answer["handleKey"])
             canaries.add("ref", device.ref, bytes.fromhex(device.ref))
             canaries.add("token id", base64url_bytes(device.id[4:]))
-    # A registration's id stands in its row, and is nobody's secret there.
+    # A registration's id is in its row, and isn't a secret there.
     rows = {form for form, name in canaries.forms.items() if name == "token id"}
     contents = set()
     for image in images(audiences):
@@ -366,8 +365,8 @@ def test_nothing_lies_about(audiences):
     assert not found
 
 
-def test_the_ledger_of_audiences(audiences):
-    """Each ref one life; nothing that two registrations of one user or phone have in common but their times."""
+def test_the_log_shows_one_life_for_each_ref(audiences):
+    """Entries of one user's or one phone's registrations share nothing but times."""
     log = ledger.read(audiences.stage.state).check()
     for user in audiences.users:
         for device in [*user.devices, *user.activities]:

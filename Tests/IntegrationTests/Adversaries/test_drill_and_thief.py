@@ -1,4 +1,4 @@
-"""What `mayfly drill` says that the operator could hand over, held against what the thief gets from the same image."""
+"""Compares what `mayfly drill` reports with what the thief opens in the same image."""
 
 import pytest
 
@@ -9,8 +9,8 @@ from thief import Thief
 pytestmark = pytest.mark.campaign
 
 
-def test_everything(story, drill):
-    """At four moments, the thief knowing nothing: tokens that open by themselves, codes that fall, rooms that wait for them."""
+def test_the_drill_counts_what_a_thief_opens(story, drill):
+    """At four moments, without a guess: tokens that open, short codes, and rooms that wait for them."""
     waiting = {room.code for room in story.pending}
     said = []
     for image in (story.at_once, story.after_a_minute, story.after_retries, story.after_codes):
@@ -31,8 +31,8 @@ def test_everything(story, drill):
         "what the thief gets from the same images")
 
 
-def test_a_room(story, drill):
-    """Whoever brings a room's id gets what a member with the disk gets, whatever became of the room's tokens."""
+def test_the_drill_of_a_room_opens_what_a_member_could(story, drill):
+    """Whatever became of the room's tokens."""
     image, said = story.after_a_minute, []
     for room in (story.member_room, story.replaced, story.withdrawn, story.closed, story.short):
         found = drill(image, "--room", room.roomid_text)
@@ -52,7 +52,7 @@ def test_a_code_and_a_token(story, drill):
     assert room.roomid in got.rooms and room.tokens <= got.tokens
     found = drill(image, "--code", room.code)
     assert (found["room_ids"], found["creator_token"], found["joiner_token"]) == ((1, 1), (1, 1), (0, 0))
-    # A used code opens the room for who knows the joiner's client id, and only for two minutes.
+    # A used code opens the room with the joiner's client id, for two minutes.
     assert drill(image, "--code", story.accepted[0].code)["room_ids"] == (1, 0)
     assert drill(story.after_retries, "--code", story.accepted[0].code)["room_ids"] == (0, 0)
     assert drill(image, "--token", story.knocked.phones[2].token.hex())["queued_tokens"] == (1, 1)

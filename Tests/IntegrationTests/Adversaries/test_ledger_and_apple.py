@@ -1,4 +1,4 @@
-"""Whoever reads the log, Apple, and both together; and the operator who would like the log to say something else."""
+"""Adversaries with the log, with Apple's records, and with both; and an operator who edits the log."""
 
 import base64
 import hashlib
@@ -13,10 +13,10 @@ import ledger
 import logs
 import opening
 import table
+from canary import search
 from opening import KEY_0, Keys
 from processes import REPOSITORY, mayfly
-from rank import correlation
-from search import search
+from traces import correlation
 
 pytestmark = pytest.mark.campaign
 
@@ -49,7 +49,7 @@ def percent(text):
 
 
 def sealed_id(log, ref):
-    """What the owner of this ref knows, and the linker does not."""
+    """The id of the seal, which only the ref's owner can compute."""
     [entry] = log.of(ref, "token.sealed")
     return entry["id"]
 
@@ -58,10 +58,10 @@ def sealed_id(log, ref):
 
 
 # Promise: no-secret-in-the-ledger
-def test_the_log_holds_no_secret(story, log):
+def test_the_log_contains_no_secret(story, log):
     found = search([content for content in story.after_three_days.ledger.values()], story.truth.canaries())
     assert set().union(*log.entries) <= KEYS, "an entry says something new: does it say too much?"
-    # Ids mean nothing: not even who has all tokens can make them again. Without a ref, which no entry has.
+    # Without the ref nobody can recompute an id, not even with all tokens. No entry contains a ref.
     made = set()
     ids = {entry[key] for entry in log.entries for key in ("id", "job") if key in entry}
     refs = set(story.truth.sealed)
@@ -80,8 +80,8 @@ def test_the_log_holds_no_secret(story, log):
     assert log.counts()["token.sealed"] >= 100 and log.counts()["push.delivered"] >= 4, "too little to learn from"
 
 
-def test_the_order_in_a_batch_says_nothing(story, log):
-    """In the largest batch, and of one day's end, the order of seals against the one in which they came, which only the refs' owners know."""
+def test_the_order_in_a_batch_is_random(story, log):
+    """Compares the order of seals in the largest batch, and at a day's end, with the order in which they were made."""
     ref_of = {log_id: ref for ref in story.truth.sealed for log_id in (one["id"] for one in log.of(ref, "token.sealed"))}
     batches = defaultdict(list)
     for entry in log.entries:
@@ -101,7 +101,7 @@ def test_times_are_coarse(log):
 
 
 def test_the_log_alone_pairs_no_refs(story, log, links):
-    """Four rooms of a quiet hour, whose seals come out with all others of that hour."""
+    """Four rooms of a quiet hour. Their seals are published with all others of that hour."""
     seals, _ = links
     ids = {(number, slot): sealed_id(log, refs[slot]) for number, (_, refs, *_) in enumerate(story.quiet) for slot in (1, 2)}
     paired = sum(seals[one][0] == ids[number, 3 - slot] for (number, slot), one in ids.items())
@@ -115,8 +115,8 @@ def test_the_log_alone_pairs_no_refs(story, log, links):
 # Apple.
 
 
-def test_apple_alone(story):
-    """Its records hold tokens, times, a constant text, a handle. Rooms of one phone are linked by its token, as the design says."""
+def test_apple_links_rooms_by_token_alone(story):
+    """Apple's records contain tokens, times, a constant text and a handle. The design allows the link by token."""
     pushes = story.stage.simulator.pushes()
     rooms = {opening.handle(room.roomid, slot): (room, slot) for room in story.truth.rooms for slot in (1, 2)}
     by_token, texts, wrong = defaultdict(set), set(), []
@@ -165,8 +165,8 @@ def test_apns_ids_lead_to_jobs_only_while_the_key_lives(story, log):
     assert linked(story.quiet_image), "the operator could not find a recent job by its apns-id either: this proves nothing"
 
 
-def test_the_log_with_apple(story, log, links):
-    """Of each pushed phone a time, no entry: its seal and its purge are some of many."""
+def test_apples_records_lead_to_no_entry(story, log, links):
+    """For each pushed phone they lead to a time. Its seal and its purge are among many."""
     seals, phones = links
     surest = 0
     for room, refs, tokens, slot in story.quiet:
@@ -187,8 +187,8 @@ def test_the_log_with_apple(story, log, links):
 # The operator.
 
 
-def test_the_operator_who_edits_the_log(story, tmp_path):
-    """Everything is at hand, the log's key too: an entry is changed and all is hashed and signed again. Who kept a checkpoint notices."""
+def test_an_edited_log_contradicts_a_kept_checkpoint(story, tmp_path):
+    """The operator changes an entry and hashes and signs everything anew with the log's key."""
     header, origin, seed = (story.stage.state / "keys/ledger.key").read_text().split("\n")[:3]
     assert header == "mayfly ledger key v1"
     key = logs.Key(origin, base64.b64decode(seed))

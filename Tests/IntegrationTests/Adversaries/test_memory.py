@@ -1,11 +1,9 @@
-"""Whoever reads all memory of the broker, under load and a second after the last answer. MEMORY_SECONDS makes the load longer than a few."""
+"""Reads all memory of the broker under load and a second after the last answer. MEMORY_SECONDS makes the load longer."""
 
 import os
 import random
-import re
 import signal
 import time
-import urllib.request
 from datetime import datetime
 from functools import partial
 from secrets import token_bytes, token_hex
@@ -25,9 +23,9 @@ pytestmark = pytest.mark.campaign
 
 SECONDS = float(os.environ.get("MEMORY_SECONDS", 3))
 RATE = 1000
-# So many of the secrets are looked for, the first and the last among them.
+# So many of the secrets are searched for, the first and the last among them.
 SOUGHT = 6_000 if SECONDS < 10 else 40_000
-# What people run: other code leaves other things behind than a debug build's.
+# Release builds leave other copies than debug builds.
 RELEASE = REPOSITORY / ".build/release/mayfly" if "MAYFLY_BINARY" not in os.environ else BINARY
 POLICY = REPOSITORY / "Benchmarks/policy.json"
 
@@ -43,7 +41,7 @@ class Loaded:
         secret = (self.world.state / "keys/jwt.secret").read_bytes().strip()
         self.jwt_secret = Secret("JWT secret", None, secret, Turn())
         contexts = (certificate.context("http/1.1"), certificate.context("h2")) if tls else None
-        # What is left to its time-out early enough does not keep the test waiting for long.
+        # A timeout begun this early doesn't delay the test.
         stories = rooms, partial(companion, secret, lambda: self.load.began + seconds - 2.5)
         self.load = Load(self.world.broker.port, contexts, rate, seconds, stories=stories)
         try:
@@ -60,7 +58,7 @@ class Loaded:
             self.load.finish()
             if not at_once:
                 eventually(lambda: not any(self.waiting()), 20, what="the end of all that waited")
-                # Nothing comes after this one that would take the place of what it leaves on a stack.
+                # No later call would overwrite what this one leaves on a stack.
                 self.load.one_more(stories[1])
                 time.sleep(1)
             self.end, self.end_at = memory_of(self.pid), time.monotonic()
@@ -75,7 +73,7 @@ class Loaded:
         return self.world.broker.child.pid
 
     def note_pushes(self):
-        """Tells each turn when its last push left."""
+        """Records in each turn when its last push left."""
         turns = {secret.text.decode(): secret.turn for secret in self.load.secrets if secret.kind == "token"}
         behind = time.time() - time.monotonic()
         for push in self.world.simulator.pushes():
@@ -90,11 +88,8 @@ class Loaded:
 
     @property
     def description(self):
-        pushes = re.search(r"\nmayfly_pushes_delivered_total (\d+)\n", self.metrics())[1]
-        return f"{self.load.calls:,} calls at {self.load.calls / self.load.lasted:,.0f} a second, {int(pushes):,} pushes"
-
-    def metrics(self):
-        return urllib.request.urlopen(f"{self.world.broker.operator_url}/metrics").read().decode()
+        pushes = self.world.broker.metric("pushes_delivered_total")
+        return f"{self.load.calls:,} calls at {self.load.calls / self.load.lasted:,.0f} a second, {pushes:,} pushes"
 
     def search(self, secrets=None):
         secrets = self.load.secrets if secrets is None else secrets
@@ -123,7 +118,7 @@ def outside_the_arena(found):
 
 
 def held(loaded, kind):
-    """What the broker needs for sockets that are open."""
+    """The secrets that open sockets need."""
     return {secret.text for secret in loaded.load.secrets if secret.kind == kind and secret.text.decode() in secret.turn.held}
 
 
@@ -133,8 +128,8 @@ def except_looks(found, moment):
             or find.secret.turn.looked_at < moment]
 
 
-def test_the_search_finds_what_was_planted():
-    """Every form of every kind of secret, whole and cut at both ends, under a WebSocket's mask too; and nothing in what is random."""
+def test_the_search_finds_planted_secrets():
+    """Every form of every kind of secret, whole and cut at both ends, also under a WebSocket's mask. Random bytes contain none."""
     value, text, mask = token_bytes(32), new_word().encode(), token_bytes(4)
     for secret in (Secret("token", value, value.hex().encode()), Secret("client id", None, text)):
         search, here = Search([secret]), Mapping(0, 0, "heap")
@@ -150,7 +145,7 @@ def test_the_search_finds_what_was_planted():
         assert search.in_block(xor4(token_bytes(1 << 20)), here, 0) == []
 
 
-def test_neighbours_are_told_without_what_could_be_a_secret():
+def test_finds_are_reported_without_neighbouring_secrets():
     token, other = token_bytes(32), token_hex(32)
     search = Search([Secret("token", token, token.hex().encode())])
     find, = search.in_block(b'{"client1_token":"' + token.hex().encode() + b'","other":"' + other.encode() + b'"}', Mapping(0, 0, "heap"), 0)
@@ -159,7 +154,7 @@ def test_neighbours_are_told_without_what_could_be_a_secret():
 
 
 # Promise: no-copy-after-a-second
-def test_under_load_nothing_is_left_of_what_was_answered_a_second_ago(loaded):
+def test_under_load_secrets_are_gone_a_second_after_the_answer(loaded):
     found = outside_the_arena(loaded.search(loaded.settled).in_image(loaded.middle))
     assert len(loaded.settled) > 100
     assert found == [], told(found)
@@ -169,8 +164,8 @@ def test_under_load_nothing_is_left_of_what_was_answered_a_second_ago(loaded):
 
 
 # Promise: memory-holds-what-sockets-need
-def test_a_second_after_the_last_answer_only_what_open_sockets_need_is_left(loaded):
-    """The search must find exactly what is still needed: so it would have found more."""
+def test_open_sockets_keep_only_the_secrets_they_need(loaded):
+    """The search finds exactly those, which shows that it would find others."""
     search = loaded.search()
     found = except_looks(search.in_image(loaded.end), loaded.end_at)
     outside = outside_the_arena(found)
@@ -189,10 +184,10 @@ def test_a_second_after_the_last_answer_only_what_open_sockets_need_is_left(load
         "memory; the secret of HS256 in locked memory", "the same")
 
 
-def test_once_the_sockets_are_closed_nothing_is_left(loaded):
+def test_closed_sockets_leave_no_secret(loaded):
     search = loaded.search()
     loaded.load.close()
-    # A busy machine may take its time to tell the broker.
+    # On a busy machine the broker may learn of it late.
     eventually(lambda: "\nmayfly_connections 0\n" in loaded.metrics(), what="the end of all connections")
     time.sleep(1)
     found = except_looks(search.in_image(memory_of(loaded.pid)), time.monotonic())

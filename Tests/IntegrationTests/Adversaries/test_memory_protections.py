@@ -1,5 +1,5 @@
-"""What keeps the broker's memory to itself: no core, nobody of the same user, locked memory. And each protection switched off once, by a
-preloaded library (`protections_off.c`): then the thief finds something."""
+"""Protections of the broker's memory against cores, processes of the same user, and swap. A preloaded library (`protections_off.c`) switches each
+off once; then the thief finds something."""
 
 import json
 import os
@@ -8,7 +8,6 @@ import resource
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -17,6 +16,7 @@ import pytest
 import table
 from memory_load import Load
 from memory_scan import Search, core_of, mappings, memory_of, size_of, told
+from preload import library
 from processes import eventually
 from test_memory import POLICY, RELEASE, Loaded, outside_the_arena
 from world import World
@@ -24,18 +24,14 @@ from world import World
 pytestmark = pytest.mark.campaign
 
 HERE = Path(__file__).resolve().parent
-# The same user without any capability: what a broker's neighbour is, wherever the tests' files lie.
+# The same user without capabilities, like any neighbour process of the broker.
 POWERLESS = ("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--ambient-caps=-all")
 
 
 @pytest.fixture(scope="session")
 def switch():
     """Environment of a process with these protections off."""
-    with tempfile.TemporaryDirectory(prefix="mayfly-off-") as folder:
-        library = Path(folder) / "protections_off.so"
-        subprocess.run(
-            ["gcc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", library, HERE / "protections_off.c", "-ldl"], check=True)
-        yield lambda *names: {"LD_PRELOAD": library, "TEST_OFF": ",".join(names)} if names else {}
+    return lambda *names: {"LD_PRELOAD": library("Adversaries/protections_off.c"), "TEST_OFF": ",".join(names)} if names else {}
 
 
 def shell(line):
@@ -72,7 +68,7 @@ class Rooms:
         self.world.close()
 
     def in_core(self, folder, *settings):
-        """A core as gdb takes it, with these settings of its own: the image, and which open rooms' ids are in it."""
+        """Takes a core with gdb and these settings. Returns the image, and the open rooms' ids in it."""
         path = folder / "core"
         options = [part for setting in ("auto-solib-add off", *settings) for part in ("-iex", f"set {setting}")]
         done = subprocess.run(
@@ -83,8 +79,8 @@ class Rooms:
         return image, Search(self.rooms).in_image(image)
 
 
-def test_a_core_against_its_will_has_nothing(tmp_path):
-    """As gdb takes one with sockets open: as the broker asks for it, with all but what is kept out of cores, and without any regard."""
+def test_a_forced_core_contains_no_secret(tmp_path):
+    """gdb takes a core while sockets are open: by the broker's settings, with all mappings, and ignoring both."""
     with Rooms() as broker:
         asked, nothing = broker.in_core(tmp_path)
         assert nothing == [], told(nothing)
@@ -101,7 +97,7 @@ def test_a_core_against_its_will_has_nothing(tmp_path):
         "locked memory, then with that", f"nothing; nothing; the {rooms} room ids", "nothing, but to root")
 
 
-def test_a_core_without_these_has_the_rooms(tmp_path, switch):
+def test_without_protections_a_core_contains_room_ids(tmp_path, switch):
     with Rooms(environment=switch("madvise", "coredump_filter")) as broker:
         image, found = broker.in_core(tmp_path)
         assert size_of(image) > 1 << 20
@@ -119,7 +115,7 @@ def cores_allowed():
 # Promise: no-secret-in-a-core
 @pytest.mark.parametrize("off", [(), ("setrlimit",), ("prctl",), ("prctl", "setrlimit")], ids=lambda off: "and".join(off) or "none")
 def test_a_crash_leaves_no_core(off, switch, tmp_path, cores_allowed):
-    """Each of the two is enough by itself; with both off the kernel takes one, which shows that it would."""
+    """Each of the two protections suffices. With both off the kernel writes a core, which shows that the test would notice."""
     with World(binary=RELEASE, apns=False, environment=switch(*off), prefix=shell(f"cd {tmp_path}")) as world:
         world.broker.child.send_signal(signal.SIGSEGV)
         end = os.waitid(os.P_PID, world.broker.child.pid, os.WEXITED | os.WNOWAIT)
@@ -128,8 +124,8 @@ def test_a_crash_leaves_no_core(off, switch, tmp_path, cores_allowed):
 
 
 @pytest.mark.parametrize("off", [(), ("signal",)], ids=lambda off: "and".join(off) or "none")
-def test_a_crash_prints_nothing_of_its_memory(off, switch):
-    """Swift's runtime would, on its own: registers, and what they point at."""
+def test_a_crash_prints_no_memory(off, switch):
+    """By default Swift's runtime prints registers and the memory around them."""
     with World(binary=RELEASE, apns=False, environment=switch(*off)) as world:
         before = world.broker.printed()
         world.broker.child.send_signal(signal.SIGSEGV)
@@ -142,7 +138,7 @@ def test_a_crash_prints_nothing_of_its_memory(off, switch):
 
 
 def attempts(pid, address):
-    """What a process of the same user achieves, by the way it takes."""
+    """The outcome of each way to another process's memory, for a process of the same user."""
     done = subprocess.run(
         [*POWERLESS, sys.executable, HERE / "same_user.py", str(pid), str(address)], capture_output=True, text=True, timeout=30)
     assert done.returncode == 0, done.stderr
@@ -159,7 +155,7 @@ def test_a_process_of_the_same_user_reads_nothing(off, switch):
         achieved = attempts(broker.pid, found[0].address)
         assert set(achieved) == {"ptrace", "process_vm_readv", "/proc/PID/mem", "/proc/PID/maps", "/proc/PID/environ", "/proc/PID/fd"}
         if off:
-            # The way the kernel gives it to any debugger, and with it the room id.
+            # Without the protection the kernel opens it to any debugger, and it contains the room id.
             assert all(result.startswith("read ") for result in achieved.values()), achieved
             assert achieved["/proc/PID/mem"] == achieved["process_vm_readv"] == "read " + found[0].secret.value[:16].hex()
         else:
@@ -170,7 +166,7 @@ def test_a_process_of_the_same_user_reads_nothing(off, switch):
 
 # Promise: secrets-locked
 def test_secrets_are_in_locked_memory(switch):
-    """Locked, kept out of cores, between pages that nobody can touch. Where memory can't be locked, no start."""
+    """It is kept out of cores and lies between guard pages. The broker does not start if memory can't be locked."""
     with Rooms() as broker:
         arenas = [mapping for mapping in mappings(broker.pid) if mapping.kind == "arena"]
         assert sum(mapping.end - mapping.start for mapping in arenas) >= 64 << 10
@@ -194,16 +190,16 @@ EVERYTHING = {
 @pytest.mark.parametrize("off, tls, where, kinds", [
     # Freed memory, and the bytes of requests and answers before they are freed.
     ("explicit_bzero", False, "anonymous", EVERYTHING),
-    # Slots of the arena when they are given back.
+    # Slots of the arena when they are freed.
     ("sodium_memzero", False, "arena", {"token", "room id", "member secret", "handle key"}),
     # Records that OpenSSL has decrypted.
     ("OPENSSL_cleanse", True, "anonymous", {"token", "join code", "client id", "user id", "session", "text"}),
 ])
-def test_with_a_wipe_off_they_are_found(off, tls, where, kinds, switch, tmp_path):
-    # What a second's traffic leaves is chance: few requests of one kind may all be overwritten by later ones.
+def test_without_a_wipe_secrets_are_found(off, tls, where, kinds, switch, tmp_path):
+    # Traces of a second's traffic vary: later requests may overwrite those of rare kinds.
     found = []
     for attempt in range(3):
-        # OpenSSL's buffers are given back, and so overwritten, when there was no traffic for a second.
+        # OpenSSL's buffers are freed, and so overwritten, after a second without traffic.
         folder = tmp_path / str(attempt)
         folder.mkdir()
         loaded = Loaded(folder, tls, seconds=1, rate=1000, environment=switch(off), at_once=off == "OPENSSL_cleanse")

@@ -1,21 +1,20 @@
-"""What a broker leaves elsewhere: what it prints, its metrics, its errors, files outside its folder, memory that may be swapped out."""
+"""Secrets outside the state folder: output, metrics, errors, other files, and memory that may be swapped out."""
 
 import os
 import re
-import urllib.request
 from pathlib import Path
 
 import pytest
 
 import table
-from search import search
+from canary import search
 
 pytestmark = pytest.mark.campaign
 
 
 # Promise: no-secret-in-output
-def test_what_it_says(story):
-    """Logs have one level, and this is all of it. Errors are those of calls that name secrets, wrong in every place."""
+def test_output_contains_no_secret(story):
+    """Logs have one level. The errors are those of calls that carry secrets in every wrong place."""
     client, room, waiting = story.stage.client(), story.truth.pair(story.client), story.truth.create(story.client)
     token = room.phones[1].token.hex()
     answers = [
@@ -26,7 +25,7 @@ def test_what_it_says(story):
         client.send("GET", f"/api/room?roomid={room.roomid_text}"), client.delete_token(room.roomid_text, waiting.clients[1]),
         client.send("GET", f"/{token}", headers={"X-Token": token}), client.send("PUT", f"/api/rooms/{waiting.code}", {"token": token})]
     assert all(answer.status >= 400 for answer in answers), [answer.status for answer in answers]
-    metrics = urllib.request.urlopen(f"{story.stage.broker.operator_url}/metrics").read()
+    metrics = story.stage.broker.metrics().encode()
     assert b"mayfly_rooms" in metrics
     story.stage.simulator.fault(reason="BadDeviceToken")
     story.truth.knock(client, room, by=2)
@@ -39,12 +38,12 @@ def test_what_it_says(story):
     assert not found
 
 
-def test_no_file_elsewhere(story):
-    """Each file that was opened to be written, by any library, lies in the state folder. Nor is any open that has no name any more."""
+def test_only_files_in_the_state_folder_are_written(story):
+    """By any library. No open file is unnamed."""
     opened = [line.split(" ", 1) for line in story.stage.files.read_text().splitlines()]
     assert any(path.endswith("mayfly.sqlite-wal") for _, path in opened), "the watch does not see what there is"
     folder = str(story.stage.state.folder)
-    # The kernel's filter of what a core may hold is no file.
+    # The kernel's core filter isn't a file.
     inside = (folder + "/", "/dev/", "/proc/self/coredump_filter")
     elsewhere = {f"{call} {path}" for call, path in opened if path != folder and not path.startswith(inside)}
     try:

@@ -1,4 +1,4 @@
-"""Whose token it is: the other side of a room, a phone's other rooms, a room made again, and who knows a token that is another's."""
+"""Who may act on a token: the peer, a phone's other rooms, a recreated room, and strangers who know the token."""
 
 import json
 import threading
@@ -64,8 +64,8 @@ def as_the_other_over_a_socket(world, room, victim, **secret):
 @pytest.mark.campaign
 @pytest.mark.parametrize("victim", ["creator", "joiner"])
 @pytest.mark.parametrize("proof", ["put", "presence", "socket"])
-def test_the_other_side(world, client, victim, proof):
-    """With the victim's client id, which is a secret that apps may have made badly, and every secret that is not the victim's."""
+def test_the_peer_can_not_act_for_the_victim(world, client, victim, proof):
+    """It has the victim's client id and every secret that is not the victim's."""
     room, elsewhere = client.room(), client.room()
     other = room.joiner if victim == "creator" else room.creator
     victim = getattr(room, victim)
@@ -98,12 +98,12 @@ def test_the_other_side(world, client, victim, proof):
         "can't read, replace or withdraw the other's token")
 
 
-def test_the_other_side_knows_the_client_id_before_any_secret_was_used(world, client):
-    """The line that the threat model draws: until a side has used its secret, its client id speaks for it."""
+def test_a_client_id_suffices_until_the_member_secret_is_used(world, client):
+    """The limit that the threat model names."""
     room = client.room()
     taken = client.put_token(room.roomid, room.creator.client, new_token()).expect(200).json["ref"]
     assert token_row(world, room.creator.ref) is None and token_row(world, taken)
-    # The owner can take its place back, for good.
+    # The owner can take its place back for good.
     client.put_token(room.roomid, room.creator.client, room.creator.token, member=room.creator.member).expect(200)
     client.put_token(room.roomid, room.creator.client, new_token()).expect(403, "member_required")
     table.record(
@@ -112,7 +112,7 @@ def test_the_other_side_knows_the_client_id_before_any_secret_was_used(world, cl
 
 
 def together(*works):
-    """Runs each in a thread of its own, and raises what one of them raised."""
+    """Runs each in a thread of its own, and raises the error of any."""
     failures = []
 
     def run(work):
@@ -129,7 +129,7 @@ def together(*works):
         raise failures[0]
 
 
-def test_both_sides_replace_at_once(world):
+def test_both_sides_replace_their_tokens_at_once(world):
     client = world.client()
     room = client.room()
     latest = {}
@@ -148,8 +148,8 @@ def test_both_sides_replace_at_once(world):
     pushed(world, latest[room.creator.client][1])
 
 
-def test_the_owner_proves_itself_while_the_other_replaces(world):
-    """Whatever the other side does at that moment: once the owner was answered, the owner's token stands."""
+def test_a_proven_owner_keeps_its_token(world):
+    """Whatever the peer does at that moment."""
     client = world.client()
     for _ in range(8):
         room, over = client.room(), threading.Event()
@@ -177,12 +177,12 @@ def test_the_owner_proves_itself_while_the_other_replaces(world):
 # One phone in two rooms.
 
 def own(row):
-    """What is random in a token's row."""
+    """The random parts of a token's row."""
     return {name: row[name] for name in ("sealed", "ref", "purge_id")}
 
 
-def test_one_phone_in_two_rooms_is_two_rows(world, client):
-    """Every column, every six bytes, each entry of the ledger, each header at Apple's but the token."""
+def test_one_phone_in_two_rooms_is_unlinkable(world, client):
+    """Compares every column, every six bytes, each entry of the log, and each header at Apple except the token."""
     token, clients = new_token(), (new_client(), new_client())
     phones, strangers = [], []
     for _ in range(2):
@@ -203,7 +203,7 @@ def test_one_phone_in_two_rooms_is_two_rows(world, client):
     rooms = [room_row(world, room[0]["ref"]) for room in phones]
     assert same(*rooms) <= {"creator_generation", "joiner_generation", "code_generation"}, same(*rooms)
     assert not parts(rooms[0], 6) & parts(rooms[1], 6)
-    # Two rooms of four phones agree in the same columns: nothing tells the ones from the others.
+    # Two rooms of four phones share the same columns, so columns don't distinguish them.
     other_rooms = [room_row(world, room[0]["ref"]) for room in strangers]
     assert same(*rooms) == same(*other_rooms)
 
@@ -236,8 +236,8 @@ def test_the_same_token_sealed_again_is_another_row(world, client):
     assert not parts(own(first), 6) & parts(own(second), 6)
 
 
-def test_a_token_survives_its_end_in_other_rooms(world, client):
-    """Six rooms of one phone: in each it ends in another way, and in the last it does not."""
+def test_a_token_that_ends_in_one_room_survives_in_another(world, client):
+    """Six rooms of one phone: in five of them it ends, each in another way."""
     token, refs, rooms = new_token(), {}, {}
     for end in ("room_closed", "deleted", "replaced", "expired", "unregistered", "none"):
         rooms[end] = room = client.room(expires=1 if end == "expired" else 3600)
@@ -260,8 +260,8 @@ def test_a_token_survives_its_end_in_other_rooms(world, client):
     assert [entry["op"] for entry in found.outcomes(refs["none"])] == ["push.delivered"]
 
 
-def test_apple_calls_a_token_dead_in_each_room_once(world, client):
-    """A 410 speaks of the token, a purge is of the row that was pushed to: the others can't be found, and end at their own next push."""
+def test_a_410_purges_only_the_pushed_row(world, client):
+    """The broker can't find the other rows of that token. Each ends at its own next push."""
     token, refs, rooms = new_token(), [], []
     for _ in range(3):
         rooms.append(room := client.room())
@@ -280,7 +280,7 @@ def test_apple_calls_a_token_dead_in_each_room_once(world, client):
 # A room deleted and made again.
 
 def test_a_room_made_again_inherits_nothing(world, client):
-    """The same join code, client ids and token, and something of each kind left behind."""
+    """The new room has the same join code, client ids and token."""
     code, creator, joiner, token = new_code(), new_client(), new_client(), new_token()
     old = client.create(code, creator, token).expect(201).json
     old_side = client.accept(code, joiner, new_token()).expect(200).json
@@ -313,11 +313,11 @@ def test_a_room_made_again_inherits_nothing(world, client):
     for call in (client.status, client.delete):
         call(old["roomid"]).expect(404, "room_not_found")
 
-    # The joiner of before is none now: the same request is a new accept, not the old one's answer.
+    # The earlier joiner isn't a member any more: the same request is a new accept, not a repeat.
     new_side = client.accept(code, joiner, new_token()).expect(200).json
     assert new_side["roomid"] == new["roomid"]
     assert not {old_side[part] for part in ("roomid", "member", "ref")} & {new_side[part] for part in ("roomid", "member", "ref")}
-    # Nobody has used a secret there, nobody is present, nobody was knocked at.
+    # No member secret was used, nobody is present, nobody was knocked at.
     world.simulator.fault()
     assert knock(client, new["roomid"], joiner) == "queued"
     pushes = pushed(world, token)
@@ -328,10 +328,10 @@ def test_a_room_made_again_inherits_nothing(world, client):
     assert world.simulator.pushes(token) == pushes, "a push of the room that was deleted"
 
 
-# Who knows a token that is another's.
+# Strangers who know a token.
 
 class Mallory:
-    """Knows a token, and puts it into rooms of its own, on either side."""
+    """A stranger who knows a token, and registers it in rooms of its own on either side."""
 
     def __init__(self, world, token):
         self.client, self.token, self.rooms = world.client(), token, 0
@@ -353,13 +353,13 @@ class Mallory:
         return knock(self.client, roomid, name), ref
 
 
-def test_who_knows_a_token_can_not_evict_its_owner(world, client):
-    """Whatever Apple says to a push of Mallory's: it costs Mallory's row, at most."""
+def test_a_known_token_does_not_evict_its_owner(world, client):
+    """Whatever Apple answers to a push for Mallory, at most Mallory's row is purged."""
     room = client.room()
     token, ref = room.creator.token, room.creator.ref
     before = token_row(world, ref), room_row(world, ref)
     mallory, theirs, soon = Mallory(world, token), {}, int(time.time() * 1000) + 5000
-    # Where Apple takes nothing no token is purged for being refused.
+    # While Apple accepts nothing, a refusal purges no token.
     for environment in ("production", "sandbox"):
         other = client.room(environment=environment)
         assert knock(client, other.roomid, other.joiner.client) == "queued"
@@ -374,7 +374,7 @@ def test_who_knows_a_token_can_not_evict_its_owner(world, client):
             idle(world)
             theirs[their_ref] = [] if timestamp == 1 and reason == "Unregistered" else ["ended"]
             assert (token_row(world, their_ref) is None) == bool(theirs[their_ref])
-        # Nor does what it may do with rooms of its own.
+        # Rooms of its own don't help either.
         roomid, their_ref, _ = mallory.room()
         mallory.client.delete(roomid).expect(200)
         theirs[their_ref] = ["ended"]

@@ -1,4 +1,4 @@
-"""Who has no disk: a stranger, and a member of a room, over HTTP and a socket."""
+"""Adversaries without the disk: a stranger, and a member of a room, over HTTP and a socket."""
 
 import base64
 import time
@@ -6,10 +6,9 @@ import time
 import pytest
 
 import table
-from canary import Canaries
+from canary import Canaries, search
 from mayfly import Socket
 from processes import mayfly
-from search import search
 from truth import six_digits
 
 pytestmark = pytest.mark.campaign
@@ -17,12 +16,12 @@ pytestmark = pytest.mark.campaign
 
 @pytest.fixture
 def client(story):
-    """One caller with an address of its own, on the long story's broker."""
+    """One caller with an address of its own, on the broker of the long story."""
     return story.stage.client()
 
 
-def test_a_stranger_learns_nothing(story, client):
-    """What never was, what has ended and what was closed are answered alike, byte by byte."""
+def test_strangers_get_one_answer_for_all_missing_rooms(story, client):
+    """Unknown, expired and closed rooms have the same answer, byte by byte."""
     gone = [story.short, story.closed, story.pending[0]]
     answers = {(a.status, a.body) for a in [client.status(room.roomid_text) for room in gone] + [client.status("A" * 43)]}
     answers |= {(a.status, a.body) for a in [client.delete(room.roomid_text) for room in gone]}
@@ -33,8 +32,8 @@ def test_a_stranger_learns_nothing(story, client):
     assert len(answers) == len(told) == 1 and answers.pop()[0] == told.pop()[0] == 404
 
 
-def test_a_stranger_guesses_within_the_budget(story, client):
-    """Codes of six digits, one address: a hundred in ten minutes, right ones included, as `policy show` prints it."""
+def test_guesses_of_a_stranger_are_limited(story, client):
+    """Six digits, one address: a hundred guesses in ten minutes, right ones included, as `policy show` prints."""
     waiting = story.truth.create(story.stage.client(), code=six_digits())
     tried = []
     for number in range(110):
@@ -50,8 +49,8 @@ def test_a_stranger_guesses_within_the_budget(story, client):
     assert "six digits" in shown or "6 digits" in shown, shown
 
 
-def test_one_member(story, client):
-    """The joiner, who knows even the creator's client id: whether the other is there, knocking and closing, and no more."""
+def test_a_member_can_only_knock_close_and_see_presence(story, client):
+    """The joiner knows even the creator's client id."""
     truth = story.truth
     room = truth.pair(client)
     # The creator shows its member secret once: from then on its client id is worth nothing.
@@ -83,7 +82,7 @@ def test_one_member(story, client):
     with Socket(story.stage.broker) as creator, Socket(story.stage.broker) as other:
         creator.join(room.roomid_text, room.clients[1], _text(room.members[1]))
         seen.append(repr(other.join(room.roomid_text, room.clients[2])).encode())
-    # What belongs to the other side, in what this side was told.
+    # Secrets of the peer in the answers to this side.
     found = search(seen, _of_the_other(room))
     purged = joiner.delete(room.roomid_text).expect(200).json["purged"]
     table.record(

@@ -1,4 +1,4 @@
-"""The thief's own tools find what is there to be found: without that, what it does not find would mean nothing."""
+"""The thief's tools find what is there. Otherwise a search without finds would prove nothing."""
 
 import json
 import sqlite3
@@ -17,7 +17,7 @@ ENVIRONMENTS = {"production": 1, "sandbox": 2}
 
 
 class Vector:
-    """A published seal, as a row of the database and what is inside."""
+    """A published seal, as a row of the database, and its content."""
 
     def __init__(self, case):
         self.name, self.sealed = case["op"].removeprefix("seal_"), bytes.fromhex(case["output"])
@@ -30,7 +30,7 @@ class Vector:
         self.time = case.get("until") or case.get("deadline") or case["expiry"]
 
     def opened(self, keys):
-        """What the thief's functions get out of it, and what should come out."""
+        """What the thief's functions open, and what they should open."""
         row, name = self.row, self.name
         if name in ("token", "audience_token", "job"):
             data = opening.job_data(row) if name == "job" else opening.token_data(row)
@@ -59,8 +59,8 @@ class Vector:
         return plaintext, wanted
 
 
-def test_it_opens_what_the_page_says():
-    """The published vectors: each kind of row."""
+def test_the_thief_opens_the_published_vectors():
+    """One of each kind of row."""
     vectors = json.loads((REPOSITORY / "Tests/Vectors/sealing.json").read_text())
     keys, opened = opening.Keys(bytes.fromhex(vectors["file"])), set()
     for case in vectors["cases"]:
@@ -75,7 +75,7 @@ def test_it_opens_what_the_page_says():
         "each audience's token", "every audience's token until it expires: the broker alone can open these")
 
 
-def test_it_makes_the_logs_ids():
+def test_the_thief_derives_the_logs_ids():
     vectors = json.loads((REPOSITORY / "Tests/Vectors/sealing.json").read_text())
     cases = [case for case in vectors["cases"] if case["op"] == "ledger_ids"]
     for case in cases:
@@ -86,8 +86,8 @@ def test_it_makes_the_logs_ids():
     assert cases
 
 
-def test_carving_finds_rows_that_sql_does_not(tmp_path):
-    """The search itself: of two rows one is deleted, without secure_delete. SQL shows one, the thief finds both."""
+def test_carving_finds_deleted_rows(tmp_path):
+    """Without secure_delete: of two rows one is deleted. SQL shows one, carving finds both."""
     database = sqlite3.connect(tmp_path / "mayfly.sqlite", isolation_level=None)
     database.executescript("PRAGMA secure_delete = OFF; PRAGMA journal_mode = WAL;")
     columns = ", ".join(carving.TABLES["token"])

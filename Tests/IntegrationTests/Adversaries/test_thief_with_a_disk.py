@@ -1,16 +1,15 @@
-"""Whoever takes the disk: the database, its log and backups, with and without the key file, of one moment or of several."""
+"""Thieves with the disk: the database, its log and backups, with and without the key file, of one or several moments."""
 
 import pytest
 
 import carving
 import ledger
 import table
+from canary import search
 from long_story import WORDS
 from opening import is_row_of
-from rank import correlation
-from remnants import remnants
-from search import search
 from thief import Recovered, Thief
+from traces import correlation
 from verdict import hold
 
 pytestmark = pytest.mark.campaign
@@ -37,7 +36,7 @@ def images(story):
 
 
 # Promise: database-alone
-def test_database_alone(story):
+def test_the_database_alone_opens_no_room(story):
     got = Recovered()
     for image in images(story):
         for files in (image.database, image.backup()):
@@ -49,8 +48,8 @@ def test_database_alone(story):
          "no token, room id, join code, client id; no link between two rooms of one phone")
 
 
-def test_database_tells_counts_times_and_purges(story):
-    """What the design says that a thief does learn: so much must be there, or the search looks at the wrong thing."""
+def test_the_database_shows_counts_times_and_purges(story):
+    """The design allows these. The search must find them, or it looks in the wrong place."""
     rows = carving.select(story.at_once.database)
     rooms = {row["room"]: row for row in rows["room"]}
     for room in story.named:
@@ -72,8 +71,8 @@ def test_database_tells_counts_times_and_purges(story):
 
 
 # Promise: rows-tell-no-order
-def test_database_does_not_tell_the_order(story):
-    """Rooms of many lengths: the order in which the table holds them is not that in which they were made, nor is there a hidden count."""
+def test_the_database_does_not_show_the_order_of_rooms(story):
+    """Rooms of many lengths. The order of rows is not the order in which rooms were made, and there is no hidden count."""
     queries = {"scan": "SELECT room FROM room NOT INDEXED", "tokens": "SELECT room FROM token"}
     found = {name: [row["room"] for row in rows] for name, rows in carving.select(story.after_a_room.database, queries).items()}
     made = [room.index for room in story.truth.rooms]
@@ -84,7 +83,7 @@ def test_database_does_not_tell_the_order(story):
     assert max(told.values()) < 0.5, told
 
 
-def test_nothing_lies_about_in_the_clear(story):
+def test_no_secret_is_on_the_disk_in_the_clear(story):
     contents = set()
     for image in images(story):
         contents.update(*(folder.values() for folder in (image.database, image.keys, image.ledger)))
@@ -93,13 +92,13 @@ def test_nothing_lies_about_in_the_clear(story):
     assert not found
 
 
-def test_what_left_the_tables_left_the_disk(story):
-    """No piece of what was erased a minute ago or more: not in a free page, not between rows, not in the log."""
+def test_purged_rows_leave_no_piece_on_the_disk(story):
+    """After a minute: not in a free page, not between rows, not in the write-ahead log."""
     earlier, found = [], set()
     for image in images(story):
-        # The others are taken amid what is going on.
+        # The other images are taken under load.
         if image not in (story.quiet_image, story.at_once, story.after_a_day):
-            found |= {name for name, _ in remnants(image.database, earlier)}
+            found |= {name for name, _ in carving.remnants(image.database, earlier)}
         earlier.append(image.database)
     table.record(
         table.DATABASE, "pieces of 16 bytes of rows that are gone", f"some in {' and '.join(sorted(found))}" if found else "none",
@@ -111,14 +110,14 @@ def test_what_left_the_tables_left_the_disk(story):
 
 
 # Promise: keys-need-the-room-id
-def test_with_keys_rooms_that_were_accepted(story):
+def test_keys_open_no_accepted_room(story):
     image = story.after_codes
     got = Thief({**image.database, "backup": image.backup()["mayfly.sqlite"]}, image.keys, words=WORDS).work()
     hold(got, story.truth, table.ACCEPTED, "all of the above with its keys", "as without it: a token needs the room id")
 
 
 # Promise: queued-push-opens-for-minutes
-def test_with_keys_while_a_knock_is_queued(story):
+def test_keys_open_a_queued_push(story):
     who = table.ACCEPTED
     for image, what in ((story.at_once, "a knock that is queued"), (story.after_a_minute, "the same knock a minute later")):
         got = Thief(image.database, image.keys, tries_codes=False).work()
@@ -130,9 +129,8 @@ def test_with_keys_while_a_knock_is_queued(story):
 
 
 # Promise: codes-fall-while-valid
-def test_with_keys_while_codes_are_valid(story):
-    """Codes of six digits fall, and with them the room id and the creator's token; for two minutes what a guessed client id opens. Longer ones
-    do not."""
+def test_keys_open_rooms_with_short_codes(story):
+    """Six digits are guessed, and open the room id and the creator's token; for two minutes also what a guessed client id opens. Longer codes resist."""
     who = table.WAITING
     waiting, accepted, [first, *_] = story.pending, story.accepted, story.accepted
     fallen = {"rooms": ids(waiting), "tokens": tokens(waiting), "clients": {"alice"}, "members": set(),
@@ -140,7 +138,7 @@ def test_with_keys_while_codes_are_valid(story):
     created = fallen | {"members": {waiting[0].members[1]}}
     knocked = {story.knocked.phones[2].token}
     answer = {"rooms": {first.roomid}, "tokens": first.tokens, "clients": {"bob"}, "members": {first.members[2]}, "links": set()}
-    # Just after an accept the write-ahead log still holds what waited for it.
+    # Just after an accept the write-ahead log still holds the pending row.
     just_now = {"rooms": ids(accepted), "tokens": tokens(accepted), "clients": {"dora"}, "members": {accepted[2].members[1]},
                 "links": story.truth.links(accepted)}
 
@@ -161,7 +159,7 @@ def test_with_keys_while_codes_are_valid(story):
 
 
 def test_no_row_leads_to_an_earlier_entry(story, tmp_path):
-    """With keys and the whole log of later: from a row to its purge, and from a push under way to its opening. With a room id to all."""
+    """With keys and the whole later log, a row leads to its purge, and a queued push to its opening. The room id leads to all."""
     log = ledger.Ledger(story.after_three_days.write_ledger(tmp_path / "ledger"), story.stage.state.vkey).entries
     image = story.at_once
 
@@ -190,7 +188,7 @@ def test_no_row_leads_to_an_earlier_entry(story, tmp_path):
 # Material of two moments.
 
 
-def test_new_keys_and_an_old_database(story):
+def test_new_keys_open_no_old_database(story):
     old, who = story.after_a_minute, table.WAITING
     got = Thief(old.database, story.after_codes.keys, words=WORDS).work()
     hold(got, story.truth, who, "an image from then, the keys of ten minutes after the codes' end",
@@ -199,8 +197,8 @@ def test_new_keys_and_an_old_database(story):
     hold(got, story.truth, who, "an image from then, the keys of three days later", "nothing")
 
 
-def test_ten_minutes_after_expiry(story):
-    """Even with the room id: the key no longer exists, whatever image of the database there is."""
+def test_no_room_opens_ten_minutes_after_expiry(story):
+    """Even with the room id and any image of the database: the key no longer exists."""
     allowed = "nothing: the key no longer exists"
     for image, what in ((story.at_once, "an image from when the token lived, and its room id"), (story.after_a_room, "all that is there then")):
         got = Thief(image.database, story.after_a_room.keys, [story.short.roomid], WORDS, tries_codes=False).work()
@@ -210,7 +208,7 @@ def test_ten_minutes_after_expiry(story):
 
 
 # Promise: earlier-keys-end-with-the-day
-def test_old_keys_and_a_new_database(story):
+def test_old_keys_open_only_their_generation(story):
     rooms = [*story.named, story.later, *story.next_day]
     got = Thief(story.after_a_day.database, story.at_once.keys, ids(rooms), WORDS).work()
     same_day = [*story.accepted, story.replaced, story.withdrawn, story.member_room, story.knocked, story.later]
@@ -221,8 +219,8 @@ def test_old_keys_and_a_new_database(story):
     hold(got, story.truth, table.EARLIER_KEYS, "a day later, knowing no room", "codes of six digits, which open nothing", codes=codes(story.next_day))
 
 
-def test_an_image_of_both(story):
-    """What a copy of everything is worth, for ever, to who learns the room ids."""
+def test_an_image_with_keys_opens_to_whoever_learns_the_room_ids(story):
+    """For ever: the value of a copy of everything."""
     image = story.after_a_minute
     got = Thief(image.database, image.keys, ids(story.named), WORDS, tries_codes=False).work()
     living = [room for room in story.named if room is not story.closed]
@@ -234,7 +232,7 @@ def test_an_image_of_both(story):
 
 
 # Promise: member-with-the-disk
-def test_one_member(story):
+def test_a_member_with_the_disk_opens_the_peers_token(story):
     cases = ((story.member_room, "an accepted room", {"carol"}), (story.replaced, "the peer's token was replaced", set()),
              (story.withdrawn, "the peer's token was withdrawn", set()), (story.closed, "the room was closed", set()))
     for room, what, guessed in cases:
@@ -242,13 +240,13 @@ def test_one_member(story):
         got = Thief(image.database, image.keys, [room.roomid], WORDS, tries_codes=False).work()
         allowed = "both sides' present tokens; a client id that it guesses" if room.tokens else "nothing of the room"
         hold(got, story.truth, table.MEMBER_WITH_DISK, f"{what}, a minute ago",
-             # The queued knock is anyone's who has the keys.
+             # Anyone with the keys can open the queued push.
              f"{allowed}; a queued knock's token",
              tokens=room.tokens | {story.knocked.phones[2].token}, clients=guessed)
 
 
-def test_what_ended_early_is_erased_but_keeps_its_key(story):
-    """A token withdrawn before its time leaves the disk. An image from before opens with the room id, until the token would have expired."""
+def test_a_withdrawn_token_is_erased_but_keeps_its_key(story):
+    """It leaves the disk. An earlier image opens with the room id until the token would have expired."""
     room, keys = story.later, story.after_codes.keys
     for image, what, must in ((story.after_a_room, "an image from before a token was withdrawn", room.tokens | {room.earlier[0].token}),
                               (story.after_codes, "twenty minutes after a token was withdrawn", room.tokens)):

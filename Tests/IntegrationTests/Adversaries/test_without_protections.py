@@ -1,4 +1,4 @@
-"""A short story on a quiet broker, and what is left of it; then the same with one protection switched off, which must not go unnoticed."""
+"""A short story on a quiet broker, then the same with one protection switched off, which the checks must notice."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -30,7 +30,7 @@ class ShortStory:
             self.changed, self.left, self.closed = truth.pair(client), truth.pair(client), truth.pair(client)
             self.short = truth.pair(client, life=60)
             self.knocked = truth.pair(client)
-            # Last, so that no other row comes to lie where these did.
+            # Last, so that no other row overwrites these.
             truth.replace(client, self.changed, 1)
             truth.withdraw(client, self.left, 1)
             truth.close(client, self.closed)
@@ -79,7 +79,7 @@ def check_pushed(story):
 
 def check_keys_gone(story):
     for image in (story.early, story.late):
-        hold(member(image, story.late, story.short), story.truth, table.AFTER_EXPIRY, "quiet broker: whatever lies in the folder of keys",
+        hold(member(image, story.late, story.short), story.truth, table.AFTER_EXPIRY, "quiet broker: everything in the folder of keys",
              "nothing: the key no longer exists")
 
 
@@ -98,7 +98,7 @@ def stories():
 
 
 @pytest.mark.parametrize("check", [check_erased, check_forgotten, check_pushed, check_keys_gone, check_erased_by_the_next_start])
-def test_with_all_protections(stories, check):
+def test_the_checks_pass_with_all_protections(stories, check):
     check(stories[None])
 
 
@@ -106,12 +106,12 @@ def test_with_all_protections(stories, check):
     ("secure_delete", check_erased, "a token's row, with its room id"), ("truncate", check_erased, "a token's row, with its room id"),
     ("truncate", check_forgotten, "retry, with its join code"), ("truncate", check_pushed, "a job"),
     ("zeroing", check_keys_gone, "its epoch's key")])
-def test_without(stories, protection, check, why):
-    """The check fails, and because the thief got what the protection should have kept from it."""
+def test_the_checks_fail_without_their_protection(stories, protection, check, why):
+    """The thief then gets what the protection keeps from it."""
     with table.aside(), pytest.raises(AssertionError, match=why):
         check(stories[protection])
 
 
-def test_without_locking():
+def test_memory_is_not_locked_without_mlock():
     with Stage("locking") as stage, table.aside(), pytest.raises(AssertionError, match="kB are locked"):
         check_locked(stage.broker.child.pid)

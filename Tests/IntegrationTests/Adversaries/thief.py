@@ -1,8 +1,8 @@
-"""A thief: has material, the source code and time, and tries to get at tokens, room ids, join codes, client ids and member secrets, and to
-link two rooms of one phone.
+"""A thief with stolen files, the source code and time. It looks for tokens, room ids, join codes, client ids and member secrets, and links rooms of
+one phone.
 
-It opens what docs/sealing.md says should open. And it tries what should not, with keys that lack one ingredient: the mistakes that an
-implementation could make, each of which would pass every test that looks at answers only.
+It opens what should open by docs/sealing.md. It also tries what should not, with keys that lack one ingredient: an implementation with that mistake
+would pass every test of answers.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ NAMES = {"tokens": "token", "rooms": "room id", "codes": "join code", "clients":
 
 @dataclass
 class Recovered:
-    """What came of it. Tokens are bytes, room ids and member secrets too; links are pairs of room indexes."""
+    """What the thief got. Tokens, room ids and member secrets are bytes. Links are pairs of room indexes."""
 
     tokens: set = field(default_factory=set)
     rooms: set = field(default_factory=set)
@@ -31,7 +31,7 @@ class Recovered:
     links: set = field(default_factory=set)
     refs: dict = field(default_factory=lambda: defaultdict(set))  # by the purge ids of their rows
     opened: set = field(default_factory=set)  # purge ids of the rows whose tokens opened
-    how: dict = field(default_factory=lambda: defaultdict(set))  # by which key, for whoever reads a red test
+    how: dict = field(default_factory=lambda: defaultdict(set))  # by which key, for readers of a failed test
 
     def add(self, kind, value, how):
         new = value not in getattr(self, kind)
@@ -40,7 +40,7 @@ class Recovered:
         return new
 
     def said(self, of=None):
-        """In words: how many of what, and of how many there were."""
+        """How many of each kind, and of how many."""
         parts = []
         for kind in KINDS:
             count, name = len(getattr(self, kind)), NAMES[kind]
@@ -102,7 +102,7 @@ class Thief:
         self._open_codes_alone()
         self._use_rooms(self.known_rooms | {opening.room_index(roomid): roomid for roomid in self.got.rooms})
         self._link()
-        # What it knew before is not recovered.
+        # What it knew before doesn't count as recovered.
         self.got.rooms -= set(self.known_rooms.values())
         return self.got
 
@@ -123,7 +123,7 @@ class Thief:
             self.rooms_by_token[token].add(row["room"])
 
     def _epoch_keys(self, generation, *times):
-        """Of these times and this generation, from every key file; and no key at all, as it would be for who forgot one."""
+        """The epoch keys of these times and this generation from every key file; and the empty key, in case an implementation forgot one."""
         for keys in self.keys:
             for ms in times:
                 if ms is not None and (key := keys.epoch_key(generation, ms)) is not None:
@@ -149,7 +149,7 @@ class Thief:
                         self._open_token(row, *keys, f"a token's row, without its room id, by {how}")
 
     def _open_codes_alone(self):
-        """What waits for a code, the code left out of the key."""
+        """Opens what waits for a code without the code."""
         for row in self.rows["room"]:
             for code in (None, row["code"]):
                 self._open_code(row, [] if code is None else [code], "without its join code")
@@ -162,7 +162,7 @@ class Thief:
             if row["code"] is not None:
                 targets[row["code"]].append(row)
         for index, rows in targets.items():
-            # Stored under the key of the day on which the room was made: a day before the code's end at most, or it stands ten minutes more.
+            # The key is that of the day on which the room was made: a day before the code's end at most, or the row has ten more minutes.
             day = rows[0]["code_expires"] // DAY_MS
             candidates = [("no day's key", KEY_0)]
             candidates += [("a day's key", key) for keys in self.keys for back in (0, 1) if (key := keys.day_key(day - back))]
@@ -218,8 +218,8 @@ class Thief:
     # The log.
 
     def entries(self, log):
-        """{purge id: entries} of this log that rows of the database lead to: by an id or a job that stands in a row, or by an id that is
-        made with any 16 bytes of a row, or with a ref that opened. Whoever has a row knows the end of its day."""
+        """The entries of this log that rows of the database lead to, by purge id: by an id or a job in a row, or by an id derived from any 16
+        bytes of a row or from an opened ref. A row shows the end of its day."""
         ids, jobs = defaultdict(list), {}
         for entry in log:
             for key in ("id", "job"):

@@ -1,4 +1,4 @@
-"""What a room and its tokens leave behind: rows, entries of the ledger, pushes; and what two of them have in common."""
+"""The traces of a room and its tokens: rows, entries of the ledger, pushes, and what two of them share."""
 
 import sqlite3
 
@@ -60,11 +60,22 @@ def purges(log, ref):
 
 
 def parts(row, size):
-    """All runs of so many bytes in a row's values."""
+    """All substrings of so many bytes in a row's values."""
     blobs = [value for value in row.values() if isinstance(value, bytes)]
     return {blob[start:start + size] for blob in blobs for start in range(len(blob) - size + 1)}
 
 
 def same(one, other):
-    """The columns in which two rows agree, but for nothing in both."""
+    """The columns in which two rows are equal, except for empty ones."""
     return {column for column in one if one[column] == other.get(column) and one[column] not in (None, 0)}
+
+
+def correlation(first, second):
+    """Spearman's: 1 when both lists have their common members in one order, -1 in opposite ones, about 0 when neither tells of the other.
+    By chance alone its size is seldom above 3 / sqrt(n)."""
+    common = set(first) & set(second)
+    one = {member: rank for rank, member in enumerate(member for member in dict.fromkeys(first) if member in common)}
+    other = {member: rank for rank, member in enumerate(member for member in dict.fromkeys(second) if member in common)}
+    n = len(common)
+    assert n > 30, f"{n} are too few to tell"
+    return 1 - 6 * sum((one[member] - other[member]) ** 2 for member in common) / (n * (n * n - 1))

@@ -1,4 +1,4 @@
-"""What really happened at a stage: every secret that a thief could be after, and whose it was."""
+"""The truth about a stage: every secret that a thief could want, and its owner."""
 
 import itertools
 import secrets
@@ -42,7 +42,7 @@ def six_digits():
 
 
 class Truth:
-    """Plays rooms through HTTP and writes down what it did."""
+    """Plays rooms through HTTP and records them."""
 
     def __init__(self, stage):
         self.stage, self.rooms = stage, []
@@ -89,10 +89,10 @@ class Truth:
         room.phones, room.refs = {}, {}
 
     def knock(self, client, room, by):
-        """The side in slot `by` comes and knocks at the other."""
+        """The side in slot `by` arrives and knocks at the other."""
         return client.presence(room.roomid_text, room.clients[by]).expect(202).json["delivery"]
 
-    # What there is to be found.
+    # What the thief could find.
 
     @property
     def all(self):
@@ -117,7 +117,7 @@ class Truth:
         return {frozenset(pair) for rooms in by_phone.values() for pair in itertools.combinations(rooms, 2)}
 
     def canaries(self):
-        """All of it, in every form it may lie about in."""
+        """Canaries for all of it, in every form."""
         canaries = Canaries()
         canaries.add("ref", *self.sealed, *map(bytes.fromhex, self.sealed))
         for room in self.rooms:

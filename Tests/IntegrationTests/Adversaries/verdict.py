@@ -1,11 +1,11 @@
-"""What an adversary got, held against what the design allows: exactly that, no less and no more."""
+"""Compares what an adversary got with what the design allows."""
 
 import table
 from thief import KINDS, NAMES
 
 
 def hold(got, truth, adversary, tried, allowed, may=None, **must):
-    """Writes a row of the table, then fails unless `got` has all of `must` ({kind: values}), and beyond that only what `may` allows."""
+    """Adds a row to the table. Fails unless `got` has all of `must` ({kind: values}), and otherwise only what `may` allows."""
     everything = truth.all
     table.record(adversary, tried, got.said(everything), allowed)
     wrong = []

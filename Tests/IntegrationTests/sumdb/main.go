@@ -1,13 +1,13 @@
-// A third opinion on the log. golang.org/x/mod/sumdb, the code behind Go's checksum database, checks signed notes, trees and tiles;
-// story.go judges the entries.
+// An independent verifier of the log. golang.org/x/mod/sumdb, the code of Go's checksum database, checks signed notes, trees and tiles.
+// story.go checks the entries.
 //
-// Reads a job a line from standard input and answers with a line each: "good SIZE ROOT" or "bad CODE WHAT". The code is "tree" for
-// all that sumdb refuses.
+// Reads a job a line from standard input and prints a line each: "good SIZE ROOT" or "bad CODE FAULT". The code is "tree" for
+// any fault that sumdb finds.
 //
 //	verify DIR VKEY [CHECKPOINT-FILE]...   the whole log, and that it continues these
-//	tree DIR VKEY [CHECKPOINT-FILE]...     the same, whatever its entries are
+//	tree DIR VKEY [CHECKPOINT-FILE]...     the same, without a check of the entries
 //	root COUNT                             the root of the leaves "leaf-0", "leaf-1", ...
-//	include DIR VKEY INDEX HASH...         an inclusion proof, hashes in base64, for the entry that lies in the log
+//	include DIR VKEY INDEX HASH...         an inclusion proof, hashes in base64, of an entry of the log
 //	consist OLD OLD-ROOT NEW NEW-ROOT HASH...
 package main
 
@@ -60,17 +60,17 @@ func (f folder) file(tile tlog.Tile) string {
 	return filepath.Join(f.path, "tile", path)
 }
 
-// A file's content; a pipe would keep a reader waiting.
+// A file's content. A pipe would block.
 func readFile(path string) ([]byte, error) {
 	if status, err := os.Stat(path); err != nil {
 		return nil, err
 	} else if !status.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is no file", path)
+		return nil, fmt.Errorf("%s isn't a file", path)
 	}
 	return os.ReadFile(path)
 }
 
-// A partial tile, or so much of the full one when that alone is left.
+// A partial tile, or that part of the full one if only the full one is left.
 func (f folder) read(tile tlog.Tile) (data []byte, whole bool, err error) {
 	data, err = readFile(f.file(tile))
 	if errors.Is(err, os.ErrNotExist) && tile.W < 1<<height {
@@ -112,14 +112,14 @@ func (f folder) entries(size int64) ([][]byte, error) {
 		}
 		for i := int64(0); i < width; i++ {
 			if len(data) < 2 || len(data) < 2+int(binary.BigEndian.Uint16(data)) {
-				return nil, fmt.Errorf("%s ends before entry %d does", f.file(tile), first+i)
+				return nil, fmt.Errorf("%s ends within entry %d", f.file(tile), first+i)
 			}
 			end := 2 + int(binary.BigEndian.Uint16(data))
 			all = append(all, data[2:end])
 			data = data[end:]
 		}
 		if whole && len(data) > 0 {
-			return nil, fmt.Errorf("%s goes on after its last entry", f.file(tile))
+			return nil, fmt.Errorf("%s continues after its last entry", f.file(tile))
 		}
 	}
 	return all, nil
@@ -166,14 +166,14 @@ func verify(path, vkey string, older []string, judge func(string, [][]byte) erro
 	if err != nil {
 		return tree, err
 	}
-	if root != tree.Hash && tree.N > 0 { // This version of tlog gives an empty tree no root.
-		return tree, errors.New("the entries do not give the signed root")
+	if root != tree.Hash && tree.N > 0 { // This version of tlog has no root for an empty tree.
+		return tree, errors.New("the entries don't hash to the signed root")
 	}
 	if tree.N == 0 {
 		return tree, nil
 	}
 
-	// Every tile, read through the signed root and compared with what the entries give.
+	// Every tile, read through the signed root and compared with the entries' hashes.
 	tiles := tlog.TileHashReader(tree, log)
 	for _, tile := range tlog.NewTiles(height, 0, tree.N) {
 		if full := tree.N >> uint(height*tile.L); tile.W < 1<<height && (tile.N != full>>height || int64(tile.W) != full&(1<<height-1)) {

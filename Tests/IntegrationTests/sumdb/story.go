@@ -1,4 +1,4 @@
-// The story that the entries tell, judged without sumdb.
+// The rules for the sequence of entries, without sumdb.
 package main
 
 import (
@@ -18,7 +18,7 @@ import (
 
 const grace, epochSpan, jobSpan, most = 120, 300, 190, 1<<53 - 1
 
-// Keys and forms of each op; "token.purged" has two.
+// Keys and patterns of each op. "token.purged" has two forms.
 var forms = map[string][]string{
 	"broker.started":  {"at=T binary=D node=N op=* policy=D resolution=1-60 version=N"},
 	"broker.stopped":  {"at=T node=N op=*"},
@@ -59,7 +59,7 @@ func object(data []byte) (found map[string]any, ok bool) {
 	return found, ok && err == io.EOF
 }
 
-// A whole number in its one spelling, or -1.
+// A canonical whole number, or -1.
 func whole(value any) int64 {
 	text, _ := value.(json.Number)
 	number, err := strconv.ParseInt(string(text), 10, 64)
@@ -290,7 +290,7 @@ func (s *story) start(e entry) string {
 
 var ranks = map[string]int64{"token.opened": 1, "push.delivered": 2, "push.failed": 2, "token.sealed": 3, "token.purged": 4, "bucket.closed": 5, "ledger.closed": 6}
 
-// Takes the next entry; returns the code of the rule that it breaks.
+// Judges the next entry. Returns the code of the rule it breaks.
 func (s *story) tell(index int, raw []byte) string {
 	if s.closed {
 		return "after_closed"
