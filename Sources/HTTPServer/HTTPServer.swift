@@ -186,7 +186,7 @@ public actor HTTPServer: LoopActor {
 
     private func stopListening() {
         guard let listener else { return }
-        listener.socket.takeNoNewConnections()
+        listener.socket.rejectNewConnections()
         // Whoever waits to be accepted was promised a connection by the kernel, and may have sent a request.
         while let accepted = try? listener.socket.accept() {
             let peer = accepted.peer
