@@ -69,10 +69,10 @@ let package = Package(
         room("Malloc", ["CMalloc"]),
         room("Sodium", ["CSodium"]),
         room("SQLite", ["CSQLite"]),
-        room("TLS", ["COpenSSL"]),
+        room("TLS", ["COpenSSL", "Linux"]),
         room("HTTP1", ["CLlhttp"]),
-        room("HTTP2", ["CNghttp2"]),
-        room("WebSocket", ["CWslay"]),
+        room("HTTP2", ["CNghttp2", "Linux"]),
+        room("WebSocket", ["CWslay", "Linux"]),
 
         // Who may take how much: under every layer that hands something out.
         room("Shares", ["Linux", "Sodium"]),

@@ -1,14 +1,13 @@
 public import Linux
 import Synchronization
 
-/// One thread that waits for descriptors, timers and jobs, and a serial executor for the actors that live on it.
+/// A thread that waits for descriptors, timers and jobs, and the serial executor of the actors that run on it.
 ///
-/// What waits for another thread does so best with its loop as executor preference (`withTaskExecutorPreference`): Swift resumes
-/// a continuation there, or without one on a thread of the global pool, from where it is handed on to the actor's loop.
+/// A task that awaits another thread should use its loop as executor preference (`withTaskExecutorPreference`). Swift then resumes the continuation
+/// on the loop; otherwise it takes a detour through the global pool.
 ///
-/// A turn: wait, call the sources that are ready, fire timers, run jobs, run the end-of-turn work. Whatever is handed to the loop
-/// or called by it runs on its thread, so actors on one loop call each other without a switch. Before `start` or `run` the loop
-/// belongs to the thread that made it.
+/// A turn: wait, call the ready sources, fire timers, run jobs, run the end-of-turn work. Everything submitted to the loop or called by it runs on
+/// its thread, so actors of one loop call each other without a switch. Before `start` or `run` the loop belongs to the thread that created it.
 public final class EventLoop: SerialExecutor, TaskExecutor, Sendable {
     public let name: String
     private let clock: @Sendable () -> UInt64
@@ -16,18 +15,18 @@ public final class EventLoop: SerialExecutor, TaskExecutor, Sendable {
     private let inbox = Mutex(Inbox())
     private let inboxFilled = Atomic<Bool>(false)
     private let stopping = Atomic<Bool>(false)
-    /// The thread that may touch `confined`; 0 while `start` hands the loop over.
+    /// The thread that may access `confined`; 0 while `start` hands the loop over.
     private let owner: Atomic<UInt>
     private let thread = Mutex<Thread?>(nil)
     private nonisolated(unsafe) let confined: Confined
 
-    /// What other threads left for the loop.
+    /// Work submitted by other threads.
     private struct Inbox {
         var jobs: [UnownedJob] = []
         var calls: [@Sendable () -> Void] = []
     }
 
-    /// Touched by the owner thread alone.
+    /// Accessed only by the owner thread.
     private final class Confined {
         let epoll: Epoll
         var sources = SourceTable()
@@ -36,7 +35,7 @@ public final class EventLoop: SerialExecutor, TaskExecutor, Sendable {
         var running: [UnownedJob] = []
         var endOfEvents: [() -> Void] = []
         var endOfTurn: [() -> Void] = []
-        /// The clock's time when the turn's events came.
+        /// The clock's time when the turn's events arrived.
         var now: UInt64
 
         init(now: UInt64) throws(Errno) {
@@ -45,7 +44,7 @@ public final class EventLoop: SerialExecutor, TaskExecutor, Sendable {
         }
     }
 
-    /// - Parameter clock: ms that never go back, CLOCK_MONOTONIC's outside of tests. Who sets another one forward wakes the loop.
+    /// - Parameter clock: monotonic ms, CLOCK_MONOTONIC outside of tests. A test that advances its clock must wake the loop.
     public init(name: String, clock: @escaping @Sendable () -> UInt64 = { Clock.monotonicMs }) throws(Errno) {
         self.name = name
         self.clock = clock
@@ -58,7 +57,7 @@ public final class EventLoop: SerialExecutor, TaskExecutor, Sendable {
 
     // MARK: Life
 
-    /// Runs the loop on a thread of its own.
+    /// Runs the loop on a new thread.
     public func start() throws(Errno) {
         checkIsolated()
         owner.store(0, ordering: .releasing)
@@ -66,7 +65,7 @@ public final class EventLoop: SerialExecutor, TaskExecutor, Sendable {
         thread.withLock { $0 = started }
     }
 
-    /// Runs the loop on the calling thread until `stop`, then lets go of all sources, timers and jobs.
+    /// Runs the loop on the calling thread until `stop`, then releases all sources, timers and jobs.
     public func run() {
         owner.store(Thread.current, ordering: .sequentiallyConsistent)
         while !stopping.load(ordering: .relaxed) { turn() }
@@ -76,20 +75,20 @@ public final class EventLoop: SerialExecutor, TaskExecutor, Sendable {
         unsafe confined.endOfTurn = []
     }
 
-    /// Ends the loop after the turn it is in. From any thread. Tasks that wait on it are never resumed.
+    /// Ends the loop after the current turn. Can be called from any thread. Tasks that wait on the loop are never resumed.
     public func stop() {
         stopping.store(true, ordering: .relaxed)
         wakeUp.signal()
     }
 
-    /// Waits for the thread of `start` to end.
+    /// Waits until the thread of `start` has ended.
     public func join() {
         thread.withLock { $0.take() }?.join()
     }
 
     // MARK: Executor
 
-    /// The calling thread is the loop's.
+    /// Whether the calling thread is the loop's.
     public var isCurrent: Bool { owner.load(ordering: .relaxed) == Thread.current }
 
     public func enqueue(_ job: consuming ExecutorJob) {
@@ -107,18 +106,18 @@ public final class EventLoop: SerialExecutor, TaskExecutor, Sendable {
 
     public func isIsolatingCurrentContext() -> Bool? { isCurrent }
 
-    /// Runs `work` on the loop, in its next turn. From any thread.
+    /// Runs `work` on the loop in its next turn. Can be called from any thread.
     public func submit(_ work: @escaping @Sendable () -> Void) {
         post { $0.calls.append(work) }
     }
 
-    /// Runs `work` once, after the events that came in this turn: for a source that collects them and handles them together.
+    /// Runs `work` once after this turn's events, for a source that collects events and handles them together.
     public func atEndOfEvents(_ work: @escaping () -> Void) {
         checkIsolated()
         unsafe confined.endOfEvents.append(work)
     }
 
-    /// Runs `work` once, after this turn's events, timers and jobs: for what is collected and flushed together.
+    /// Runs `work` once after this turn's events, timers and jobs, for output that is collected and flushed together.
     public func atEndOfTurn(_ work: @escaping () -> Void) {
         checkIsolated()
         unsafe confined.endOfTurn.append(work)
@@ -126,7 +125,7 @@ public final class EventLoop: SerialExecutor, TaskExecutor, Sendable {
 
     // MARK: Sources
 
-    /// Watches an open descriptor, which must be removed before it is closed.
+    /// Watches an open descriptor. Remove it before it is closed.
     public func add(_ descriptor: Int32, _ interest: Events, _ source: any EventSource) throws(Errno) -> Registration {
         checkIsolated()
         let registration = unsafe confined.sources.insert(descriptor, interest, source)
@@ -149,19 +148,19 @@ public final class EventLoop: SerialExecutor, TaskExecutor, Sendable {
         }
     }
 
-    /// Ends the watch at once: events that have come already are dropped.
+    /// Ends the watch at once. Events that have already arrived are dropped.
     public func remove(_ registration: Registration) {
         checkIsolated()
-        guard unsafe confined.sources.remove(registration) != nil else { return }
+        guard unsafe confined.sources.remove(registration) else { return }
         unsafe confined.epoll.remove(registration.descriptor)
     }
 
     // MARK: Timers
 
-    /// The clock's ms; on the loop's thread as it was when the turn's events came.
+    /// The clock's ms. On the loop's thread the time when the turn's events arrived.
     public var now: UInt64 { isCurrent ? unsafe confined.now : clock() }
 
-    /// Calls `action` once, `ms` from the moment of the call or a little later.
+    /// Calls `action` once, `ms` after this call or slightly later.
     @discardableResult
     public func after(_ ms: UInt64, _ action: @escaping () -> Void) -> TimerID {
         checkIsolated()
@@ -173,13 +172,13 @@ public final class EventLoop: SerialExecutor, TaskExecutor, Sendable {
         unsafe confined.timers.cancel(timer)
     }
 
-    /// When the next timer is due: where a test's clock goes next.
+    /// When the next timer is due. Tests advance their clock to it.
     var nextDeadline: UInt64? {
         checkIsolated()
         return unsafe confined.timers.nextDeadline()
     }
 
-    /// Nothing is left to do until an event comes or the clock goes on. Asked at the end of a turn.
+    /// Whether there is nothing to do until an event arrives or the clock advances. Call it at the end of a turn.
     var isQuiet: Bool {
         checkIsolated()
         return unsafe patience(confined) != 0
@@ -188,7 +187,7 @@ public final class EventLoop: SerialExecutor, TaskExecutor, Sendable {
     // MARK: The turn
 
     private static let wakeUpTag: UInt64 = 0xffff_ffff
-    /// Jobs that make jobs get this many rounds before descriptors are looked at again.
+    /// Jobs that enqueue jobs get this many rounds before the next wait.
     private static let roundsATurn = 16
 
     private func turn() {
@@ -207,14 +206,14 @@ public final class EventLoop: SerialExecutor, TaskExecutor, Sendable {
         for work in take(&confined.endOfTurn) { work() }
     }
 
-    /// What is added while these run is for the next time.
+    /// Work added meanwhile runs the next time.
     private func take(_ list: inout [() -> Void]) -> [() -> Void] {
         var taken: [() -> Void] = []
         swap(&taken, &list)
         return taken
     }
 
-    /// How long the next wait may last: 0 if work is left, -1 for ever.
+    /// The timeout of the next wait: 0 if work is left, -1 for none.
     private func patience(_ confined: Confined) -> Int32 {
         if !confined.jobs.isEmpty || !confined.endOfEvents.isEmpty || !confined.endOfTurn.isEmpty
             || inboxFilled.load(ordering: .acquiring)
@@ -240,7 +239,7 @@ public final class EventLoop: SerialExecutor, TaskExecutor, Sendable {
     private func takeInbox(_ confined: Confined) {
         guard inboxFilled.exchange(false, ordering: .acquiringAndReleasing) else { return }
         let calls = inbox.withLock { inbox in
-            // Other threads go on with the emptied array, and its capacity.
+            // Other threads reuse the empty array and its capacity.
             if confined.jobs.isEmpty {
                 swap(&confined.jobs, &inbox.jobs)
             } else {
@@ -254,7 +253,19 @@ public final class EventLoop: SerialExecutor, TaskExecutor, Sendable {
 
     private func post(_ put: (inout Inbox) -> Void) {
         inbox.withLock { put(&$0) }
-        // One write for a batch: whoever finds the flag down wakes the loop, which takes all that came until it looks.
+        // One wake-up per batch: only the thread that sets the flag wakes the loop.
         if !inboxFilled.exchange(true, ordering: .acquiringAndReleasing) { wakeUp.signal() }
     }
+}
+
+/// An actor that runs on an event loop's thread.
+///
+/// Other actors of the same loop can call it without a switch, and the loop's callbacks can with `assumeIsolated`. A closure created in such an actor
+/// and passed to `after` or `atEndOfTurn` may use the actor directly.
+public protocol LoopActor: Actor {
+    nonisolated var loop: EventLoop { get }
+}
+
+extension LoopActor {
+    public nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe loop.asUnownedSerialExecutor() }
 }

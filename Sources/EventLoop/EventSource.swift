@@ -1,11 +1,11 @@
 public import Linux
 
-/// What waits for a descriptor. Called on the loop's thread.
+/// An object that waits for a descriptor. Called on the loop's thread.
 public protocol EventSource: AnyObject {
     func ready(_ events: Events)
 }
 
-/// Names one watched descriptor. Harmless once it was removed, also when the descriptor's number is used again.
+/// Identifies a watched descriptor. Has no effect after its removal, even if the descriptor's number is reused.
 public struct Registration: Sendable, Hashable {
     let descriptor: Int32
     let serial: UInt32
@@ -13,7 +13,7 @@ public struct Registration: Sendable, Hashable {
     var tag: UInt64 { UInt64(serial) << 32 | UInt64(UInt32(bitPattern: descriptor)) }
 }
 
-/// The watched descriptors, by number. A serial tells one use of a number from the next.
+/// The watched descriptors by number. A serial distinguishes uses of the same number.
 struct SourceTable {
     private struct Slot {
         var serial: UInt32 = 0
@@ -23,7 +23,6 @@ struct SourceTable {
 
     private var slots: [Slot] = []
     private var serial: UInt32 = 0
-    private(set) var count = 0
 
     mutating func insert(_ descriptor: Int32, _ interest: Events, _ source: any EventSource) -> Registration {
         let index = Int(descriptor)
@@ -32,8 +31,7 @@ struct SourceTable {
         }
         // 0 marks a free slot and the loop's own wake-up.
         serial = serial == .max ? 1 : serial + 1
-        // A number is only handed out again after a close, which ended its earlier registration in the kernel as well.
-        if slots[index].source == nil { count += 1 }
+        // The kernel reuses a number only after a close, which has also ended the earlier watch.
         slots[index] = Slot(serial: serial, interest: interest, source: source)
         return Registration(descriptor: descriptor, serial: serial)
     }
@@ -44,15 +42,13 @@ struct SourceTable {
         return true
     }
 
-    mutating func remove(_ registration: Registration) -> (any EventSource)? {
-        guard holds(registration) else { return nil }
-        let source = slots[Int(registration.descriptor)].source
+    mutating func remove(_ registration: Registration) -> Bool {
+        guard holds(registration) else { return false }
         slots[Int(registration.descriptor)] = Slot()
-        count -= 1
-        return source
+        return true
     }
 
-    /// Whom an event of the kernel is for, and what of it still interests; nil if it came for an earlier use of the number.
+    /// Returns the source of a kernel event and the requested part of the events. Returns nil if the event belongs to an earlier use of the number.
     func target(tag: UInt64, _ events: Events) -> (source: any EventSource, events: Events)? {
         let index = Int(tag & 0xffff_ffff)
         guard index < slots.count, slots[index].serial == UInt32(tag >> 32), let source = slots[index].source else { return nil }
@@ -60,13 +56,33 @@ struct SourceTable {
         return wanted.isEmpty ? nil : (source, wanted)
     }
 
-    mutating func removeAll() {
-        slots.removeAll()
-        count = 0
-    }
+    mutating func removeAll() { slots.removeAll() }
 
     private func holds(_ registration: Registration) -> Bool {
         let index = Int(registration.descriptor)
         return index < slots.count && slots[index].serial == registration.serial && slots[index].source != nil
+    }
+}
+
+extension EventLoop {
+    /// Calls `action` on the loop whenever the process gets `signal`. Blocks the signal for the calling thread and threads it starts. Every other
+    /// thread must have blocked it too (`Signal.block` first in `main`), otherwise the default action remains.
+    public func onSignal(_ signal: Signal, _ action: @escaping () -> Void) throws(Errno) {
+        let source = SignalSource(queue: try SignalQueue([signal]), action: action)
+        _ = try add(source.queue.descriptor.raw, .read, source)
+    }
+}
+
+private final class SignalSource: EventSource {
+    let queue: SignalQueue
+    private let action: () -> Void
+
+    init(queue: consuming SignalQueue, action: @escaping () -> Void) {
+        self.queue = queue
+        self.action = action
+    }
+
+    func ready(_ events: Events) {
+        while queue.next() != nil { action() }
     }
 }

@@ -2,7 +2,7 @@ import Synchronization
 
 extension EventLoop {
     /// Suspends the calling task for `ms`, on any executor.
-    /// - Throws: `CancellationError` at once when the task is cancelled.
+    /// - Throws: `CancellationError` at once if the task is cancelled.
     public func sleep(_ ms: UInt64) async throws(CancellationError) {
         let sleeper = Sleeper(loop: self)
         await withTaskCancellationHandler {
@@ -13,18 +13,18 @@ extension EventLoop {
         if Task.isCancelled { throw CancellationError() }
     }
 
-    /// Suspends a task of the loop's own until the next turn, so that whatever has come meanwhile is not held up by a long work.
+    /// Suspends a task of the loop until the next turn, so that long work doesn't delay other events.
     public func nextTurn() async {
         await withCheckedContinuation { continuation in atEndOfTurn { continuation.resume() } }
     }
 
-    /// Runs `work` on the loop: now if this is its thread.
-    func perform(_ work: @escaping @Sendable () -> Void) {
+    /// Runs `work` on the loop, at once if this is its thread.
+    fileprivate func perform(_ work: @escaping @Sendable () -> Void) {
         if isCurrent { work() } else { submit(work) }
     }
 }
 
-/// One sleep: whichever comes first of its timer and its cancellation resumes the task.
+/// One sleep. The timer or the cancellation resumes the task, whichever is first.
 private final class Sleeper: Sendable {
     private enum State {
         case idle

@@ -1,13 +1,13 @@
-/// Names one timer. Harmless once the timer has fired or was cancelled.
+/// Identifies a timer. Has no effect after the timer has fired or was cancelled.
 public struct TimerID: Sendable, Hashable {
     let slot: UInt32
     let generation: UInt32
 }
 
-/// Timers in the order of their deadlines (ms of any clock), equal ones in the order they were set.
+/// Timers ordered by deadline (ms of any clock), then by creation.
 ///
-/// A binary heap. Cancelling frees the action at once and leaves the heap's entry behind; when more than half of the
-/// entries are such, the heap is built anew, so that cancelling costs amortised constant time.
+/// A binary heap. Cancelling releases the action at once and leaves the heap's entry. The heap is rebuilt when more than half of its entries are
+/// cancelled, so cancelling takes amortised constant time.
 struct TimerQueue {
     private struct Entry {
         let deadline: UInt64
@@ -29,9 +29,9 @@ struct TimerQueue {
     private var free: [UInt32] = []
     private var sequence: UInt64 = 0
 
-    /// Timers that are set.
+    /// Active timers.
     var count: Int { slots.count - free.count }
-    /// Entries held, with those of cancelled timers.
+    /// Heap entries, including those of cancelled timers.
     var heapCount: Int { heap.count }
 
     mutating func schedule(at deadline: UInt64, _ action: @escaping () -> Void) -> TimerID {
@@ -64,10 +64,10 @@ struct TimerQueue {
         return nil
     }
 
-    /// Marks the end of what is set now: see `nextDue`.
+    /// A position after all timers set so far. See `nextDue`.
     var mark: UInt64 { sequence }
 
-    /// Takes the next timer whose deadline is reached and that was set before `mark`.
+    /// Removes and returns the next timer that is due and was set before `mark`.
     mutating func nextDue(_ now: UInt64, before mark: UInt64) -> (() -> Void)? {
         while let first = heap.first, first.deadline <= now, first.sequence < mark {
             removeFirst()

@@ -1,20 +1,19 @@
 import Glibc
 
-/// Looks at the raw lines of a head before llhttp does, for what some of its versions let through: a line end other than CR LF, and a
-/// header line continued on the next one (obs-fold, RFC 9112 section 5.2). Either lets two readers of one stream see different messages.
+/// Checks the raw lines of a head before llhttp, for two faults that some of its versions accept. One is a line end other than CR LF. The other is a
+/// header line continued on the next line (obs-fold, RFC 9112 section 5.2). Either would let two parsers see different messages in one stream.
 struct HeadScanner {
     private(set) var isAtEnd = false
     private(set) var byteCount = 0
-    /// Bytes of the first line without its end, and the last eight of them.
+    /// The number of bytes of the first line without its end.
     private(set) var firstLineCount = 0
+    /// The last eight bytes of the first line.
     private(set) var firstLineTail: UInt64 = 0
     private var lineCount = 0
     private var endsInCarriageReturn = false
     private var sawLine = false
 
-    init() {}
-
-    /// For the trailer section of a chunked body, which may be empty.
+    /// A scanner for the trailer section of a chunked body, which may be empty.
     static func forTrailers() -> HeadScanner {
         var scanner = HeadScanner()
         scanner.sawLine = true
@@ -22,7 +21,7 @@ struct HeadScanner {
     }
 
     /// Scans the next bytes up to the end of the head.
-    /// - Returns: false when the head is refused.
+    /// - Returns: false if the head is refused.
     mutating func scan(_ bytes: UnsafePointer<CChar>, _ count: Int) -> Bool {
         var start = unsafe bytes
         let end = unsafe bytes + count
@@ -36,7 +35,7 @@ struct HeadScanner {
         return true
     }
 
-    /// One line, or a piece of one, without its line feed.
+    /// Scans a line or a part of a line, without its line feed.
     private mutating func scanLine(_ piece: UnsafePointer<CChar>, _ count: Int, endsHere: Bool) -> Bool {
         if count > 0 {
             if endsInCarriageReturn { return false }
@@ -46,19 +45,19 @@ struct HeadScanner {
                 if place != count - 1 { return false }
                 endsInCarriageReturn = true
             }
-            if !sawLine { unsafe noteFirstLine(piece, endsInCarriageReturn ? count - 1 : count) }
+            if !sawLine { unsafe recordFirstLine(piece, endsInCarriageReturn ? count - 1 : count) }
             lineCount += count
         }
         guard endsHere else { return true }
         guard endsInCarriageReturn else { return false }
-        // Blank lines before a request line are allowed (RFC 9112 section 2.2); the first one after it ends the head.
+        // Blank lines before a request line are allowed (RFC 9112 section 2.2). The first blank line after it ends the head.
         if lineCount > 1 { sawLine = true } else if sawLine { isAtEnd = true }
         lineCount = 0
         endsInCarriageReturn = false
         return true
     }
 
-    private mutating func noteFirstLine(_ piece: UnsafePointer<CChar>, _ count: Int) {
+    private mutating func recordFirstLine(_ piece: UnsafePointer<CChar>, _ count: Int) {
         firstLineCount += count
         for index in max(0, count - 8)..<count {
             firstLineTail = unsafe firstLineTail << 8 | UInt64(UInt8(bitPattern: piece[index]))

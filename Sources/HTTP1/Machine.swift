@@ -1,8 +1,8 @@
 import CLlhttp
 import Glibc
 
-/// llhttp with what it leaves to its user: limits, the checks of a head, and the bytes themselves. One for each connection, at a fixed
-/// address, because llhttp's callbacks find it through `llhttp.data`.
+/// llhttp plus what it leaves to its user: limits, checks of a head, and storage. One per connection at a fixed address, because llhttp's callbacks
+/// find it through `llhttp.data`.
 @safe struct Machine: ~Copyable {
     private enum Part { case line, name, value, trailer }
 
@@ -15,27 +15,27 @@ import Glibc
     private var head = Message.Head()
     private var part = Part.line
     private var headerBytes = 0
-    /// Of the name that is being read, a header line's or a trailer's.
+    /// The length of the current name, of a header line or a trailer.
     private var nameCount = 0
     private var rawBodyBytes = 0
     private var hostCount = 0
     private var authorizationCount = 0
     private var isExpecting = false
-    /// The method as far as it has come; nil once it was read to the space after it.
+    /// The bytes of the method so far. Nil once the space after it was read.
     private var methodBytes: [UInt8]? = []
     private var methodCount = 0
-    /// The head asks for what can't be done; said once it is known to be well-formed.
+    /// The head requires something unsupported. Reported once the head is known to be well-formed.
     private var unmet: ParseFailure?
-    /// What is missing of a chunk's data, and then of the CR LF after it, which llhttp skips without looking.
+    /// Missing bytes of a chunk's data, then of the CR LF after it, which llhttp skips without a check.
     private var chunkBytesLeft: UInt64 = 0
     private var chunkEndLeft = 0
-    /// Where the bytes end that llhttp is given.
+    /// The end of llhttp's input.
     private var inputEnd: UnsafePointer<CChar>?
     /// `HTTP/1.1`
     private static let version11: UInt64 = 0x4854_5450_2F31_2E31
     private(set) var phase = ParsePhase.idle
     private(set) var failure: ParseFailure?
-    /// For a client: the request was HEAD, so the answer has no body whatever its header lines say.
+    /// Client only: the request was HEAD, so the response has no body whatever its header lines say.
     var isAnswerToHead = false
 
     init(llhttp: UnsafeMutablePointer<llhttp_t>, isServer: Bool, limits: MessageLimits) {
@@ -44,13 +44,13 @@ import Glibc
         self.limits = limits
     }
 
-    /// Whether the sender waits for `100 Continue` before it sends the body, of which nothing has come yet.
+    /// Whether the sender waits for `100 Continue` and has sent no byte of the body.
     var awaitsContinue: Bool { isExpecting && phase == .body && store.count == head.bodyStart && rawBodyBytes == 0 }
 
     var isInterim: Bool { head.status > 0 && head.status < 200 && head.status != 101 }
 
-    /// To be called with the next bytes before llhttp sees them.
-    /// - Returns: false when they are refused.
+    /// Call it with the next bytes before llhttp parses them.
+    /// - Returns: false if the bytes are refused.
     mutating func prepare(_ bytes: UnsafePointer<CChar>, _ count: Int) -> Bool {
         unsafe inputEnd = bytes + count
         guard unsafe checkChunkEnd(bytes) else { return false }
@@ -60,13 +60,13 @@ import Glibc
         return true
     }
 
-    /// To be called after llhttp: bounds on what it passes over without a callback. The last `untouched` bytes it has not seen yet.
+    /// Call it after llhttp: limits what llhttp skips without a callback. It has not parsed the last `untouched` bytes yet.
     mutating func checkProgress(untouched: Int) -> Bool {
         guard scanner.byteCount <= limits.rawHeadBytes else { return refuse(.headersTooLarge) }
         return phase == .complete || rawBodyBytes - untouched <= limits.rawBodyBytes || refuse(.bodyTooLarge)
     }
 
-    /// llhttp paused after a chunk's first line, of which it takes any byte for the line feed. After the last chunk's, lines follow again.
+    /// llhttp paused after a chunk's header, where it accepts any byte as the line feed. Trailer lines follow the last chunk's header.
     mutating func endChunkHeader(_ rest: UnsafePointer<CChar>, _ count: Int) -> Bool {
         guard unsafe rest[-1] == 0x0A else { return refuse(.malformed) }
         guard chunkBytesLeft == 0 else { return true }
@@ -79,39 +79,27 @@ import Glibc
         let reason = failure ?? .malformed
         failure = reason
         phase = .failed
-        // Refused or not, it may hold a secret, and its sender may keep the connection open.
+        // The request may hold a secret, and its sender may keep the connection open.
         store.wipe()
         return .failed(reason)
     }
 
-    /// Hands over the complete message and starts on the next.
+    /// Returns the complete message and prepares for the next.
     mutating func takeMessage() -> Message {
         precondition(phase == .complete)
         var taken = ByteStore()
         swap(&taken, &store)
         let message = Message(head: head, fields: fields, store: taken)
-        fields = []
-        fields.reserveCapacity(message.headerCount)
-        scanner = HeadScanner()
-        head = Message.Head()
-        part = .line
-        headerBytes = 0
-        rawBodyBytes = 0
-        hostCount = 0
-        authorizationCount = 0
-        isExpecting = false
-        methodBytes = []
-        methodCount = 0
-        unmet = nil
-        chunkBytesLeft = 0
-        chunkEndLeft = 0
-        phase = .idle
+        var next = unsafe Machine(llhttp: llhttp, isServer: isServer, limits: limits)
+        next.fields.reserveCapacity(message.headerCount)
+        next.isAnswerToHead = isAnswerToHead
+        self = next
         unsafe llhttp_reset(llhttp)
         return message
     }
 }
 
-// What llhttp reports. Each returns whether to go on.
+// llhttp's callbacks. Each returns whether to continue.
 extension Machine {
     mutating func begin() { phase = .head }
 
@@ -125,7 +113,7 @@ extension Machine {
     mutating func appendName(_ bytes: UnsafePointer<CChar>, _ count: Int) -> Bool {
         headerBytes += count
         nameCount += count
-        // RFC 9112 section 5.1: no space before the colon. Some builds of llhttp take spaces for a part of the name.
+        // RFC 9112 section 5.1: no space before the colon. Some builds of llhttp accept spaces in a name.
         for index in 0..<count where unsafe !UInt8(bitPattern: bytes[index]).isTokenByte { return refuse(.malformed) }
         if phase == .body { part = .trailer }
         if part != .name && part != .trailer {
@@ -168,35 +156,34 @@ extension Machine {
     }
 
     private mutating func checkField(_ field: Message.Field) -> Bool {
-        let name = Int(field.name.lowerBound)..<Int(field.name.upperBound)
-        let value = Int(field.value.lowerBound)..<Int(field.value.upperBound)
+        let (name, value) = (field.nameRange, field.valueRange)
         switch name.count {
         case 4 where store.isToken(name, "host"):
             hostCount += 1
             if isServer, !store.withSpan(value, { $0.isAuthority }) { return refuse(.malformed) }
         case 6 where isServer && store.isToken(name, "expect"):
-            // RFC 9110 section 10.1.1: version 1.0 has no interim answers.
+            // RFC 9110 section 10.1.1: version 1.0 has no interim responses.
             isExpecting = unsafe store.isToken(value, "100-continue") && llhttp.pointee.http_minor > 0
             if !store.isToken(value, "100-continue") { unmet = .expectationFailed }
         case 13 where isServer && store.isToken(name, "authorization"):
-            // Two readers might each believe another one.
+            // Two parsers could each choose a different one.
             authorizationCount += 1
             if authorizationCount > 1 { return refuse(.malformed) }
         case 14 where store.isToken(name, "content-length"):
-            // llhttp takes an empty value for nought and lets spaces stand inside.
+            // llhttp reads an empty value as 0 and allows spaces inside.
             let isNumber = store.withSpan(value) { digits in digits.indices.allSatisfy { digits[$0] &- 0x30 < 10 } }
             guard isNumber, (1...18).contains(value.count) else { return refuse(.malformed) }
         case 16 where isServer && store.isToken(name, "content-encoding"):
             if !store.isToken(value, "identity") { unmet = unmet ?? .unsupportedEncoding }
         case 17 where store.isToken(name, "transfer-encoding"):
-            // Other codings would have to be undone before anyone could read the body.
+            // Other codings would have to be decoded first.
             guard store.isToken(value, "chunked") else { return refuse(.malformed) }
         default: break
         }
         return true
     }
 
-    /// - Returns: what llhttp expects: 0 to go on, 1 when there is no body, -1 to stop.
+    /// - Returns: llhttp's code: 0 to continue, 1 if there is no body, -1 to stop.
     mutating func endHead() -> Int32 {
         head.bodyStart = store.count
         head.isVersion11 = unsafe llhttp.pointee.http_major == 1 && llhttp.pointee.http_minor == 1
@@ -211,7 +198,7 @@ extension Machine {
         } else {
             head.status = unsafe llhttp.pointee.status_code
             guard (100...999).contains(head.status) else { return stop(.malformed) }
-            // RFC 9112 section 6.3: these have no body, whatever the header lines say; llhttp leaves that to its user.
+            // RFC 9112 section 6.3: these have no body, whatever the header lines say. llhttp leaves the check to its user.
             if isAnswerToHead || head.status == 204 || head.status == 304 { return 1 }
         }
         if hasLength, unsafe llhttp.pointee.content_length > UInt64(limits.bodyBytes) { return stop(.bodyTooLarge) }
@@ -219,11 +206,11 @@ extension Machine {
     }
 
     private func checkRequest() -> Bool {
-        // llhttp takes several spaces for one, and RTSP for HTTP.
+        // llhttp accepts several spaces as one, and RTSP as HTTP.
         guard scanner.firstLineCount == methodCount + head.targetCount + 10, scanner.firstLineTail | 1 == Self.version11 else {
             return false
         }
-        // RFC 9112 sections 3.2 (Host) and 6.1 (a coding in 1.0 is faulty framing).
+        // RFC 9112 sections 3.2 (Host) and 6.1 (a transfer coding in HTTP/1.0 is faulty framing).
         guard hostCount == 1 || (hostCount == 0 && !head.isVersion11) else { return false }
         if !head.isVersion11, unsafe UInt32(llhttp.pointee.flags) & F_TRANSFER_ENCODING.rawValue != 0 { return false }
         return store.withSpan(0..<head.targetCount) { target in
@@ -231,7 +218,7 @@ extension Machine {
         }
     }
 
-    /// - Returns: what llhttp expects, as from `endHead`; a pause, for a look at how the line ended.
+    /// - Returns: llhttp's code as in `endHead`. Normally a pause, to check how the line ended.
     mutating func beginChunk() -> Int32 {
         unsafe chunkBytesLeft = llhttp.pointee.content_length
         let total = unsafe UInt64(store.count - head.bodyStart).addingReportingOverflow(llhttp.pointee.content_length)
@@ -248,7 +235,7 @@ extension Machine {
         return unsafe checkChunkEnd(bytes + count)
     }
 
-    /// Whether nothing but CR LF follows a chunk's data, as far as it has come.
+    /// Whether only CR LF follows a chunk's data, as far as it has arrived.
     private mutating func checkChunkEnd(_ bytes: UnsafePointer<CChar>) -> Bool {
         var next = unsafe bytes
         while unsafe chunkEndLeft > 0 && next < inputEnd! {
@@ -272,24 +259,24 @@ extension Machine {
     }
 }
 
-// llhttp refuses methods that it does not know, and knows some that change how it reads the target. It is only shown methods of `Method`; any
-// other one is read here, and llhttp is told PUT in its place.
+// llhttp refuses methods that it does not know, and parses the target differently for some that it knows. So it only gets methods of `Method`.
+// Another method is parsed here, and llhttp gets PUT instead.
 extension Machine {
     enum MethodRead {
         case incomplete, refused
-        /// llhttp gets the bytes as they are.
+        /// Pass the bytes to llhttp unchanged.
         case direct
-        /// llhttp gets `line`, and the bytes from `count` on.
+        /// Pass `line` to llhttp, then the bytes from `count` on.
         case read(line: [UInt8], count: Int)
     }
 
     private static let longestMethod = 32
 
-    /// Reads the method at the start of a request.
+    /// Parses the method at the start of a request.
     mutating func readMethod(_ bytes: UnsafePointer<CChar>, _ count: Int) -> MethodRead {
         guard isServer, var name = methodBytes else { return .direct }
         var index = 0
-        // RFC 9112 section 2.2: blank lines before a request line are passed over.
+        // RFC 9112 section 2.2: skip blank lines before a request line.
         while unsafe name.isEmpty && index < count && (bytes[index] == 0x0D || bytes[index] == 0x0A) { index += 1 }
         let isWhole = name.isEmpty && index == 0
         while index < count {
@@ -301,7 +288,7 @@ extension Machine {
                 if isWhole, head.method != .other { return .direct }
                 return .read(line: (head.method == .other ? Array("PUT".utf8) : name) + [0x20], count: index)
             }
-            // Methods are case-sensitive, and no registered one has small letters.
+            // Methods are case-sensitive, and no registered one has lower-case letters.
             guard byte.isTokenByte, !(0x61...0x7A).contains(byte), name.count < Self.longestMethod else {
                 _ = refuse(.malformed)
                 return .refused

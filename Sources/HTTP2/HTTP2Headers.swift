@@ -1,13 +1,13 @@
 internal import CNghttp2
 
-/// A header block: fields in order, pseudo-header fields first, names in lower case (RFC 9113, 8.2). Kept in one buffer, which is
-/// zeroed when the last copy of the block goes.
+/// A header block (RFC 9113, 8.2): fields in order, pseudo-header fields first, names in lower case. Stored in one buffer, which is zeroed when the
+/// last copy of the block is released.
 public struct HTTP2Headers: Sendable {
-    /// What HPACK may do with a field.
+    /// How HPACK may encode a field.
     public enum Indexing: Sendable {
-        /// May enter the dynamic table of both ends.
+        /// May enter both ends' dynamic tables.
         case incremental
-        /// Always a literal, in no table, here and at every hop (RFC 7541, 6.2.3): for secrets and for values that never repeat.
+        /// A literal that enters no table at any hop (RFC 7541, 6.2.3). For secrets and for values that never repeat.
         case never
     }
 
@@ -19,7 +19,7 @@ public struct HTTP2Headers: Sendable {
     private var storage: WipedBytes
     private(set) var fields: [Field] = []
 
-    /// - Parameter capacity: bytes of names and values to come.
+    /// - Parameter capacity: expected bytes of names and values.
     public init(capacity: Int = 0) {
         storage = WipedBytes(capacity: capacity)
         fields.reserveCapacity(min(16, capacity / 8))
@@ -29,7 +29,7 @@ public struct HTTP2Headers: Sendable {
 
     public var count: Int { fields.count }
 
-    /// Field `index` as text; for logs of harmless fields and for tests.
+    /// Returns a field as text, for logs of harmless fields and for tests.
     public subscript(index: Int) -> (name: String, value: String) {
         let field = fields[index]
         return (
@@ -38,18 +38,18 @@ public struct HTTP2Headers: Sendable {
         )
     }
 
-    /// The first value of the field called `name`.
+    /// The value of the first field called `name`.
     public subscript(name: String) -> String? {
         range(of: name).map { String(decoding: bytes[$0], as: UTF8.self) }
     }
 
-    /// Calls `body` with the bytes of the first value of `name`; nil where there is none.
+    /// Calls `body` with the value of the first field called `name`. Returns nil if there is none.
     public func withValue<R, E>(of name: String, _ body: (Span<UInt8>) throws(E) -> R) throws(E) -> R? {
         guard let range = range(of: name) else { return nil }
         return try body(bytes.span.extracting(range))
     }
 
-    /// Calls `body` with the bytes of each field's name and value, in order.
+    /// Calls `body` with each field's index, name and value, in order.
     public func forEachField<E>(_ body: (Int, Span<UInt8>, Span<UInt8>) throws(E) -> Void) throws(E) {
         let span = bytes.span
         for (index, field) in fields.enumerated() {
@@ -59,12 +59,12 @@ public struct HTTP2Headers: Sendable {
         }
     }
 
-    /// Calls `body` with the bytes of field `index`'s value.
+    /// Calls `body` with a field's value.
     public func withValue<R, E>(at index: Int, _ body: (Span<UInt8>) throws(E) -> R) throws(E) -> R {
         try body(bytes.span.extracting(Int(fields[index].valueStart)..<Int(fields[index].end)))
     }
 
-    /// The response's `:status`; nil where there is none of three digits.
+    /// The response's `:status`. Nil unless it has three digits.
     public var status: Int? {
         guard let range = range(of: ":status"), range.count == 3 else { return nil }
         let bytes = bytes
@@ -86,19 +86,19 @@ public struct HTTP2Headers: Sendable {
 
     public mutating func append(_ name: Span<UInt8>, _ value: Span<UInt8>, _ indexing: Indexing = .incremental) {
         makeUnique(adding: name.count + value.count)
-        note(storage.append(name, value), indexing)
+        appendField(storage.append(name, value), indexing)
     }
 
-    /// A value of `prefix` and of `count` bytes that `fill` writes in place: no other buffer ever holds it.
+    /// Appends a value of `prefix` and `count` bytes that `fill` writes in place, so that no other buffer holds them.
     public mutating func append(
         _ name: String, _ prefix: Span<UInt8>, count: Int, _ indexing: Indexing = .incremental,
         _ fill: (inout MutableSpan<UInt8>) -> Void
     ) {
         makeUnique(adding: name.utf8.count + prefix.count + count)
-        note(storage.append(name.utf8.span, prefix, count: count, fill), indexing)
+        appendField(storage.append(name.utf8.span, prefix, count: count, fill), indexing)
     }
 
-    /// The same in the place of field `index`.
+    /// Replaces field `index` like `append`.
     public mutating func replace(
         _ index: Int, _ name: String, _ prefix: Span<UInt8>, count: Int, _ indexing: Indexing = .incremental,
         _ fill: (inout MutableSpan<UInt8>) -> Void
@@ -111,13 +111,13 @@ public struct HTTP2Headers: Sendable {
         if !isKnownUniquelyReferenced(&storage) { storage = WipedBytes(copying: storage, adding: more) }
     }
 
-    private mutating func note(_ place: (start: Int, middle: Int, end: Int), _ indexing: Indexing) {
+    private mutating func appendField(_ place: (start: Int, middle: Int, end: Int), _ indexing: Indexing) {
         fields.append(
             Field(
                 nameStart: Int32(place.start), valueStart: Int32(place.middle), end: Int32(place.end), indexing: indexing))
     }
 
-    /// A state of the block, to return to.
+    /// A state of the block for `wipe(after:)`.
     public struct Mark: Sendable {
         let fields: Int
         let bytes: Int
@@ -125,7 +125,7 @@ public struct HTTP2Headers: Sendable {
 
     public var mark: Mark { Mark(fields: fields.count, bytes: bytes.count) }
 
-    /// Takes out all that was appended or put in place since `mark`, and zeroes it. A field that was replaced has no name until it is replaced again.
+    /// Removes and zeroes everything appended or replaced since `mark`. A replaced field has no name until it is replaced again.
     public mutating func wipe(after mark: Mark) {
         fields.removeLast(fields.count - mark.fields)
         for index in fields.indices where Int(fields[index].end) > mark.bytes {
@@ -135,10 +135,20 @@ public struct HTTP2Headers: Sendable {
         storage.clear(after: mark.bytes)
     }
 
-    /// Empties the block and zeroes what was in it, and keeps its room.
+    /// Zeroes and empties the block. Keeps its capacity.
     public mutating func wipe() {
         fields.removeAll(keepingCapacity: true)
         if isKnownUniquelyReferenced(&storage) { storage.clear() } else { storage = WipedBytes(capacity: 0) }
+    }
+
+    /// Returns all names and values in the order of `forEachField`. The copy is not wiped, so the block must not contain secrets.
+    public func copyBytes() -> [UInt8] {
+        unsafe bytes.withUnsafeBufferPointer { source in
+            unsafe [UInt8](unsafeUninitializedCapacity: source.count) { target, count in
+                if let start = source.baseAddress { unsafe target.baseAddress!.initialize(from: start, count: source.count) }
+                count = source.count
+            }
+        }
     }
 
     private func range(of name: String) -> Range<Int>? {
@@ -152,11 +162,11 @@ public struct HTTP2Headers: Sendable {
         return nil
     }
 
-    /// The fields in nghttp2's form, valid during `body`.
+    /// Lends the fields in nghttp2's form.
     func withNameValues<R>(_ body: (UnsafeBufferPointer<nghttp2_nv>) -> R) -> R {
         unsafe bytes.withUnsafeBufferPointer { bytes in
             unsafe withUnsafeTemporaryAllocation(of: nghttp2_nv.self, capacity: fields.count) { values in
-                // nghttp2 takes mutable pointers and does not write through them.
+                // nghttp2's pointers are mutable, but it does not write through them.
                 let base = unsafe UnsafeMutablePointer(mutating: bytes.baseAddress)
                 for (index, field) in fields.enumerated() {
                     unsafe values.initializeElement(
@@ -181,7 +191,7 @@ extension HTTP2Headers: ExpressibleByDictionaryLiteral {
 }
 
 extension HTTP2Headers: Equatable {
-    /// Same fields in the same order, however they are indexed.
+    /// Compares fields and their order, ignoring the indexing.
     public static func == (one: HTTP2Headers, other: HTTP2Headers) -> Bool {
         one.bytes == other.bytes
             && one.fields.elementsEqual(other.fields) { $0.valueStart == $1.valueStart && $0.end == $1.end }
@@ -189,7 +199,7 @@ extension HTTP2Headers: Equatable {
 }
 
 extension HTTP2Headers: CustomStringConvertible {
-    /// Names only: values may be secrets.
+    /// Only names: values may be secrets.
     public var description: String {
         "[" + fields.indices.map { self[$0].name }.joined(separator: ", ") + "]"
     }

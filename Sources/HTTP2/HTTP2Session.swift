@@ -1,7 +1,7 @@
 internal import CNghttp2
 
-/// One HTTP/2 connection as a machine without I/O: bytes in, events and bytes out. The owner moves the bytes and keeps the
-/// deadlines. The preface and the settings are the first bytes of a new session.
+/// One HTTP/2 connection without I/O: bytes in, events and bytes out. The owner does I/O and deadlines. A new session's first bytes are preface and
+/// settings.
 @safe public final class HTTP2Session {
     public enum Role: Sendable { case client, server }
 
@@ -10,17 +10,17 @@ internal import CNghttp2
     private var session: OpaquePointer!
 
     var events: [HTTP2Event] = []
-    /// Every stream that is open, or waits to be opened.
+    /// Open streams and those that wait to be opened.
     var streams: [Int32: Stream] = [:]
-    /// The block that is being received; blocks are never interleaved.
+    /// The header block being received. Blocks are never interleaved.
     var block = HTTP2Headers()
     var blockBytes = 0
     var wastedStreams = 0
     var controlFrames = 0
     var bytesSinceRequest = 0
-    /// Whether the peer's settings have come.
+    /// Whether the peer's settings have arrived.
     public internal(set) var hasRemoteSettings = false
-    /// A header block has begun and not ended; until it does, the peer can send nothing else.
+    /// Whether a header block is incomplete. Until it ends, the peer can send nothing else.
     public internal(set) var isInHeaderBlock = false
 
     final class Stream {
@@ -28,15 +28,15 @@ internal import CNghttp2
         var sent = 0
         var received = 0
         var tooLarge = false
-        /// The peer has sent all of its message.
+        /// The peer's message is complete.
         var ended = false
-        /// The last byte of our message is on its way.
+        /// The last byte of our message was sent.
         var finished = false
-        /// The peer's message is none.
+        /// The peer's message is malformed.
         var malformed = false
-        /// The request never left, so the peer can't have seen it.
+        /// The request was never sent, so the peer can't have seen it.
         var unsent = false
-        /// Others hold the body too: it is no secret, and is not wiped.
+        /// The body is shared with others, so it is no secret and is not wiped.
         var isShared = false
 
         init(outgoing: [UInt8] = []) { self.outgoing = outgoing }
@@ -55,7 +55,7 @@ internal import CNghttp2
 
     // MARK: Bytes and events
 
-    /// Takes in bytes from the peer; what they say waits for `takeEvents`.
+    /// Parses bytes from the peer. The events wait for `takeEvents`.
     public func receive(_ bytes: Span<UInt8>) throws(HTTP2Error) {
         if role == .server {
             bytesSinceRequest += bytes.count
@@ -65,15 +65,15 @@ internal import CNghttp2
         if result < 0 { throw HTTP2Error(code: Int32(result)) }
     }
 
-    /// The events since the last call, in order.
+    /// Returns the events since the last call, in order.
     public func takeEvents() -> [HTTP2Event] {
         var taken: [HTTP2Event] = []
         swap(&taken, &events)
         return taken
     }
 
-    /// Appends what is to be sent to `buffer`, until that holds `limit` bytes or nothing is left for now.
-    /// The buffer may then hold secrets: wipe it, and reserve its capacity, where that matters.
+    /// Appends output to `buffer` until it has `limit` bytes or nothing is left for now. The buffer may then hold secrets: wipe it and reserve its
+    /// capacity if that matters.
     public func takeOutbound(into buffer: inout [UInt8], limit: Int = .max) throws(HTTP2Error) {
         while buffer.count < limit {
             var pointer: UnsafePointer<UInt8>?
@@ -85,36 +85,37 @@ internal import CNghttp2
         }
     }
 
-    /// Frames that wait to be sent. A peer can make more of them than it takes: read no more from it while they are many.
+    /// The number of queued frames. A peer can cause more frames than it reads: stop reading from it while there are many.
     public var outboundFrames: Int { unsafe nghttp2_session_get_outbound_queue_size(session) }
 
-    /// Whether bytes are waiting to be sent, as far as the peer's windows allow.
+    /// Whether output waits that the peer's windows allow.
     public var wantsWrite: Bool { unsafe nghttp2_session_want_write(session) != 0 }
-    /// Nothing more will be read or written: close the connection.
+    /// Nothing will be read or written any more: close the connection.
     public var isFinished: Bool {
         unsafe nghttp2_session_want_read(session) == 0 && nghttp2_session_want_write(session) == 0
     }
 
     // MARK: Streams
 
-    /// Streams this end has opened, or is about to, and that are not over.
+    /// The number of open streams and of those that wait to be opened.
     public var openStreams: Int { streams.count }
 
-    /// How many streams the peer lets this end have open at once; 1 before its settings have come.
+    /// The peer's limit on concurrent streams; 1 before its settings have arrived.
     public var remoteConcurrentStreams: Int {
         guard hasRemoteSettings else { return 1 }
         return Int(unsafe nghttp2_session_get_remote_settings(session, NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS))
     }
 
-    /// Whether a request could still be sent: no GOAWAY, and stream ids are left.
+    /// Whether a request can still be sent: no GOAWAY, and stream ids are left.
     public var takesRequests: Bool {
         guard role == .client else { return false }
         return unsafe nghttp2_session_check_request_allowed(session) != 0
             && nghttp2_session_get_next_stream_id(session) < 1 << 31
     }
 
-    /// Sends a request. Above `remoteConcurrentStreams` it waits inside the session.
-    /// - Returns: its stream's id. - Throws: `noMoreStreams` or `badMessage`.
+    /// Queues a request. Requests above `remoteConcurrentStreams` wait inside the session.
+    /// - Returns: the stream's id.
+    /// - Throws: `noMoreStreams` or `badMessage`.
     public func submitRequest(_ headers: HTTP2Headers, body: [UInt8]) throws(HTTP2Error) -> Int32 {
         precondition(role == .client, "a server sends no requests")
         guard takesRequests else { throw .noMoreStreams }
@@ -132,8 +133,8 @@ internal import CNghttp2
         return id
     }
 
-    /// Sends the response of `stream`, once.
-    /// - Parameter isShared: others hold the body too, so that it is not wiped.
+    /// Queues the response of `stream`. Call it once per stream.
+    /// - Parameter isShared: the body is shared with others, so it is not wiped.
     public func submitResponse(
         stream: Int32, _ headers: HTTP2Headers, body: [UInt8], isShared: Bool = false
     ) throws(HTTP2Error) {
@@ -151,7 +152,7 @@ internal import CNghttp2
         guard result == 0 else { throw HTTP2Error(code: result) }
     }
 
-    /// Sends an interim response of `stream`, such as 100: one that is not its last.
+    /// Queues an interim response of `stream`, such as 100.
     public func submitInterimResponse(stream: Int32, status: String) throws(HTTP2Error) {
         guard streams[stream] != nil else { throw .noSuchStream }
         let headers: HTTP2Headers = [":status": status]
@@ -162,10 +163,10 @@ internal import CNghttp2
         try check(result)
     }
 
-    /// Whether the peer has sent all of its message on a stream; true for one that is over.
+    /// Whether the peer's message on a stream is complete. True for a closed stream.
     public func hasEnded(stream: Int32) -> Bool { streams[stream]?.ended ?? true }
 
-    /// Bytes of our body on `stream` that have been taken for sending.
+    /// The bytes of our body on `stream` already taken for sending.
     public func sentBytes(stream: Int32) -> Int { streams[stream]?.sent ?? 0 }
 
     public func reset(stream: Int32, _ code: HTTP2ErrorCode) throws(HTTP2Error) {
@@ -175,8 +176,7 @@ internal import CNghttp2
 
     // MARK: The connection
 
-    /// Tells the peer how many streams it may have open from now on, and how many bytes it may send on each before it is given
-    /// more; nil: as before.
+    /// Announces new limits to the peer: open streams, and the initial window of a stream in bytes. Nil leaves a limit as it is.
     public func submitSettings(concurrentStreams: UInt32? = nil, streamWindow: UInt32? = nil) throws(HTTP2Error) {
         var entries: [nghttp2_settings_entry] = []
         for (id, value) in [
@@ -187,7 +187,7 @@ internal import CNghttp2
         try submit(entries)
     }
 
-    /// - Parameter payload: comes back in `pingAcknowledged`.
+    /// - Parameter payload: returned in `pingAcknowledged`.
     public func submitPing(_ payload: UInt64) throws(HTTP2Error) {
         var bytes = payload.bigEndian
         let result = unsafe withUnsafeBytes(of: &bytes) {
@@ -197,7 +197,7 @@ internal import CNghttp2
         try check(result)
     }
 
-    /// Takes no more streams. Those up to `lastStream` (nil: the highest seen) are still served.
+    /// Refuses new streams. Streams up to `lastStream` (nil: the highest seen) are still served.
     public func submitGoAway(lastStream: Int32? = nil, _ code: HTTP2ErrorCode, debugData: [UInt8] = []) throws(HTTP2Error) {
         let last = unsafe lastStream ?? nghttp2_session_get_last_proc_stream_id(session)
         try check(
@@ -205,10 +205,10 @@ internal import CNghttp2
                 session, UInt8(NGHTTP2_FLAG_NONE.rawValue), last, code.rawValue, debugData, debugData.count))
     }
 
-    /// A server's polite GOAWAY: streams on their way are still taken. Follow it with `submitGoAway` a round trip later.
+    /// Announces a shutdown: streams already on their way are still accepted. Follow it with `submitGoAway` a round trip later.
     public func submitShutdownNotice() throws(HTTP2Error) { try check(unsafe nghttp2_submit_shutdown_notice(session)) }
 
-    /// Sends GOAWAY and ends the session once that is sent.
+    /// Sends GOAWAY, then ends the session.
     public func terminate(_ code: HTTP2ErrorCode) { unsafe _ = nghttp2_session_terminate_session(session, code.rawValue) }
 
     // MARK: Making
@@ -235,7 +235,7 @@ internal import CNghttp2
             unsafe nghttp2_session_set_local_window_size(session, UInt8(NGHTTP2_FLAG_NONE.rawValue), 0, Self.connectionWindow))
     }
 
-    /// Data is taken at once and bounded by `limits.bodyBytes`, so the windows need only be large.
+    /// Data is consumed at once and limited by `limits.bodyBytes`, so the windows are simply large.
     private static let streamWindow: UInt32 = 1 << 18
     private static let connectionWindow: Int32 = 1 << 24
 
@@ -247,15 +247,87 @@ internal import CNghttp2
         if result != 0 { throw HTTP2Error(code: result) }
     }
 
-    /// nghttp2 keeps a sent frame in its buffer until a longer one overwrites it. HEADERS, CONTINUATION and DATA are wiped;
-    /// the client's preface is constant memory, and its fourth byte is no frame type.
+    /// nghttp2 keeps a sent frame in its buffer until a longer one overwrites it. Wipes HEADERS, CONTINUATION and DATA. The client's preface is
+    /// constant memory, and its fourth byte is no frame type.
     private static func wipe(_ pointer: UnsafePointer<UInt8>, _ count: Int) {
         guard count > 9, unsafe [0, 1, 9].contains(pointer[3]) else { return }
         unsafe explicit_bzero(UnsafeMutablePointer(mutating: pointer), count)
     }
 }
 
-extension HTTP2Error {
+/// Limits on what a peer can make a session store or do.
+public struct HTTP2Limits: Sendable {
+    /// One header block: names, values and 32 bytes per field (RFC 9113, 6.5.2).
+    public var headerListBytes = 16 * 1024
+    public var headerFields = 100
+    /// The body of one message.
+    public var bodyBytes: Int
+    /// Streams that the peer may have open.
+    public var concurrentStreams: UInt32
+    /// Streams reset by either end before the response was complete, minus those that were answered.
+    public var wastedStreams = 200
+    /// Frames between two complete requests, except HEADERS and DATA with content.
+    public var controlFrames = 10_000
+    /// Bytes received between two complete requests. Bounds frames that are ignored (of unknown types, on closed streams). Must exceed the total size
+    /// of all open streams' requests.
+    public var bytesBetweenRequests = 8 << 20
+
+    /// The size of HPACK's table for the peer's fields, which may be capabilities. With 0 no field of a request stays in memory.
+    public var headerTableBytes: UInt32 = 4096
+
+    public init(bodyBytes: Int, concurrentStreams: UInt32 = 128) {
+        self.bodyBytes = bodyBytes
+        self.concurrentStreams = concurrentStreams
+    }
+}
+
+/// Events of a session, in order.
+public enum HTTP2Event: Sendable, Equatable {
+    public enum Part: Sendable { case headers, body }
+
+    /// A request or a final response. Trailers and 1xx responses are dropped.
+    case headers(stream: Int32, HTTP2Headers)
+    case data(stream: Int32, HTTP2Data)
+    /// The peer's message is complete.
+    case end(stream: Int32)
+    /// The peer's message exceeds the session's limits and the rest is dropped. A server answers 431 or 413.
+    case tooLarge(stream: Int32, Part)
+    /// The stream is closed, without further events. `refusedStream`: the peer has not processed the request, so it may be sent again.
+    case closed(stream: Int32, HTTP2ErrorCode)
+    /// The peer's settings have arrived and are in effect.
+    case settings
+    /// The peer accepts no more streams. Streams above `lastStream` follow as `closed` with `refusedStream`.
+    case goAway(lastStream: Int32, HTTP2ErrorCode, debugData: [UInt8])
+    case pingAcknowledged(UInt64)
+}
+
+/// Error codes of RFC 9113, 7.
+public struct HTTP2ErrorCode: RawRepresentable, Sendable, Hashable {
+    public let rawValue: UInt32
+    public init(rawValue: UInt32) { self.rawValue = rawValue }
+
+    public static let noError = HTTP2ErrorCode(rawValue: 0)
+    public static let protocolError = HTTP2ErrorCode(rawValue: 1)
+    public static let internalError = HTTP2ErrorCode(rawValue: 2)
+    public static let refusedStream = HTTP2ErrorCode(rawValue: 7)
+    public static let cancel = HTTP2ErrorCode(rawValue: 8)
+    public static let enhanceYourCalm = HTTP2ErrorCode(rawValue: 11)
+}
+
+/// Why a session failed. Output that is left (a GOAWAY) should still be sent.
+public enum HTTP2Error: Error, Sendable, Equatable {
+    /// The peer does not speak HTTP/2.
+    case notHTTP2
+    /// The peer makes work without reading the answers.
+    case flooded
+    /// The stream is unknown, or has ended.
+    case noSuchStream
+    /// The session accepts no more requests (GOAWAY, or stream ids are used up).
+    case noMoreStreams
+    /// A header block or setting that nghttp2 refuses.
+    case badMessage
+    case outOfMemory
+
     init(code: Int32) {
         switch nghttp2_error(rawValue: code) {
         case NGHTTP2_ERR_NOMEM: self = .outOfMemory

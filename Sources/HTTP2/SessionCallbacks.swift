@@ -1,6 +1,7 @@
 internal import CNghttp2
+import Linux
 
-/// What nghttp2 calls while it reads or writes; each callback leaves an event or changes a stream.
+/// nghttp2's callbacks while it reads or writes. Each appends an event or changes a stream.
 extension HTTP2Session {
     func makeSession() throws(HTTP2Error) -> OpaquePointer {
         var callbacks: OpaquePointer?
@@ -20,7 +21,7 @@ extension HTTP2Session {
 
         var memory = unsafe WipingMemory.make()
         var session: OpaquePointer?
-        // Unretained: the session dies with its owner.
+        // Unretained, because the session is freed with its owner.
         let owner = unsafe Unmanaged.passUnretained(self).toOpaque()
         let result =
             switch role {
@@ -86,7 +87,7 @@ extension HTTP2Session {
         }
     }
 
-    /// nghttp2 answers this frame with a reset by itself: a request that is malformed, or one beyond the limit on streams.
+    /// nghttp2 resets the stream by itself: the request is malformed or exceeds the limit on streams.
     private func refused(_ header: nghttp2_frame_hd, _ session: OpaquePointer?) {
         guard role == .server, header.type == UInt8(NGHTTP2_HEADERS.rawValue) else { return }
         isInHeaderBlock = false
@@ -101,7 +102,7 @@ extension HTTP2Session {
     }
 
     private func beganHeaders(of stream: Int32) {
-        // One peer's blocks are of much the same size; one that grows is copied, and wiped.
+        // A peer's blocks have similar sizes. A block that outgrows its capacity is copied and wiped.
         block = HTTP2Headers(capacity: min(max(256, blockBytes), 2048))
         blockBytes = 0
         isInHeaderBlock = true
@@ -115,7 +116,7 @@ extension HTTP2Session {
         }
     }
 
-    // One access to each for all: a class's properties are guarded against overlapping ones at run time, at a price.
+    // Static with inout parameters, because each access to a class's property is checked for exclusivity at run time.
     private static func add(
         _ name: UnsafeBufferPointer<UInt8>, _ value: UnsafeBufferPointer<UInt8>, to block: inout HTTP2Headers,
         _ bytes: inout Int, _ limits: HTTP2Limits
@@ -149,7 +150,7 @@ extension HTTP2Session {
         case NGHTTP2_HEADERS:
             isInHeaderBlock = false
             if let status = block.status, status < 100 {
-                // nghttp2 takes any three digits for a final status, and ends a stream that both sides have ended without an error.
+                // nghttp2 accepts any three digits as a final status, and doesn't report an error if both sides have ended the stream.
                 streams[stream]?.malformed = true
                 unsafe _ = nghttp2_submit_rst_stream(
                     session, UInt8(NGHTTP2_FLAG_NONE.rawValue), stream, HTTP2ErrorCode.protocolError.rawValue)
@@ -180,7 +181,7 @@ extension HTTP2Session {
         var received = HTTP2Headers()
         swap(&received, &block)
         guard streams[stream]?.tooLarge == false else { return }
-        // Trailers have no pseudo-header field; of 1xx responses nothing here makes use.
+        // Trailers have no pseudo-header fields. 1xx responses are not used.
         switch role {
         case .server: guard received.count > 0, received[":method"] != nil else { return }
         case .client: guard let status = received.status, status >= 200 else { return }
@@ -205,7 +206,7 @@ extension HTTP2Session {
         else { return }
         guard let state = streams[header.stream_id] else { return }
         state.finished = true
-        // Answered before the request was whole: ask the peer to stop sending (RFC 9113, 8.1).
+        // Answered before the request was complete: ask the peer to stop sending (RFC 9113, 8.1).
         if role == .server, !state.ended {
             unsafe _ = nghttp2_submit_rst_stream(
                 session, UInt8(NGHTTP2_FLAG_NONE.rawValue), header.stream_id, HTTP2ErrorCode.noError.rawValue)
@@ -238,12 +239,40 @@ extension HTTP2Session {
 
     private func closed(_ stream: Int32, _ code: HTTP2ErrorCode, _ session: OpaquePointer?) {
         guard let state = streams.removeValue(forKey: stream) else { return }
-        // An answer may hold a capability. The body came to us as its only copy, or the zeroes go elsewhere; a client still holds its own.
-        if role == .server, !state.isShared { WipedBytes.wipe(&state.outgoing) }
+        // A response may hold a capability, so a server wipes its body, of which this is the only copy. A client still holds its own copy.
+        if role == .server, !state.isShared { Linux.wipe(&state.outgoing) }
         let reason = state.malformed ? .protocolError : state.unsent && role == .client ? .refusedStream : code
         events.append(.closed(stream: stream, reason))
         guard role == .server else { return }
-        // Rapid reset, by the peer or provoked from us: counted against the streams that were answered, so without a clock.
+        // Detects rapid reset, by the peer or provoked from us, by comparison with answered streams instead of a clock.
         if state.finished { wastedStreams = max(0, wastedStreams - 1) } else { unsafe wasted(session) }
+    }
+}
+
+/// An allocator for nghttp2 that wipes freed memory: header blocks and their Huffman codes hold device tokens.
+private enum WipingMemory {
+    static func make() -> nghttp2_mem {
+        unsafe nghttp2_mem(
+            mem_user_data: nil,
+            malloc: { size, _ in unsafe malloc(size) },
+            free: { pointer, _ in unsafe WipingMemory.release(pointer) },
+            calloc: { count, size, _ in unsafe calloc(count, size) },
+            realloc: { pointer, size, _ in unsafe WipingMemory.resize(pointer, size) })
+    }
+
+    private static func release(_ pointer: UnsafeMutableRawPointer?) {
+        guard let pointer = unsafe pointer else { return }
+        unsafe explicit_bzero(pointer, malloc_usable_size(pointer))
+        unsafe free(pointer)
+    }
+
+    private static func resize(_ pointer: UnsafeMutableRawPointer?, _ size: Int) -> UnsafeMutableRawPointer? {
+        guard let pointer = unsafe pointer else { return unsafe malloc(size) }
+        let held = unsafe malloc_usable_size(pointer)
+        if size <= held { return unsafe pointer }
+        guard let moved = unsafe malloc(size) else { return nil }
+        unsafe memcpy(moved, pointer, held)
+        unsafe release(pointer)
+        return unsafe moved
     }
 }

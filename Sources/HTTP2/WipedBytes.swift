@@ -1,8 +1,9 @@
 internal import CNghttp2
+import Linux
 
-/// Bytes that are zeroed when the last reference to them goes, and wherever they are moved from.
+/// Bytes that are zeroed on deinit and wherever they are moved from.
 final class WipedBytes: Sendable {
-    // Written only while its owner holds the one reference.
+    // Written only while its owner holds the only reference.
     private nonisolated(unsafe) var store: [UInt8] = []
 
     var bytes: [UInt8] { unsafe store }
@@ -16,21 +17,21 @@ final class WipedBytes: Sendable {
         unsafe store.append(contentsOf: other.bytes)
     }
 
-    deinit { unsafe Self.wipe(&store) }
+    deinit { unsafe wipe(&store) }
 
     func append(_ more: Span<UInt8>) { unsafe Self.append(more, to: &store) }
 
-    /// Both, one after the other.
-    /// - Returns: where each of them begins, and the end.
+    /// Appends both.
+    /// - Returns: the start of each of them, and the end.
     func append(_ first: Span<UInt8>, _ second: Span<UInt8>) -> (start: Int, middle: Int, end: Int) {
         unsafe Self.append(first, second, to: &store)
     }
 
-    // One access to the store for all: a class's properties are guarded against overlapping ones at run time, at a price.
+    // Static with an inout parameter, because each access to a class's property is checked for exclusivity at run time.
     private static func append(
         _ first: Span<UInt8>, _ second: Span<UInt8>, to store: inout [UInt8]
     ) -> (start: Int, middle: Int, end: Int) {
-        reserve(first.count + second.count, in: &store)
+        store.reserveWiping(first.count + second.count)
         let start = store.count
         unsafe first.withUnsafeBufferPointer { unsafe store.append(contentsOf: $0) }
         let middle = store.count
@@ -38,7 +39,7 @@ final class WipedBytes: Sendable {
         return (start, middle, store.count)
     }
 
-    /// `name`, `prefix`, and `count` bytes that `fill` writes in place.
+    /// Appends `name`, `prefix` and `count` bytes that `fill` writes in place.
     func append(
         _ name: Span<UInt8>, _ prefix: Span<UInt8>, count: Int, _ fill: (inout MutableSpan<UInt8>) -> Void
     ) -> (start: Int, middle: Int, end: Int) {
@@ -49,7 +50,7 @@ final class WipedBytes: Sendable {
         _ name: Span<UInt8>, _ prefix: Span<UInt8>, count: Int, _ fill: (inout MutableSpan<UInt8>) -> Void,
         to store: inout [UInt8]
     ) -> (start: Int, middle: Int, end: Int) {
-        reserve(name.count + prefix.count + count, in: &store)
+        store.reserveWiping(name.count + prefix.count + count)
         let place = append(name, prefix, to: &store)
         store.append(contentsOf: repeatElement(0, count: count))
         var all = store.mutableSpan
@@ -59,22 +60,12 @@ final class WipedBytes: Sendable {
     }
 
     private static func append(_ more: Span<UInt8>, to store: inout [UInt8]) {
-        reserve(more.count, in: &store)
+        store.reserveWiping(more.count)
         unsafe more.withUnsafeBufferPointer { unsafe store.append(contentsOf: $0) }
     }
 
-    /// An array that grew by itself would leave its bytes behind.
-    private static func reserve(_ more: Int, in store: inout [UInt8]) {
-        guard store.count + more > store.capacity else { return }
-        var larger: [UInt8] = []
-        larger.reserveCapacity(max(store.count + more, store.capacity * 2))
-        larger.append(contentsOf: store)
-        swap(&store, &larger)
-        wipe(&larger)
-    }
-
     func clear() {
-        unsafe Self.wipe(&store)
+        unsafe wipe(&store)
         unsafe store.removeAll(keepingCapacity: true)
     }
 
@@ -86,14 +77,9 @@ final class WipedBytes: Sendable {
         }
         store.removeLast(store.count - count)
     }
-
-    /// Zeroes an array that no one else holds.
-    static func wipe(_ bytes: inout [UInt8]) {
-        unsafe bytes.withUnsafeMutableBytes { if let start = $0.baseAddress { unsafe explicit_bzero(start, $0.count) } }
-    }
 }
 
-/// A piece of a body, zeroed when the last copy of it goes.
+/// A part of a body, zeroed when its last copy is released.
 public struct HTTP2Data: Sendable, Equatable {
     private let storage: WipedBytes
 

@@ -2,7 +2,7 @@ import EventLoop
 import Linux
 import TLS
 
-/// A connection a client opened, with TLS or without. It lives on its loop's thread; the actor that made it awaits its bytes.
+/// A client's connection, with or without TLS. It runs on its loop's thread.
 final class ClientStream: EventSource {
     private let loop: EventLoop
     private let socket: Socket
@@ -13,14 +13,14 @@ final class ClientStream: EventSource {
     private var outputOffset = 0
     private var plaintext: [UInt8] = []
     private var failure: ClientError?
-    /// All that the peer sent was read.
+    /// The end of the stream was read.
     private(set) var hasEnded = false
-    /// The peer sends no more than what is there to be read.
+    /// The peer has closed; unread bytes may be left.
     private var isPeerFinished = false
     /// Monotonic ms after which every wait fails.
     var deadlineMs = UInt64.max
 
-    /// Connects to the first address that answers, and shakes hands.
+    /// Connects to the first address that answers, and completes the TLS handshake.
     static func open(_ origin: Origin, tls: TLSContext?, loop: EventLoop, deadlineMs: UInt64) async throws(ClientError)
         -> ClientStream
     {
@@ -63,7 +63,7 @@ final class ClientStream: EventSource {
     }
 
     private func connect() async throws(ClientError) {
-        // Writable once connected; the first event tells how that ended.
+        // The socket becomes writable when connected. The first event reports the result.
         try await wait()
         if let error = socket.pendingError() { throw .unreachable(error) }
         guard let tls else { return }
@@ -74,7 +74,7 @@ final class ClientStream: EventSource {
         flush()
     }
 
-    /// Sends bytes, now or when the socket takes them.
+    /// Sends bytes, now or when the socket accepts them.
     func write(_ bytes: [UInt8]) throws(ClientError) {
         if let failure { throw failure }
         guard let tls else {
@@ -85,7 +85,7 @@ final class ClientStream: EventSource {
         flush()
     }
 
-    /// The next bytes; empty at the end of the stream.
+    /// Returns the next bytes, empty at the end of the stream.
     func read() async throws(ClientError) -> [UInt8] {
         while true {
             if !plaintext.isEmpty {
@@ -98,8 +98,8 @@ final class ClientStream: EventSource {
         }
     }
 
-    /// Whether an idle connection takes another request: neither closed nor spoken on. Looks at the socket itself, since the event that tells of
-    /// it may still wait in the loop.
+    /// Whether an idle connection can carry another request: open, and without unexpected input. Reads the socket itself, because the event may still
+    /// wait in the loop.
     func isReusable() -> Bool {
         do throws(ClientError) {
             while try receive() {
@@ -111,7 +111,7 @@ final class ClientStream: EventSource {
         return !isPeerFinished
     }
 
-    /// Ends the connection; a read that waits fails.
+    /// Closes the connection. A waiting read fails.
     func close() {
         guard let registration else { return }
         tls?.close()
@@ -129,7 +129,7 @@ final class ClientStream: EventSource {
         wake()
     }
 
-    /// - Returns: false when nothing is there to read now.
+    /// - Returns: false if nothing can be read now.
     private func receive() throws(ClientError) -> Bool {
         if let failure { throw failure }
         var buffer = [UInt8](repeating: 0, count: 32_768)
@@ -142,7 +142,7 @@ final class ClientStream: EventSource {
         }
         guard let count else { return false }
         if count == 0 {
-            // Without a close_notify the answer may have been cut off by someone on the way.
+            // Without a close_notify the response may have been truncated by an attacker.
             if let tls, tls.state != .closed { throw .closedEarly }
             hasEnded = true
             return true
@@ -169,7 +169,7 @@ final class ClientStream: EventSource {
             output = []
             outputOffset = 0
         } catch {
-            // An answer may have come before the peer stopped reading: reading finds out.
+            // The response may have arrived before the peer stopped reading, so let the read find out.
             output = []
             outputOffset = 0
         }
@@ -190,5 +190,64 @@ final class ClientStream: EventSource {
     private func wake() {
         waiter?.resume()
         waiter = nil
+    }
+}
+
+/// A URL's scheme, host and port. Connections are pooled by origin.
+struct Origin: Hashable {
+    let isSecure: Bool
+    /// Without brackets.
+    let host: String
+    let port: UInt16
+
+    /// Splits an absolute URL. The target is path and query without the fragment. User names are refused.
+    static func parse(_ url: String) throws(ClientError) -> (origin: Origin, target: String) {
+        guard let schemeEnd = url.utf8.firstRange(of: Array("://".utf8)) else { throw .badURL(url) }
+        let isSecure: Bool
+        switch url[..<schemeEnd.lowerBound].lowercased() {
+        case "http", "ws": isSecure = false
+        case "https", "wss": isSecure = true
+        default: throw .badURL(url)
+        }
+        let rest = url[schemeEnd.upperBound...].prefix { $0 != "#" }
+        let authority = rest.prefix { $0 != "/" && $0 != "?" }
+        var target = String(rest[authority.endIndex...])
+        if !target.hasPrefix("/") { target = "/" + target }
+        guard target.utf8.allSatisfy({ $0 > 0x20 && $0 < 0x7F }), !authority.contains("@") else { throw .badURL(url) }
+
+        var host = authority
+        var port: UInt16 = isSecure ? 443 : 80
+        if let colon = authority.lastIndex(of: ":"), !authority[colon...].contains("]") {
+            guard let number = UInt16(authority[authority.index(after: colon)...]) else { throw .badURL(url) }
+            port = number
+            host = authority[..<colon]
+        }
+        if host.hasPrefix("["), host.hasSuffix("]") { host = host.dropFirst().dropLast() }
+        guard !host.isEmpty, host.utf8.allSatisfy({ $0 > 0x20 && $0 < 0x7F }) else { throw .badURL(url) }
+        return (Origin(isSecure: isSecure, host: String(host), port: port), target)
+    }
+
+    /// The value of `Host`.
+    var authority: String {
+        let name = host.contains(":") ? "[\(host)]" : host
+        return port == (isSecure ? 443 : 80) ? name : "\(name):\(port)"
+    }
+
+    /// Resolves the name on a new thread, because that blocks.
+    func resolve() async throws(ClientError) -> [SocketAddress] {
+        if let address = SocketAddress(numeric: host, port: port) { return [address] }
+        let result: Result<[SocketAddress], ClientError> = await withCheckedContinuation { continuation in
+            let lookUp: @Sendable () -> Void = { [host, port] in
+                continuation.resume(
+                    returning: Result { () throws(ResolutionError) in try SocketAddress.resolve(host: host, port: port) }
+                        .mapError { .unresolved($0) })
+            }
+            do throws(Errno) {
+                _ = try Thread.spawn(name: "resolver", lookUp)
+            } catch {
+                continuation.resume(returning: .failure(.unreachable(error)))
+            }
+        }
+        return try result.get()
     }
 }

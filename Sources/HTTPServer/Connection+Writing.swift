@@ -4,9 +4,9 @@ import Linux
 import Shares
 import TLS
 
-// From the protocol's bytes to the socket's, through TLS if there is any.
+// Moves bytes from the protocol through TLS to the socket.
 extension Connection {
-    /// Frames of one HTTP/2 connection that are made at once. The last may reach beyond by its own length.
+    /// The size of a batch of HTTP/2 frames. The last frame may exceed it by its own length.
     static let outboundBytes = 32_768
 
     private enum FlushOutcome { case done, blocked, failed }
@@ -58,9 +58,7 @@ extension Connection {
         }
     }
 
-    // MARK: Blocked peers
-
-    /// Charges what the peer does not read. A peer over its share loses the connection.
+    /// Charges bytes that the peer does not read. A peer over its share loses the connection.
     private func holdBlocked(on server: isolated HTTPServer) {
         switch role {
         case .none, .webSocket: return
@@ -82,8 +80,6 @@ extension Connection {
         if let charge = blockedBytes.take() { server.configuration.shares.refund(charge) }
     }
 
-    // MARK: TLS
-
     func decrypt(_ ciphertext: Span<UInt8>, _ tls: TLSSession, on server: isolated HTTPServer) {
         let wasReady = tls.state != .handshaking
         do throws(TLSError) {
@@ -93,7 +89,7 @@ extension Connection {
                 try tls.receive(ciphertext, into: &input)
             }
         } catch {
-            // An alert may wait to be sent.
+            // A TLS alert may wait to be sent.
             finish(on: server)
             if isBlocked { server.setDeadline(self, .write) }
             if !wasReady { server.statistics.refusals += 1 }
@@ -108,8 +104,8 @@ extension Connection {
         if tls.state == .closed, !hasInput { end(on: server) }
     }
 
-    /// Moves the turn's output to the end of `bytes`.
-    /// - Returns: false if the connection can't go on.
+    /// Moves the turn's output to the end of `bytes`, encrypted if the connection uses TLS.
+    /// - Returns: false if the connection has failed.
     private func encrypt(into bytes: inout [UInt8], on server: isolated HTTPServer) -> Bool {
         guard let tls else {
             withOutput { output in
@@ -126,7 +122,7 @@ extension Connection {
         }
         server.buffers.lend(to: &bytes)
         tls.takeCiphertext(into: &bytes)
-        // A peer that has closed its own direction still reads.
+        // A peer that has closed its direction still reads.
         if let http2, tls.state == .established || tls.state == .closed {
             var frames: [UInt8] = []
             swap(&frames, &server.outbound)
@@ -147,19 +143,19 @@ extension Connection {
     }
 }
 
-/// Buffers that busy connections pass around; an idle connection holds none.
+/// Buffers shared by busy connections. An idle connection holds none.
 struct BufferPool {
     private static let limit = 64
     private static let bytes = 16_384
 
     private var spare: [[UInt8]] = []
 
-    /// Gives `buffer` room if it has none and there is some.
+    /// Lends a spare buffer if `buffer` has no storage.
     mutating func lend(to buffer: inout [UInt8]) {
         if buffer.capacity == 0, let room = spare.popLast() { buffer = room }
     }
 
-    /// Zeroes and takes back `buffer`: answers hold capabilities.
+    /// Zeroes `buffer`, which may hold capabilities, and returns it to the pool.
     mutating func recycle(_ buffer: inout [UInt8]) {
         wipe(&buffer)
         buffer.removeAll(keepingCapacity: true)

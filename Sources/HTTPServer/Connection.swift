@@ -4,22 +4,22 @@ import Linux
 import Shares
 import TLS
 
-/// Names one connection of a server. The generation tells it from the next one in the same slot.
+/// Identifies a connection of a server. The generation distinguishes connections in the same slot.
 struct ConnectionID: Sendable, Hashable {
     let slot: Int32
     let generation: UInt32
 }
 
-/// One accepted connection: its socket, its TLS, and the bytes between them and the protocol that it speaks.
+/// An accepted connection: its socket, its TLS, and the bytes between them and the protocol.
 ///
-/// A task must not hold a connection, since its socket closes with it: a task holds the id, and looks the connection up again.
+/// A task must hold the id instead of the connection, because the socket closes on deinit.
 final class Connection: EventSource {
     enum Stage {
         /// The protocol decides what is read and written.
         case open
-        /// What was written goes out, then the connection ends.
+        /// Pending output is sent, then the connection closes.
         case finishing
-        /// All went out; what the peer still sends is thrown away until it closes, so that it gets to read the last answer.
+        /// All output was sent. Input is discarded until the peer closes, so that it can read the last response.
         case lingering
         case closed
     }
@@ -33,7 +33,7 @@ final class Connection: EventSource {
         case webSocket(WebSocketConnection)
     }
 
-    /// Reads of one connection in a row before the others get their turn.
+    /// Consecutive reads of one connection before the others get their turn.
     private static let readsATurn = 8
     private static let discardLimit = 262_144
 
@@ -46,33 +46,33 @@ final class Connection: EventSource {
     private(set) var role = Role.none
     private(set) var stage = Stage.open
 
-    /// Bytes read and not yet parsed, from `inputOffset` on.
+    /// Unparsed bytes, from `inputOffset` on.
     private var input: [UInt8] = []
     private var inputOffset = 0
-    /// Plain bytes of this turn, and what of them (as ciphertext, with TLS) the socket has not taken, from `wireOffset` on.
+    /// Plaintext of this turn, and the bytes (ciphertext, with TLS) that the socket has not accepted, from `wireOffset` on.
     private(set) var output: [UInt8] = []
     var wire: [UInt8] = []
     var wireOffset = 0
 
-    /// Edge-triggered: true until a read finds nothing.
+    /// Edge-triggered: true until a read returns nothing.
     private(set) var isReadable = false
-    /// The peer will send no more; the end of the stream is yet to be read.
+    /// The peer has closed its direction; the end of the stream may be unread.
     private var isPeerFinished = false
     private(set) var hasEnded = false
-    /// The socket takes no more bytes for now.
+    /// The socket accepts no more bytes for now.
     var isBlocked = false
-    /// Whom it is charged to, and its charge. A connection without a charge stays open only until it was told why.
+    /// The connection's owners and charge. Without a charge it stays open only until it was refused.
     let owners: Owners
     var charge: Charge?
     let overflow: Refusal?
-    /// Charges answers over HTTP/1.1 that its peer has not read.
+    /// The charge for HTTP/1.1 responses that the peer has not read.
     var blockedBytes: Charge?
     /// This connection's turn to read the next flight of its TLS handshake.
     enum HandshakeTurn { case none, awaited, granted }
     var handshakeTurn = HandshakeTurn.none
-    /// Waits for the end of the turn to be written.
+    /// Output waits for the end of the turn.
     var isDirty = false
-    /// There was traffic since OpenSSL's buffers were last looked at, and whether they are looked at.
+    /// Whether there was traffic since the last check of OpenSSL's buffers, and whether checks are scheduled.
     var isWarm = false
     var isCooling = false
     private var discarded = 0
@@ -93,7 +93,7 @@ final class Connection: EventSource {
 
     var slot: Int { Int(id.slot) }
     var hasInput: Bool { inputOffset < input.count }
-    /// TLS may end before the stream under it does.
+    /// TLS may end before the TCP stream.
     var isTLSClosed: Bool { tls?.state == .closed }
     var queuedBytes: Int { output.count + wire.count - wireOffset }
 
@@ -101,12 +101,12 @@ final class Connection: EventSource {
     var http2: HTTP2Connection? { if case .http2(let http2) = role { http2 } else { nil } }
     var webSocket: WebSocketConnection? { if case .webSocket(let webSocket) = role { webSocket } else { nil } }
 
-    /// From now on the connection speaks another protocol.
+    /// Switches the connection to another protocol.
     func become(_ role: Role) { self.role = role }
 
     // MARK: Lent arrays
 
-    // The arrays are lent as locals: the compiler then need not check, at every access to one, that nobody else holds it.
+    // Arrays are lent as locals, which saves an exclusivity check per access.
 
     func withInput<R, E: Error>(_ use: (inout [UInt8]) throws(E) -> R) throws(E) -> R {
         var bytes: [UInt8] = []
@@ -147,7 +147,7 @@ final class Connection: EventSource {
         }
     }
 
-    /// A deadline of the connection has passed.
+    /// Handles an expired deadline.
     func expire(_ kind: Deadlines.Kind, on server: isolated HTTPServer) {
         switch kind {
         case .handshake, .linger, .pong, .close: return close(on: server)
@@ -166,7 +166,7 @@ final class Connection: EventSource {
 
     // MARK: Reading
 
-    /// Reads and parses as long as the connection's state allows and there is something to read.
+    /// Reads and parses while the connection's state allows it and input is available.
     func advance(on server: isolated HTTPServer) {
         defer { if server.isIdleOver { http1?.finishIfIdle(on: server) } }
         for _ in 0..<Self.readsATurn {
@@ -207,7 +207,7 @@ final class Connection: EventSource {
     }
 
     private func read(on server: isolated HTTPServer) {
-        // A local while it is used: each access to an actor's array is checked.
+        // A local while in use, because each access to an actor's array is checked.
         var buffer: [UInt8] = []
         swap(&buffer, &server.readBuffer)
         defer { swap(&buffer, &server.readBuffer) }
@@ -219,10 +219,10 @@ final class Connection: EventSource {
                 return
             }
             if count == 0 { return end(on: server) }
-            // A short read emptied the socket, unless the end of the stream is what comes next.
+            // A short read has emptied the socket, unless the end of the stream follows.
             if count < buffer.count, !isPeerFinished { isReadable = false }
             defer { wipe(&buffer, first: count) }
-            // Nothing of it is looked at any more.
+            // The input is ignored.
             if stage == .lingering { return discard(count, on: server) }
             if let tls { return decrypt(buffer.span.extracting(first: count), tls, on: server) }
             let taken = take(buffer.span.extracting(first: count), on: server)
@@ -234,8 +234,8 @@ final class Connection: EventSource {
         }
     }
 
-    /// Hands plain bytes to the protocol.
-    /// - Returns: how many were taken; the rest waits.
+    /// Passes plaintext to the protocol.
+    /// - Returns: the number of bytes consumed. The rest waits.
     private func take(_ bytes: Span<UInt8>, on server: isolated HTTPServer) -> Int {
         switch stage {
         case .open:
@@ -258,7 +258,7 @@ final class Connection: EventSource {
 
     // MARK: The end
 
-    /// The peer sends no more.
+    /// Handles the end of the peer's stream.
     func end(on server: isolated HTTPServer) {
         isReadable = false
         hasEnded = true
@@ -274,13 +274,13 @@ final class Connection: EventSource {
         }
     }
 
-    /// Ends once all that was written has gone out.
+    /// Closes after all pending output was sent.
     func finish(on server: isolated HTTPServer) {
         stage = .finishing
         server.flushAtEndOfTurn(self)
     }
 
-    /// Closing with unread bytes would make the kernel reset the connection, and the peer might lose the answer.
+    /// Half-closes and drains the input. Closing with unread bytes would reset the connection, and the peer might lose the response.
     func linger(on server: isolated HTTPServer) {
         if let tls {
             tls.close()
@@ -296,7 +296,7 @@ final class Connection: EventSource {
         if isReadable { advance(on: server) }
     }
 
-    /// Ends at once.
+    /// Closes at once.
     func close(on server: isolated HTTPServer) {
         guard stage != .closed else { return }
         stage = .closed
@@ -304,7 +304,7 @@ final class Connection: EventSource {
         withOutput { wipe(&$0) }
         wipe(&wire)
         let last = role
-        // The two hold each other.
+        // Breaks the reference cycle.
         role = .none
         server.forget(self)
         switch last {
@@ -316,7 +316,7 @@ final class Connection: EventSource {
     }
 }
 
-/// The events of a turn: collected, since entering the server for each costs more than handling it.
+/// The events of a turn. They are collected because entering the server for each costs more than handling it.
 final class ReadyList {
     private var waiting: [(id: ConnectionID, events: Events)] = []
     private unowned let server: HTTPServer

@@ -1,5 +1,5 @@
-/// Deadlines of connections, by slot number: each slot has at most one, of one kind, and each kind one length. So every kind is a list in
-/// order of expiry, and setting, changing and clearing a deadline cost the same however many there are.
+/// Deadlines of connections by slot. A slot has at most one deadline, and all deadlines of a kind have the same length. So each kind is a list
+/// ordered by expiry, and all operations take constant time.
 struct Deadlines {
     enum Kind: Int, CaseIterable { case handshake, header, body, idle, write, linger, streams, firstMessage, ping, pong, close }
 
@@ -15,7 +15,7 @@ struct Deadlines {
     private var first: [Int32]
     private var last: [Int32]
 
-    /// - Parameter lengthMs: how long each kind lasts.
+    /// - Parameter lengthMs: the length of each kind.
     init(lengthMs: (Kind) -> UInt64) {
         lengths = Kind.allCases.map(lengthMs)
         first = lengths.map { _ in -1 }
@@ -24,7 +24,7 @@ struct Deadlines {
 
     func kind(_ slot: Int) -> Kind? { slot < entries.count ? entries[slot].kind : nil }
 
-    /// Gives the slot a deadline of this kind, from now on, in place of any it had.
+    /// Sets the slot's deadline, starting now. Replaces an earlier one.
     mutating func set(_ slot: Int, _ kind: Kind, nowMs: UInt64) {
         while slot >= entries.count { entries.append(Entry()) }
         unlink(slot)
@@ -38,13 +38,13 @@ struct Deadlines {
         if slot < entries.count { unlink(slot) }
     }
 
-    /// When the next deadline of this kind is.
+    /// When the next deadline of this kind expires.
     func nextDue(_ kind: Kind) -> UInt64? {
         let slot = first[kind.rawValue]
         return slot < 0 ? nil : entries[Int(slot)].dueMs
     }
 
-    /// Takes out one slot whose deadline of this kind has passed.
+    /// Removes and returns a slot with an expired deadline of this kind.
     mutating func takeExpired(_ kind: Kind, nowMs: UInt64) -> Int? {
         guard let due = nextDue(kind), due <= nowMs else { return nil }
         let slot = Int(first[kind.rawValue])

@@ -2,24 +2,24 @@ import HTTP1
 import Linux
 import Shares
 
-/// HTTP/1.1 on one connection: one request after the other. Nothing is read while one is answered, so answers keep their order.
+/// HTTP/1.1 on one connection, one request at a time. Nothing is parsed while a request is being answered, so responses keep their order.
 final class HTTP1Connection {
-    /// Answers that may wait before no more requests are looked at.
+    /// Bytes of unsent responses above which no more requests are parsed.
     private static let outputLimit = 65_536
 
     private let connection: Connection
     let parser: RequestParser
-    /// The handler has a request.
+    /// The handler is answering a request.
     private var isAnswering = false
-    /// A request that waits for the loop's next turn.
+    /// A request that waits for the next turn.
     var waiting: HTTPRequest?
-    private var saidContinue = false
+    private var sentContinue = false
 
-    // Of the request that is being answered.
+    // Properties of the request being answered.
     private var keepsAlive = true
     private var isVersion11 = true
     private var isHead = false
-    /// More bytes came with it.
+    /// Bytes of another request arrived with it.
     private var hasFollower = false
 
     init(_ connection: Connection, _ limits: MessageLimits) {
@@ -40,9 +40,9 @@ final class HTTP1Connection {
             case .head: if server.deadline(of: connection) != .header { server.setDeadline(connection, .header) }
             case .body:
                 if server.deadline(of: connection) != .body { server.setDeadline(connection, .body) }
-                if parser.awaitsContinue, !saidContinue {
-                    saidContinue = true
-                    connection.withOutput { $0.append(contentsOf: ResponseWriter.goOn) }
+                if parser.awaitsContinue, !sentContinue {
+                    sentContinue = true
+                    connection.withOutput { $0.append(contentsOf: ResponseWriter.continueResponse) }
                     server.flushAtEndOfTurn(connection)
                 }
             default: break
@@ -60,7 +60,7 @@ final class HTTP1Connection {
 
     private func dispatch(_ message: Message, on server: isolated HTTPServer) {
         server.clearDeadline(connection)
-        saidContinue = false
+        sentContinue = false
         keepsAlive = message.keepsAlive
         isVersion11 = message.isVersion11
         isHead = message.method == .head
@@ -78,7 +78,7 @@ final class HTTP1Connection {
     func start(_ request: HTTPRequest, on server: isolated HTTPServer) {
         if request.message.wantsUpgrade, server.handler.shouldUpgrade(request) { return upgrade(request, on: server) }
         Task { [id = connection.id] in
-            // What the handler waits for comes straight back here, and not by way of the global pool.
+            // Continuations of the handler resume directly on the loop instead of through the global pool.
             var response = await withTaskExecutorPreference(server.loop) { await server.handler.respond(to: request) }
             request.message.wipe()
             server.answer(id, &response)
@@ -109,18 +109,18 @@ final class HTTP1Connection {
 
     func answer(_ response: HTTPResponse, on server: isolated HTTPServer) {
         guard isAnswering, connection.stage == .open else { return }
-        // A drain answers what was sent before its peer could know.
+        // A drain answers requests that were sent before the peer could know.
         let isLast = server.isDraining && !hasFollower && !connection.hasInput && !connection.socket.hasInput
         let closes = !keepsAlive || response.closesConnection || isLast
         write(response, closes: closes, on: server)
         if closes { return connection.finish(on: server) }
         isAnswering = false
-        // What came before may still wait for the peer to take it, with the deadline of that.
+        // Earlier output may still wait for the peer, with the write deadline.
         if !connection.isBlocked { server.setDeadline(connection, .idle) }
         if connection.hasInput || connection.isReadable || connection.isTLSClosed { connection.advance(on: server) }
     }
 
-    /// Answers without the handler, and ends the connection.
+    /// Answers without the handler and closes the connection.
     func refuse(_ refusal: Refusal, on server: isolated HTTPServer) {
         server.statistics.refusals += 1
         server.clearDeadline(connection)
@@ -141,7 +141,7 @@ final class HTTP1Connection {
         server.flushAtEndOfTurn(connection)
     }
 
-    /// The socket has taken all of the output.
+    /// The socket has accepted all output.
     func written(on server: isolated HTTPServer) {
         let wasBlocked = server.deadline(of: connection) == .write
         if isAnswering {
@@ -167,7 +167,7 @@ final class HTTP1Connection {
         if connection.stage == .open, !isAnswering, isIdle { connection.finish(on: server) }
     }
 
-    /// The peer sends no more.
+    /// Handles the end of the peer's stream.
     func end(on server: isolated HTTPServer) {
         if isAnswering { return }
         if connection.queuedBytes > 0 { connection.finish(on: server) } else { connection.close(on: server) }

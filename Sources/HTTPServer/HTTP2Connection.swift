@@ -4,22 +4,22 @@ import HTTP2
 import Linux
 import Shares
 
-/// HTTP/2 on one connection (RFC 9113): each stream's request goes to the handler like one of HTTP/1.1.
+/// HTTP/2 on one connection (RFC 9113). Each stream's request goes to the handler like one of HTTP/1.1.
 final class HTTP2Connection {
-    /// Frames that may wait before no more is read from their peer.
+    /// Queued frames above which no more is read from the peer.
     private static let waitingFrames = 1_000
-    /// Answers that are not charged, because their owner is over its share. A peer that doesn't read them loses its connection.
+    /// The limit on uncharged responses to an owner over its share. A peer that exceeds it loses its connection.
     static let mostUncharged = 4
 
     private let connection: Connection
     let session: HTTP2Session
     private var streams: [Int32: HTTP2Stream] = [:]
     private var uncharged = 0
-    /// Nothing is taken from the peer any more.
+    /// Requests are no longer accepted.
     private var isEnding = false
-    /// When the header block began that has not ended yet.
+    /// When the incomplete header block began.
     private var blockSinceMs: UInt64?
-    /// Whether a request has begun since a drain last looked.
+    /// Whether a request has begun since the drain's last check.
     private var hasBegun = false
 
     private init(_ connection: Connection, _ session: HTTP2Session) {
@@ -27,16 +27,16 @@ final class HTTP2Connection {
         self.session = session
     }
 
-    /// TLS has agreed on HTTP/2: what comes now are frames.
+    /// Starts HTTP/2 after ALPN selected it.
     static func begin(on connection: Connection, _ server: isolated HTTPServer) {
         guard let session = try? HTTP2Session(.server, limits: server.configuration.streamLimits) else {
             return connection.close(on: server)
         }
-        // Room for the largest turn, so that nothing is left behind where an array grew.
+        // Reserve the largest batch, so that the array never grows and leaves bytes behind.
         server.outbound.reserveCapacity(Connection.outboundBytes + 16_384 + 9)
         let http2 = HTTP2Connection(connection, session)
         connection.become(.http2(http2))
-        // Until the peer's settings have come.
+        // Until the peer's settings have arrived.
         server.setDeadline(connection, .header)
         if server.isDraining { http2.leave(on: server) }
         server.flushAtEndOfTurn(connection)
@@ -52,7 +52,7 @@ final class HTTP2Connection {
         do throws(HTTP2Error) {
             try session.receive(bytes)
         } catch {
-            // The session's last word, a GOAWAY, goes out first.
+            // Send the session's GOAWAY first.
             connection.finish(on: server)
             server.statistics.refusals += 1
         }
@@ -62,7 +62,7 @@ final class HTTP2Connection {
         server.flushAtEndOfTurn(connection)
     }
 
-    /// Handles what the session noticed while it read or wrote.
+    /// Handles the session's events.
     private func takeEvents(on server: isolated HTTPServer) {
         for event in session.takeEvents() {
             switch event {
@@ -74,7 +74,7 @@ final class HTTP2Connection {
                 refuse(stream, part == .headers ? .headersTooLarge : .bodyTooLarge, on: server)
             case .closed(let number, _):
                 if let stream = streams[number] { end(stream, on: server) }
-                // Once it has been told: a GOAWAY before the answer would hide that from some.
+                // Only after the response: an earlier GOAWAY would hide it from some clients.
                 if connection.overflow != nil { finish(on: server) }
             case .pingAcknowledged: if server.isDraining { try? session.submitGoAway(.noError) }
             case .settings, .goAway: break
@@ -124,7 +124,7 @@ final class HTTP2Connection {
     }
 
     func start(_ request: HTTPRequest, _ stream: HTTP2Stream, on server: isolated HTTPServer) {
-        // A peer that has gone back on its request is not answered.
+        // The peer has cancelled the request.
         if stream.phase == .abandoned { return release(stream, on: server) }
         Task { [id = connection.id] in
             var response = await withTaskExecutorPreference(server.loop) { await server.handler.respond(to: request) }
@@ -135,14 +135,14 @@ final class HTTP2Connection {
 
     // MARK: Answers
 
-    /// Sends an answer, of which the session has the only copy from here on, or zeroes it.
+    /// Sends or zeroes a response. The session then has the only copy.
     func answer(_ response: inout HTTPResponse, _ stream: HTTP2Stream, on server: isolated HTTPServer) {
         guard stream.phase == .answering else {
             release(stream, on: server)
             return response.discard()
         }
         let isCounted = response.hasBody && !stream.isHead && !response.isBodyShared
-        // Whoever asks for much and takes nothing must not fill the memory.
+        // A peer that requests much and reads nothing must not fill the memory.
         let more = (isCounted ? response.body.count : 0) - stream.requestBytes
         if abs(more) > HTTP2Stream.slack, let shortage = charge(stream, more, on: server) {
             response.discard()
@@ -152,7 +152,7 @@ final class HTTP2Connection {
         send(&response, stream, on: server)
     }
 
-    /// Answers without the handler; the rest of the request is not waited for.
+    /// Answers without the handler. The rest of the request is ignored.
     private func refuse(_ stream: HTTP2Stream, _ refusal: Refusal, on server: isolated HTTPServer) {
         guard stream.phase == .receiving || stream.phase == .answering else { return }
         server.statistics.refusals += 1
@@ -165,7 +165,7 @@ final class HTTP2Connection {
         send(&response, stream, on: server)
     }
 
-    /// The peer is over its share, asks for more and reads no answers.
+    /// Terminates the session of a peer that is over its share, sends more requests and reads no responses.
     private func cutOff(on server: isolated HTTPServer) {
         isEnding = true
         session.terminate(.enhanceYourCalm)
@@ -186,13 +186,13 @@ final class HTTP2Connection {
         server.flushAtEndOfTurn(connection)
     }
 
-    /// The socket has taken all of the output.
+    /// The socket has accepted all output.
     func written(_ wrote: Bool, on server: isolated HTTPServer) {
         takeEvents(on: server)
         if session.isFinished { return connection.linger(on: server) }
         if server.deadline(of: connection) == .write { server.clearDeadline(connection) }
         updateDeadline(on: server)
-        // Without progress another turn would bring none either.
+        // Without progress, another turn would not help.
         if wrote, session.wantsWrite { server.flushAtEndOfTurn(connection) }
         if connection.hasInput || connection.isReadable { connection.advance(on: server) }
     }
@@ -200,7 +200,7 @@ final class HTTP2Connection {
     // MARK: Charges
 
     /// Charges a new stream, or refuses it.
-    /// - Parameter bytes: what it holds at first.
+    /// - Parameter bytes: the initial charge.
     private func open(_ number: Int32, isHead: Bool, _ bytes: Int, on server: isolated HTTPServer) -> HTTP2Stream? {
         let stream = HTTP2Stream(number, isHead: isHead, sinceMs: server.loop.now)
         streams[number] = stream
@@ -225,7 +225,7 @@ final class HTTP2Connection {
         }
     }
 
-    /// Changes by `more` bytes what a stream is charged.
+    /// Changes a stream's charge by `more` bytes.
     private func charge(_ stream: HTTP2Stream, _ more: Int, on server: isolated HTTPServer) -> Shortage? {
         guard more != 0, var charge = stream.bytes else { return nil }
         defer { stream.bytes = charge }
@@ -244,7 +244,7 @@ final class HTTP2Connection {
         }
     }
 
-    /// Charges a whole request to whom a trusted proxy passed it on for, in the proxy's place.
+    /// Moves the charges of a request from a trusted proxy to the request's origin.
     private func charge(_ stream: HTTP2Stream, to payer: Owner, on server: isolated HTTPServer) -> Shortage? {
         guard connection.owners.payer.isProxy else { return nil }
         let shares = server.configuration.shares
@@ -267,7 +267,7 @@ final class HTTP2Connection {
 
     // MARK: Stalled streams
 
-    /// Ends the stream that has stalled longest, so that others get its room.
+    /// Ends the stream that has stalled longest, to make room for others.
     /// - Returns: false if none has stalled.
     func endLongestStalled(for other: Connection, on server: isolated HTTPServer) -> Bool {
         guard let stream = longestStalled(on: server) else { return false }
@@ -299,7 +299,7 @@ final class HTTP2Connection {
 
     // MARK: Deadlines
 
-    /// While requests are on their way they are looked at once in a while; without any, the connection is idle.
+    /// Sets the deadline for the periodic check of requests, or the idle deadline if there are none.
     private func updateDeadline(on server: isolated HTTPServer) {
         guard session.hasRemoteSettings, connection.stage == .open else { return }
         let wanted: Deadlines.Kind = isBusy ? .streams : .idle
@@ -319,7 +319,7 @@ final class HTTP2Connection {
         let now = server.loop.now
         let configuration = server.configuration
         if let since = blockSinceMs, now - since >= configuration.headerMs {
-            // Nothing else can come on this connection before its block ends.
+            // Nothing else can arrive on this connection before the header block ends.
             session.terminate(.enhanceYourCalm)
         }
         for stream in streams.values {
@@ -341,38 +341,38 @@ final class HTTP2Connection {
 
     // MARK: The end
 
-    /// The stream is over.
+    /// Handles a closed stream.
     private func end(_ stream: HTTP2Stream, on server: isolated HTTPServer) {
-        // The handler has its request still.
+        // The handler still has the request.
         if stream.phase == .answering { stream.phase = .abandoned } else { release(stream, on: server) }
     }
 
-    /// The connection is gone.
+    /// Handles a closed connection.
     func close(on server: isolated HTTPServer) {
         for stream in streams.values { end(stream, on: server) }
     }
 
-    /// The peer sends no more.
+    /// Handles the end of the peer's stream.
     func end(on server: isolated HTTPServer) {
         if isAnswering { finish(on: server) } else { connection.close(on: server) }
     }
 
-    /// Asks the peer to take its further requests elsewhere; those that it has sent are answered (RFC 9113 section 6.8).
+    /// Announces a shutdown. Requests that the peer has already sent are answered (RFC 9113 section 6.8).
     func leave(on server: isolated HTTPServer) {
         try? session.submitShutdownNotice()
-        // Its acknowledgement shows that the notice has been read.
+        // The ping's acknowledgement shows that the peer has read the notice.
         try? session.submitPing(0)
         server.flushAtEndOfTurn(connection)
     }
 
-    /// Takes no more requests, and ends once those at hand are answered.
+    /// Refuses new requests, and ends after the current ones are answered.
     private func finish(on server: isolated HTTPServer) {
         try? session.submitGoAway(.noError)
         server.flushAtEndOfTurn(connection)
     }
 
-    /// Like `finish`, unless a request has begun since the last call. A peer that goes on has not read the notice yet: its requests are taken
-    /// until its answer to the ping has come.
+    /// Like `finish`, unless a request has begun since the last call. A peer that still sends requests has not read the notice, so accept them until
+    /// it acknowledges the ping.
     func finishIfQuiet(on server: isolated HTTPServer) {
         if !hasBegun { finish(on: server) }
         hasBegun = false

@@ -3,30 +3,30 @@ public import HTTP1
 public import Linux
 public import TLS
 
-/// The answer to a client's request.
+/// The response to a client's request.
 public struct ClientResponse: Sendable {
     public let status: UInt16
     public let contentType: String?
     public let body: [UInt8]
 }
 
-/// A small HTTP/1.1 client: one request at a time on each connection, connections kept and used again. Redirects are not followed.
+/// A small HTTP/1.1 client. One request at a time per connection; connections are reused. Doesn't follow redirects.
 public actor HTTPClient: LoopActor {
     public nonisolated let loop: EventLoop
     private let tls: TLSContext?
     private var idle: [Origin: ClientStream] = [:]
 
-    /// - Parameter tls: whom to trust for https; a context made with ALPN `http/1.1`.
+    /// - Parameter tls: the context for https, with ALPN `http/1.1`.
     public init(loop: EventLoop, tls: TLSContext? = nil) {
         self.loop = loop
         self.tls = tls
     }
 
-    /// Sends one request and waits for the whole answer, whatever its status.
+    /// Sends a request and waits for the complete response, whatever its status.
     /// - Parameters:
     ///   - url: absolute, http or https.
-    ///   - timeoutMs: for everything, from the name's resolution to the last byte.
-    ///   - maximumBytes: the largest body taken.
+    ///   - timeoutMs: the total timeout, from name resolution to the last byte.
+    ///   - maximumBytes: the largest body accepted.
     public func send(
         _ url: String, method: HTTP1.Method = .get, headers: [HTTPResponse.Header] = [], body: [UInt8] = [],
         timeoutMs: UInt64 = 10_000, maximumBytes: Int = 16 << 20
@@ -44,7 +44,7 @@ public actor HTTPClient: LoopActor {
             do throws(ClientError) {
                 return try await exchange(request, method, limits, stream, origin)
             } catch {
-                // The server may have closed while the connection was idle. Only what changes nothing is safe to send twice.
+                // The server may have closed the idle connection. Only safe methods may be repeated.
                 guard error.isConnectionLost, method == .get || method == .head else { throw error }
             }
         }
@@ -52,7 +52,7 @@ public actor HTTPClient: LoopActor {
         return try await exchange(request, method, limits, stream, origin)
     }
 
-    /// Closes the connections that wait for the next request.
+    /// Closes idle connections.
     public func close() {
         for stream in idle.values { stream.close() }
         idle = [:]
@@ -104,20 +104,20 @@ public actor HTTPClient: LoopActor {
     }
 }
 
-/// Why a client got no answer.
+/// Why a client got no response.
 public enum ClientError: Error, Sendable, Equatable, CustomStringConvertible {
     /// Not an absolute http, https, ws or wss URL.
     case badURL(String)
     case unresolved(ResolutionError)
     case unreachable(Errno)
     case tls(TLSError)
-    /// An https or wss URL for a client that was made without trust.
+    /// An https or wss URL, but the client has no TLS context.
     case noTrust
     case timedOut
-    /// The peer closed before its answer was complete.
+    /// The peer closed before its response was complete.
     case closedEarly
     case badAnswer(ParseFailure)
-    /// The peer did not accept the WebSocket but answered with this status.
+    /// The peer refused the WebSocket with this status.
     case notUpgraded(UInt16)
 
     public var description: String {

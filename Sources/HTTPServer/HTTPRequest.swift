@@ -2,24 +2,23 @@ public import HTTP1
 public import Linux
 public import Shares
 
-/// One complete request. Its bytes belong to the engine, which zeroes them once the answer was given: take out what must last.
+/// A complete request. The server zeroes its bytes after the response, so copy what must last.
 public struct HTTPRequest {
     public let remote: SocketAddress
-    /// Whom this request is charged to: its connection, and the network that it comes from, or the back end.
+    /// The owners charged for this request: its connection, and its network or back end.
     public internal(set) var owners = Owners.unknown
     let message: Message
     private let pathRange: Range<Int>
     private let queryStart: Int?
 
-    /// - Returns: nil when the target is neither a path (RFC 9112 section 3.2.1), an http(s) URI (3.2.2) of the authority that `Host` names,
-    ///   nor `*`.
+    /// - Returns: nil unless the target is a path (RFC 9112 section 3.2.1), an http(s) URI (3.2.2) with the authority in `Host`, or `*`.
     init?(_ message: Message, remote: SocketAddress) {
         guard let (authority, path, query) = message.withTarget({ Self.split($0) }) else { return nil }
         if !authority.isEmpty {
             let isHost = message.withTarget { target in
                 message.withHeader("host") { Self.isSameAuthority($0, target.extracting(authority)) }
             }
-            // Only HTTP/1.0 has none.
+            // Only HTTP/1.0 requests may lack `Host`.
             if isHost == false { return nil }
         }
         self.message = message
@@ -28,7 +27,7 @@ public struct HTTPRequest {
         queryStart = query
     }
 
-    /// A request made in memory, for handlers under test.
+    /// Creates a request in memory for tests of handlers.
     public init(
         method: HTTP1.Method, target: String, headers: [(name: String, value: String)] = [], body: [UInt8] = [],
         remote: SocketAddress = .v4(0x7F00_0001, port: 1)
@@ -41,23 +40,23 @@ public struct HTTPRequest {
     public var method: HTTP1.Method { message.method }
     public var isVersion11: Bool { message.isVersion11 }
 
-    /// The path as it was sent, percent-encoding and all; never empty. Reads the bytes anew each time.
+    /// The path as sent, with percent-encoding. Never empty. Decoded anew at each access.
     public var path: String { message.withTarget { String(wire: $0.extracting(pathRange)) } }
 
-    /// What follows `?`, as it was sent; nil without one.
+    /// The query after `?` as sent. Nil if there is none.
     public var query: String? {
         queryStart.map { start in message.withTarget { String(wire: $0.extracting(start..<$0.count)) } }
     }
 
-    /// Calls `use` with the first header line called `name` (lower case), or returns nil: the way to read a capability.
+    /// Calls `use` with the value of the first header line called `name` (lower case), or returns nil. Read capabilities this way.
     public func withHeader<R, E: Error>(_ name: StaticString, _ use: (Span<UInt8>) throws(E) -> R) throws(E) -> R? {
         try message.withHeader(name, use)
     }
 
-    /// The first header line called `name` (lower case) as text: for what is no secret, since a `String` can't be wiped.
+    /// Returns the value of the first header line called `name` (lower case) as text. Not for secrets: a `String` can't be wiped.
     public func header(_ name: StaticString) -> String? { message.header(name) }
 
-    /// All header lines called `name` (lower case), in order.
+    /// Returns the values of all header lines called `name` (lower case), in order.
     public func headers(_ name: StaticString) -> [String] {
         var values: [String] = []
         message.forEachHeader(name) { values.append(String(wire: $0)) }
@@ -85,7 +84,7 @@ public struct HTTPRequest {
         return (authority, start..<target.count, nil)
     }
 
-    /// Byte for byte, but for the case of letters: RFC 9112 section 3.2 has a client send the same in both places.
+    /// Compares bytes, ignoring case: RFC 9112 section 3.2 requires a client to send the same authority in both places.
     private static func isSameAuthority(_ a: Span<UInt8>, _ b: Span<UInt8>) -> Bool {
         a.count == b.count && a.indices.allSatisfy { a[$0].lowercased == b[$0].lowercased }
     }
@@ -102,7 +101,7 @@ public struct HTTPRequest {
 }
 
 extension String {
-    /// Text from the wire; bytes that are no UTF-8 become replacement characters.
+    /// Decodes text from the network. Invalid UTF-8 becomes replacement characters.
     init(wire bytes: Span<UInt8>) {
         if let text = try? UTF8Span(validating: bytes) {
             self = String(copying: text)
@@ -113,10 +112,10 @@ extension String {
 }
 
 extension HTTPRequest {
-    /// Whether `Host` (in HTTP/2 `:authority`) names this machine's loopback: `localhost`, 127.0.0.0/8 or `[::1]`, with or without a port.
+    /// Whether `Host` (in HTTP/2 `:authority`) is a loopback name: `localhost`, 127.0.0.0/8 or `[::1]`, with or without a port.
     ///
-    /// A listener on loopback that asks for no credentials refuses other names. Otherwise a web page could read it in its visitor's
-    /// browser, once the page's own name resolves to 127.0.0.1 (DNS rebinding).
+    /// A loopback listener without authentication refuses other names. Otherwise a web page whose own name resolves to 127.0.0.1 could read it in its
+    /// visitor's browser (DNS rebinding).
     public var namesLoopback: Bool { withHeader("host") { $0.namesLoopback } ?? false }
 }
 
@@ -126,7 +125,7 @@ extension Span<UInt8> {
         let authority = String(wire: self)
         let port = authority.lastIndex(of: ":").flatMap { authority[$0...].contains("]") ? nil : $0 }
         let host = authority[..<(port ?? authority.endIndex)].lowercased()
-        // A port is added: an address is parsed with one.
+        // The parser needs a port.
         guard let address = SocketAddress(parsing: host + ":1") else { return false }
         if case .unix = address { return false }
         return address.isLoopback

@@ -5,16 +5,16 @@ import Shares
 import TLS
 import WebSocket
 
-/// An HTTP server on one event loop. It accepts connections, limits and shares what they take, and drains them.
+/// An HTTP server on one event loop. It accepts, limits and drains connections.
 ///
-/// Each connection reads, answers and closes by itself, as HTTP/1.1, HTTP/2 or a WebSocket. A request is read whole, within limits, before
-/// the handler sees it. Writes wait for the end of the loop's turn. The bytes of requests are zeroed after their answer.
+/// Each connection reads, answers and closes by itself, as HTTP/1.1, HTTP/2 or a WebSocket. The handler gets complete requests within limits. Output
+/// is written at the end of the loop's turn. A request's bytes are zeroed after its response.
 public actor HTTPServer: LoopActor {
     /// Counts since the start.
     public struct Statistics: Sendable, Equatable {
         public var accepted = 0
         public var requests = 0
-        /// Answers the engine gave by itself, and connections it ended for what was said in TLS or HTTP/2.
+        /// Responses without the handler, and connections closed for errors in TLS or HTTP/2.
         public var refusals = 0
         public var openConnections = 0
         public var openWebSockets = 0
@@ -30,33 +30,33 @@ public actor HTTPServer: LoopActor {
     private(set) var slots: [Connection?] = []
     private var freeSlots: [Int32] = []
     private var generation: UInt32 = 0
-    /// How many connections there have been.
+    /// The number of connections so far.
     private var connectionNumber: UInt64 = 0
     private(set) var overflows = 0
 
     private var deadlines: Deadlines
     private var timers: Set<Deadlines.Kind> = []
     var turn = Turn()
-    /// What one network, and one connection, may have of a turn.
+    /// The limits of one network and of one connection in a turn.
     let mostInTurn, mostOfConnectionInTurn: Int
     var dominance = Dominance()
-    /// HTTP/2 connections with a stream that its peer doesn't read.
+    /// HTTP/2 connections with a stream that the peer doesn't read.
     var stalled = StalledConnections()
 
     var readBuffer = [UInt8](repeating: 0, count: 32_768)
     var buffers = BufferPool()
-    /// Frames of HTTP/2 on their way into TLS.
+    /// HTTP/2 frames before encryption.
     var outbound: [UInt8] = []
     var writer = ResponseWriter()
-    /// Connections to write to at the end of the turn.
+    /// Connections with output to write at the end of the turn.
     private var dirty: [ConnectionID] = []
-    /// Connections that may hold buffers of OpenSSL's.
+    /// Connections that may hold OpenSSL's buffers.
     private var cooling: [ConnectionID] = []
 
     private(set) var isDraining = false
-    /// The drain no longer waits for requests on idle connections.
+    /// The drain now closes idle connections.
     private(set) var isIdleOver = false
-    /// WebSockets whose handler is being called.
+    /// WebSockets whose handler is running.
     var deliveries = 0
     private var drainers: [CheckedContinuation<Void, Never>] = []
 
@@ -70,8 +70,8 @@ public actor HTTPServer: LoopActor {
         mostOfConnectionInTurn = min(mostInTurn, max(1, quota.connection?.cap ?? .max))
     }
 
-    /// Listens. With port 0 the kernel chooses one.
-    /// - Returns: where it listens.
+    /// Starts to listen. With port 0 the kernel chooses a port.
+    /// - Returns: the bound address.
     public func start() throws(Errno) -> SocketAddress {
         let listener = Listener(socket: try Socket.listen(on: configuration.address, mode: configuration.unixMode), server: self)
         listener.registration = try loop.add(listener.socket.raw, .read, listener)
@@ -79,18 +79,18 @@ public actor HTTPServer: LoopActor {
         return try listener.socket.localAddress()
     }
 
-    /// Serves new connections with another certificate; those that are open keep theirs.
+    /// Uses another certificate for new connections. Open connections keep theirs.
     public func use(_ tls: TLSContext) {
         guard configuration.tls != nil else { return }
         configuration.tls = tls
     }
 
-    /// Whether most requests since the last call came from one network that is no trusted proxy. Needs two calls to know.
+    /// Whether one network that is no trusted proxy sent most requests since the last call. The first call has no result yet.
     public func endRequestWindow() -> Bool { dominance.endWindow() }
 
-    /// Ends in an orderly way: takes no new connections, answers what has come and what is on its way, tells HTTP/2 peers (GOAWAY) and closes
-    /// WebSockets with 1001. Idle connections are left open for a moment, since a request may be under way; whatever is left after
-    /// `deadlineMs` is cut off.
+    /// Shuts down gracefully: accepts no new connections, answers pending requests, sends GOAWAY to HTTP/2 peers and closes WebSockets with 1001.
+    ///
+    /// Idle connections stay open for a moment, because a request may be on its way. Connections that are left after `deadlineMs` are closed.
     public func drain(deadlineMs: UInt64) async {
         isDraining = true
         stopListening()
@@ -114,7 +114,7 @@ public actor HTTPServer: LoopActor {
             switch connection.role {
             case .http1(let http1): http1.finishIfIdle(on: self)
             case .http2(let http2): http2.finishIfQuiet(on: self)
-            // Told two rounds ago; a phone without network never answers.
+            // Its close frame was sent two rounds ago. A phone without network never answers.
             case .webSocket: if isIdleOver { connection.close(on: self) }
             case .none: break
             }
@@ -134,7 +134,7 @@ public actor HTTPServer: LoopActor {
 
     // MARK: Accepting
 
-    /// Connections beyond a limit that are held only to tell their peers so.
+    /// Connections beyond a limit that are open only to be refused.
     public static let overflow = 64
     private static let acceptsATurn = 64
 
@@ -146,7 +146,7 @@ public actor HTTPServer: LoopActor {
                 admit(accepted.take(), from: peer)
             }
         } catch {
-            // Out of descriptors or memory: let some connections end first.
+            // Out of descriptors or memory: pause until some connections have closed.
             guard let registration = listener?.registration else { return }
             loop.modify(registration, [])
             loop.after(100) {
@@ -186,8 +186,8 @@ public actor HTTPServer: LoopActor {
 
     private func stopListening() {
         guard let listener else { return }
-        listener.socket.takeNoNewConnections()
-        // Whoever waits to be accepted was promised a connection by the kernel, and may have sent a request.
+        listener.socket.rejectNewConnections()
+        // The kernel has already accepted the waiting connections, and their requests may have arrived.
         while let accepted = try? listener.socket.accept() {
             let peer = accepted.peer
             admit(accepted.take(), from: peer)
@@ -215,7 +215,7 @@ public actor HTTPServer: LoopActor {
         loop.atEndOfTurn { self.connection(id)?.advance(on: self) }
     }
 
-    /// Has the connection written at the end of the turn.
+    /// Schedules a flush of the connection at the end of the turn.
     func flushAtEndOfTurn(_ connection: Connection) {
         guard !connection.isDirty else { return }
         connection.isDirty = true
@@ -237,20 +237,20 @@ public actor HTTPServer: LoopActor {
         }
     }
 
-    /// Answers a request over HTTP/1.1 and zeroes the answer, which may hold a capability. One that the handler holds too is left to it.
+    /// Sends a response over HTTP/1.1 and zeroes it unless its body is shared.
     func answer(_ id: ConnectionID, _ response: inout HTTPResponse) {
         connection(id)?.http1?.answer(response, on: self)
         response.discard()
     }
 
-    /// Answers a request over HTTP/2. What a peer that has gone was charged for it ends.
+    /// Sends a response over HTTP/2. If the connection has closed, refunds the stream's charges.
     func answer(_ id: ConnectionID, _ stream: HTTP2Stream, _ response: inout HTTPResponse) {
         if let http2 = connection(id)?.http2 { return http2.answer(&response, stream, on: self) }
         stream.refund(configuration.shares)
         response.discard()
     }
 
-    /// The connection has closed.
+    /// Removes a closed connection.
     func forget(_ connection: Connection) {
         if let registration = connection.registration { loop.remove(registration) }
         deadlines.clear(connection.slot)
@@ -274,7 +274,7 @@ public actor HTTPServer: LoopActor {
         schedule(kind)
     }
 
-    /// A timer for each kind, set for the first of its list.
+    /// Each kind has one timer, set for the first deadline of its list.
     private func schedule(_ kind: Deadlines.Kind) {
         guard let due = deadlines.nextDue(kind), timers.insert(kind).inserted else { return }
         loop.after(due > loop.now ? due - loop.now : 0) {
@@ -288,10 +288,10 @@ public actor HTTPServer: LoopActor {
 
     // MARK: OpenSSL's buffers
 
-    /// How long a connection without traffic keeps OpenSSL's buffers, 34 KB; taking them anew for each record costs a fifth of a request.
+    /// How long an idle connection keeps OpenSSL's buffers of 34 KB. Allocating them for each record would cost a fifth of a request.
     private static let coolingMs: UInt64 = 1_000
 
-    /// The connection has traffic.
+    /// Records traffic on a connection.
     func warm(_ connection: Connection) {
         connection.isWarm = true
         guard !connection.isCooling else { return }
@@ -300,7 +300,7 @@ public actor HTTPServer: LoopActor {
         cooling.append(connection.id)
     }
 
-    /// Connections without traffic since the last time give their buffers back.
+    /// Releases the buffers of connections without traffic since the last check.
     private func cool() {
         var kept: [ConnectionID] = []
         for id in cooling {

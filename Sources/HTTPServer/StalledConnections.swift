@@ -1,6 +1,6 @@
 import Shares
 
-/// HTTP/2 connections with a stream that its peer doesn't read: a list for each payer, the one that has stalled longest first.
+/// HTTP/2 connections with a stream that the peer doesn't read: one list per payer, the longest stalled first.
 struct StalledConnections {
     private struct Node {
         var payer: Owner?
@@ -11,12 +11,12 @@ struct StalledConnections {
 
     private var nodes: [Node] = []
     private var ends: [Owner: (first: Int32, last: Int32)] = [:]
-    /// Payers that are compared when anyone's stream may go.
+    /// The number of payers compared to find the longest stalled of all.
     private static let compared = 64
 
     var isEmpty: Bool { ends.isEmpty }
 
-    /// Puts the slot at the end of its payer's list, unless it stands there already.
+    /// Appends the slot to its payer's list unless it is already there.
     mutating func add(_ slot: Int32, _ payer: Owner, nowMs: UInt64) {
         while slot >= nodes.count { nodes.append(Node()) }
         guard nodes[Int(slot)].payer == nil else { return }
@@ -35,22 +35,22 @@ struct StalledConnections {
         nodes[Int(slot)] = Node()
     }
 
-    /// The slot of this payer that has stalled longest.
+    /// Returns the payer's slot that has stalled longest.
     func longest(of payer: Owner) -> Int32? { ends[payer]?.first }
 
-    /// The slot of anyone that has stalled longest.
+    /// Returns the slot that has stalled longest among all payers.
     func longest() -> Int32? {
         ends.values.prefix(Self.compared).map(\.first).min { nodes[Int($0)].sinceMs < nodes[Int($1)].sinceMs }
     }
 }
 
-// Stalled answers make room for new ones.
+// Stalled responses make room for new ones.
 extension HTTPServer {
-    /// Bytes that requests and answers hold.
+    /// Bytes of requests and responses in memory.
     var streamBytes: Int { configuration.shares.used(.streamBytes) }
 
-    /// Ends the stream that has stalled longest: one of this connection if only the connection is over its share, one of its payer if that is,
-    /// and any if everything is in use.
+    /// Ends the stream that has stalled longest. If only the connection is over its share, it is one of this connection. If the payer is over its
+    /// share, it is one of the payer. If everything is in use, it is anyone's.
     /// - Returns: false if none has stalled.
     func makeRoom(_ shortage: Shortage, _ resource: Resource, _ amount: Int, for connection: Connection) -> Bool {
         while !stalled.isEmpty {

@@ -1,7 +1,7 @@
 import EventLoop
 import Shares
 
-/// Requests, messages and TLS handshakes of one turn of the loop, and those that wait for the next one.
+/// Requests, messages and TLS handshakes of one turn of the loop, and those that wait for the next turn.
 struct Turn {
     enum Waiting {
         case request(ConnectionID)
@@ -10,25 +10,25 @@ struct Turn {
         case handshake(ConnectionID)
     }
 
-    /// The cost of one flight of a TLS handshake, counted in requests.
+    /// The cost of one flight of a TLS handshake, in requests.
     static let handshakeCost = 8
 
     var number: UInt64 = 1
     var isCounting = false
-    /// By payer, in the order in which they came.
+    /// By payer, in order of arrival.
     var waiting: [Owner: [Waiting]] = [:]
-    /// Payers over their share of a turn while others are active. They wait for a moment, so that the store's threads get to run.
-    var resting: Set<Owner> = []
+    /// Payers over their share of a turn while others are active. They pause, so that the store's threads can run.
+    var paused: Set<Owner> = []
     private var last: (payer: Owner, atMs: UInt64)?
     private var contendedUntil: UInt64 = 0
 
-    /// What a request counts while several payers are active. The table's shares are for a payer that is alone.
+    /// The weight of a request while several payers are active. The table's shares are for a single active payer.
     static let contendedWeight = 8
     /// How long a payer counts as active after a request.
     static let contentionMs: UInt64 = 100
-    static let restMs: UInt64 = 2
+    static let pauseMs: UInt64 = 2
 
-    mutating func note(_ payer: Owner, _ now: UInt64) {
+    mutating func record(_ payer: Owner, _ now: UInt64) {
         if let last, last.payer != payer { contendedUntil = max(contendedUntil, last.atMs + Self.contentionMs) }
         last = (payer, now)
     }
@@ -36,9 +36,9 @@ struct Turn {
     func isContended(_ now: UInt64) -> Bool { now < contendedUntil }
 }
 
-// A payer with many requests at once waits, so that others get a turn.
+// A payer with many requests waits, so that others get a turn.
 extension HTTPServer {
-    /// Whom a request is charged to. Behind a trusted proxy that is the network it comes from; the proxy's connection has no share.
+    /// Returns a request's owners. Behind a trusted proxy the payer is the request's origin, and the proxy's connection is not charged.
     func owners(of request: HTTPRequest, _ connection: Connection) -> Owners {
         var owners = connection.owners
         if owners.payer.isProxy {
@@ -52,9 +52,9 @@ extension HTTPServer {
     }
 
     func takesTurn(_ owners: Owners, _ cost: Int = 1) -> Bool {
-        turn.note(owners.payer, loop.now)
+        turn.record(owners.payer, loop.now)
         count()
-        // Those that came before go first.
+        // Earlier requests go first.
         if turn.waiting[owners.payer] != nil { return false }
         return charge(owners, cost)
     }
@@ -82,7 +82,7 @@ extension HTTPServer {
     }
 
     private func charge(_ owners: Owners, _ cost: Int = 1) -> Bool {
-        // One at a time always fits.
+        // A single request always fits.
         let amount = min(cost * weight, owners.connection == nil ? mostInTurn : mostOfConnectionInTurn)
         return (try? configuration.shares.charge(.requestsInTurn, amount, to: owners, now: turn.number)) != nil
     }
@@ -91,7 +91,7 @@ extension HTTPServer {
 
     func wait(_ request: Turn.Waiting, _ owners: Owners) { turn.waiting[owners.payer, default: []].append(request) }
 
-    /// Has the loop count this turn's requests.
+    /// Schedules the end of this turn's count.
     private func count() {
         guard !turn.isCounting else { return }
         turn.isCounting = true
@@ -102,20 +102,20 @@ extension HTTPServer {
         turn.number += 1
         turn.isCounting = false
         let isContended = turn.isContended(loop.now)
-        for payer in Array(turn.waiting.keys) where !turn.resting.contains(payer) {
-            if isContended { rest(payer) } else { startWaiting(of: payer) }
+        for payer in Array(turn.waiting.keys) where !turn.paused.contains(payer) {
+            if isContended { pause(payer) } else { startWaiting(of: payer) }
         }
     }
 
-    private func rest(_ payer: Owner) {
-        turn.resting.insert(payer)
-        loop.after(Turn.restMs) {
-            self.turn.resting.remove(payer)
+    private func pause(_ payer: Owner) {
+        turn.paused.insert(payer)
+        loop.after(Turn.pauseMs) {
+            self.turn.paused.remove(payer)
             self.startWaiting(of: payer)
         }
     }
 
-    /// Starts requests of one payer until it has had its share of the next turn.
+    /// Starts waiting requests of a payer up to its share of the turn.
     private func startWaiting(of payer: Owner) {
         guard let requests = turn.waiting.removeValue(forKey: payer) else { return }
         count()
@@ -128,7 +128,7 @@ extension HTTPServer {
         if !left.isEmpty { turn.waiting[payer] = left }
     }
 
-    /// - Returns: false if the request still has to wait.
+    /// - Returns: false if the request must keep waiting.
     private func start(_ waiting: Turn.Waiting) -> Bool {
         switch waiting {
         case .request(let id):
@@ -158,15 +158,15 @@ extension HTTPServer {
     }
 }
 
-/// Finds out whether most requests come from one network, in constant memory: Boyer and Moore's majority vote over one window names a suspect,
-/// and the next window counts it.
+/// Detects whether most requests come from one network, in constant memory. Boyer and Moore's majority vote over one window finds a suspect, and the
+/// next window counts its requests.
 struct Dominance {
     private var candidate: Owner?
     private var votes = 0
     private var suspect: Owner?
     private var hits = 0
     private var total = 0
-    /// Fewer requests in a window say nothing.
+    /// Windows with fewer requests have no result.
     static let fewest = 1_000
 
     mutating func add(_ payer: Owner) {

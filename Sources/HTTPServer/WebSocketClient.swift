@@ -11,13 +11,13 @@ public actor WebSocketClient: LoopActor {
     private let machine = WebSocketMachine(role: .client, maximumBytes: 1 << 20)
     private var stream: ClientStream?
 
-    /// - Parameter tls: whom to trust for wss; a context made with ALPN `http/1.1`.
+    /// - Parameter tls: the context for wss, with ALPN `http/1.1`.
     public init(loop: EventLoop, tls: TLSContext? = nil) {
         self.loop = loop
         self.tls = tls
     }
 
-    /// Opens the WebSocket; once for each client.
+    /// Opens the WebSocket. Call it once per client.
     /// - Parameter url: absolute, ws or wss.
     public func connect(_ url: String, headers: [HTTPResponse.Header] = [], timeoutMs: UInt64 = 10_000) async throws(ClientError)
     {
@@ -57,18 +57,18 @@ public actor WebSocketClient: LoopActor {
         }
     }
 
-    /// The code of the server's close frame; `abnormal` until one came.
+    /// The code of the server's close frame; `abnormal` until one arrives.
     public var closeCode: CloseCode { machine.peerCloseCode }
 
     /// Sends a text message.
-    /// - Throws: `closedEarly` when the WebSocket is not open.
+    /// - Throws: `closedEarly` if the WebSocket is not open.
     public func send(_ text: [UInt8]) throws(ClientError) {
         machine.send(text.span)
         try flush()
     }
 
-    /// The next message; nil once the server has closed.
-    /// - Throws: `timedOut` after `timeoutMs`; the connection stays.
+    /// Returns the next message, or nil once the server has closed.
+    /// - Throws: `timedOut` after `timeoutMs`. The connection stays open.
     public func receive(timeoutMs: UInt64 = 10_000) async throws(ClientError) -> [UInt8]? {
         guard let stream else { throw .closedEarly }
         stream.deadlineMs = Clock.monotonicMs + timeoutMs
@@ -82,7 +82,7 @@ public actor WebSocketClient: LoopActor {
         }
     }
 
-    /// Closes and waits, at most `timeoutMs`, for the server to do so too.
+    /// Closes and waits at most `timeoutMs` for the server to close.
     public func close(_ code: CloseCode = .normal, timeoutMs: UInt64 = 2_000) async {
         machine.close(code)
         try? flush()

@@ -1,24 +1,25 @@
 import EventLoop
 import HTTP1
 import Shares
+import TLS
 import WebSocket
 
-/// A WebSocket on one connection: delivery in order, pings, closing.
+/// A WebSocket on one connection: ordered delivery, pings, closing.
 ///
-/// It outlives its connection while the handler has yet to see messages.
+/// It outlives its connection until the handler has seen all messages.
 final class WebSocketConnection {
-    /// Messages that may wait for the handler before no more is read from their peer.
+    /// Waiting messages above which no more is read from the peer.
     private static let waitingMessages = 16
 
-    /// Nil once it has closed.
+    /// Nil once the connection has closed.
     private var connection: Connection?
     private let handle: WebSocketHandle
     private let machine: WebSocketMachine
-    /// Of the upgrade.
+    /// The owners of the upgrade request.
     private let owners: Owners
     /// A task is calling the handler.
     private var isDelivering = false
-    /// Until the handler says that the peer has joined.
+    /// The charge until the handler calls `markJoined`.
     private var unjoined: Charge?
     /// `machine.pongCount` when the last ping was sent.
     private var pongCount = 0
@@ -31,7 +32,7 @@ final class WebSocketConnection {
         machine = WebSocketMachine(role: .server, maximumBytes: maximumBytes)
     }
 
-    /// The upgrade was accepted: what comes now are frames.
+    /// Starts the WebSocket after an accepted upgrade.
     static func begin(
         on connection: Connection, _ request: HTTPRequest, _ unjoined: Charge, _ server: isolated HTTPServer
     ) {
@@ -70,14 +71,14 @@ final class WebSocketConnection {
         takeOutput(connection, on: server)
     }
 
-    /// - Returns: false if the socket is closing, or its peer reads too slowly.
+    /// - Returns: false if the socket is closing or its peer reads too slowly.
     func send(_ text: [UInt8], on server: isolated HTTPServer) -> Bool {
         guard let connection, machine.send(text.span) else { return false }
         takeOutput(connection, on: server)
         return connection.stage != .closed
     }
 
-    /// Leaves the deadline of the server's own pings as it is.
+    /// Sends a numbered ping. The deadline of the server's own pings does not change.
     func ping(number: UInt64, on server: isolated HTTPServer) {
         guard let connection else { return }
         machine.sendPing(number)
@@ -99,7 +100,7 @@ final class WebSocketConnection {
         }
         if machine.isFinished, connection.stage == .open {
             connection.finish(on: server)
-            // The peer may take nothing: whatever deadline the WebSocket had no longer means anything.
+            // The peer may read nothing, so the write deadline replaces the WebSocket's.
             server.setDeadline(connection, .write)
         }
     }
@@ -140,7 +141,7 @@ final class WebSocketConnection {
         machine.close(code)
         server.setDeadline(connection, .close)
         takeOutput(connection, on: server)
-        // Reading may have waited for the handler.
+        // Reading may have been paused for the handler.
         server.advanceInNextTurn(connection.id)
     }
 
@@ -153,7 +154,7 @@ final class WebSocketConnection {
         }
     }
 
-    /// The connection is gone: the handler sees the messages that had come, then the end.
+    /// Handles the closed connection: the handler gets the messages that have arrived, then the end.
     func close(on server: isolated HTTPServer) {
         connection = nil
         markJoined(on: server)
@@ -161,3 +162,44 @@ final class WebSocketConnection {
         startDelivery(on: server)
     }
 }
+
+/// The opening handshake (RFC 6455, section 4).
+enum WebSocketHandshake {
+    /// Returns `Sec-WebSocket-Accept` for the request.
+    static func accept(_ message: Message) throws(HandshakeFailure) -> String {
+        guard message.method == .get, message.isVersion11, message.bodyCount == 0,
+            message.withHeader("upgrade", { $0.listContains("websocket") }) == true,
+            message.withHeader("connection", { $0.listContains("upgrade") }) == true,
+            let key = message.header("sec-websocket-key"), isKey(key)
+        else { throw .incomplete }
+        guard message.header("sec-websocket-version") == "13" else { throw .version }
+        return answer(to: key)
+    }
+
+    /// Returns a server's answer to `key`.
+    static func answer(to key: String) -> String {
+        let text = Array((key + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11").utf8)
+        return base64(SHA1.digest(text.span))
+    }
+
+    static func makeKey() -> String { base64((0..<16).map { _ in UInt8.random(in: .min ... .max) }) }
+
+    /// Whether `key` has the form of 16 bytes in base64.
+    private static func isKey(_ key: String) -> Bool {
+        key.utf8.count == 24 && key.hasSuffix("==") && key.utf8.dropLast(2).allSatisfy { alphabet.contains($0) }
+    }
+
+    private static let alphabet = Array("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/".utf8)
+
+    private static func base64(_ bytes: [UInt8]) -> String {
+        var text: [UInt8] = []
+        for start in stride(from: 0, to: bytes.count, by: 3) {
+            let group = bytes[start..<min(start + 3, bytes.count)]
+            let bits = group.enumerated().reduce(0) { $0 | Int($1.element) << (16 - 8 * $1.offset) }
+            for index in 0..<4 { text.append(index <= group.count ? alphabet[bits >> (18 - 6 * index) & 63] : UInt8(ascii: "=")) }
+        }
+        return String(decoding: text, as: UTF8.self)
+    }
+}
+
+enum HandshakeFailure: Error { case incomplete, version }

@@ -1,15 +1,15 @@
-/// An object of a document, each name in it once, read member by member from the text. A member that is null counts as absent.
+/// An object of a document, with distinct names. Members are read from the text on demand. A null member counts as absent.
 public struct JSONObject: Sendable {
-    /// Why a member can't be used.
+    /// Why a member is invalid.
     public enum Failure: Error, Equatable { case wrongType, outOfRange }
 
-    /// For what others send: far more than any of it needs.
+    /// The nesting limit for input from outside, far more than any valid input needs.
     public static let deepest = 16
 
     private let document: JSONDocument
     private let item: JSONDocument.Item
 
-    /// The object that the whole text must be.
+    /// Parses a text that is an object.
     /// - Returns: nil if the text is anything else, repeats a name or nests more than 16 deep.
     public init?(_ text: Span<UInt8>) {
         do throws(JSONError) {
@@ -26,7 +26,7 @@ public struct JSONObject: Sendable {
 
     private func hasDistinctNames(in text: Span<UInt8>) -> Bool {
         let names = nameItems
-        // Nobody may have thousands of names compared each with each.
+        // Avoid quadratic time for thousands of names.
         guard names.count <= 16 else { return Set(self.names(in: text)).count == names.count }
         for (index, name) in names.enumerated() {
             for other in names[..<index] where Self.isSame(name, other, in: text) { return false }
@@ -42,7 +42,7 @@ public struct JSONObject: Sendable {
         return true
     }
 
-    /// An object inside this one, read as one of its own; nil if it repeats a name.
+    /// Returns an object inside this one. Nil if it repeats a name.
     public func opened(_ item: JSONDocument.Item, in text: Span<UInt8>) -> JSONObject? { JSONObject(document, item, in: text) }
 
     private var nameItems: [JSONDocument.Item] {
@@ -62,7 +62,7 @@ public struct JSONObject: Sendable {
         return names
     }
 
-    /// Whether there is a member of that name, be it null.
+    /// Whether a member of that name exists, even if it is null.
     public func has(_ name: String, in text: Span<UInt8>) -> Bool { value(name, in: text) != nil }
 
     private func value(_ name: String, in text: Span<UInt8>) -> JSONDocument.Item? {
@@ -76,7 +76,7 @@ public struct JSONObject: Sendable {
         return nil
     }
 
-    /// The member, unless it is absent or null.
+    /// Returns nil if the member is absent or null.
     private func member(
         _ name: String, _ kind: JSONDocument.Kind, in text: Span<UInt8>
     ) throws(Failure) -> JSONDocument.Item? {
@@ -85,21 +85,21 @@ public struct JSONObject: Sendable {
         return member
     }
 
-    /// A string's bytes, escapes decoded.
+    /// Returns a string's bytes with escapes decoded.
     public func bytes(_ name: String, in text: Span<UInt8>) throws(Failure) -> [UInt8]? {
         guard let member = try member(name, .string, in: text) else { return nil }
         return JSONString.decode(text.extracting(member.range))
     }
 
-    /// Where the bytes of a string lie that needs no decoding.
-    /// - Throws: `.outOfRange` when the string has escapes: no token or capability has any.
+    /// Returns the range of a string without escapes.
+    /// - Throws: `.outOfRange` if the string has escapes. No token or capability has any.
     public func plainString(_ name: String, in text: Span<UInt8>) throws(Failure) -> Range<Int>? {
         guard let member = try member(name, .string, in: text) else { return nil }
         guard !member.hasEscapes else { throw .outOfRange }
         return member.range
     }
 
-    /// A whole number; a fraction, an exponent or a string is of the wrong type.
+    /// Returns a whole number. A fraction, an exponent or a string has the wrong type.
     public func integer(_ name: String, in text: Span<UInt8>) throws(Failure) -> Int? {
         guard let member = try member(name, .number, in: text) else { return nil }
         var value = 0
@@ -115,7 +115,7 @@ public struct JSONObject: Sendable {
         return negative ? -value : value
     }
 
-    /// A number, fraction and exponent included; the nearest that 64 bits have.
+    /// Returns any number as the nearest 64-bit value.
     public func number(_ name: String, in text: Span<UInt8>) throws(Failure) -> Double? {
         guard let member = try member(name, .number, in: text) else { return nil }
         // Swift accepts every number of JSON.
@@ -128,7 +128,7 @@ public struct JSONObject: Sendable {
         return text[member.range.lowerBound] == UInt8(ascii: "t")
     }
 
-    /// An object, to be opened.
+    /// Returns an object for `opened`.
     public func object(_ name: String, in text: Span<UInt8>) throws(Failure) -> JSONDocument.Item? {
         try member(name, .object, in: text)
     }
@@ -137,7 +137,7 @@ public struct JSONObject: Sendable {
         try member(name, .array, in: text).map(document.children)
     }
 
-    /// A string, or the strings of an array of nothing else; escapes decoded.
+    /// Returns a string, or the strings of an array that contains nothing else, with escapes decoded.
     public func texts(_ name: String, in text: Span<UInt8>) throws(Failure) -> [[UInt8]]? {
         guard let member = value(name, in: text), member.kind != .null else { return nil }
         guard member.kind == .array else { return try bytes(name, in: text).map { [$0] } }
@@ -148,8 +148,4 @@ public struct JSONObject: Sendable {
         }
         return texts
     }
-}
-
-extension Span where Element == UInt8 {
-    func text(_ range: Range<Int>) -> String { String(decoding: range.map { self[$0] }, as: UTF8.self) }
 }

@@ -1,15 +1,15 @@
 import Vocabulary
 
-/// How text stands between the quotes of a JSON string (RFC 8259 section 7).
+/// Escaping of JSON strings (RFC 8259 section 7).
 public enum JSONString {
-    /// Appends the text between quotes. Escaped is what must be: quotes, backslashes and control characters below U+0020.
+    /// Appends the quoted text. Escapes only quotes, backslashes and control characters below U+0020.
     public static func append(_ text: String, to json: inout [UInt8]) {
         json.append(UInt8(ascii: "\""))
         appendContents(text, to: &json)
         json.append(UInt8(ascii: "\""))
     }
 
-    /// The text as a JSON string.
+    /// Returns the text as a JSON string.
     public static func quoted(_ text: String) -> String {
         var json: [UInt8] = []
         append(text, to: &json)
@@ -41,13 +41,14 @@ public enum JSONString {
         }
     }
 
-    /// The bytes that `append` needs at most.
+    /// The most bytes that `append` can need.
     static func longest(_ text: String) -> Int { 6 * text.utf8.count + 2 }
 
-    /// Decodes what stands between the quotes in a checked document, into one array that never grows: a growing one leaves its old bytes behind.
+    /// Decodes the bytes between the quotes of a validated document into an array that never grows. An array that grows leaves its old bytes in freed
+    /// memory.
     static func decode(_ raw: Span<UInt8>) -> [UInt8] {
         var decoded: [UInt8] = []
-        // No escape is shorter than what it stands for.
+        // No escape is shorter than its decoded bytes.
         decoded.reserveCapacity(raw.count)
         var index = 0
         while index < raw.count {
@@ -64,8 +65,8 @@ public enum JSONString {
         return decoded
     }
 
-    /// What an escape stands for.
-    /// - Parameter index: where the character after the backslash is; moved past the escape.
+    /// Decodes an escape.
+    /// - Parameter index: the character after the backslash. Advanced past the escape.
     static func scalar(escapedIn text: Span<UInt8>, at index: inout Int) throws(JSONError) -> Unicode.Scalar {
         guard index < text.count else { throw JSONError(problem: .openText, position: index) }
         let escape = text[index]
@@ -82,7 +83,7 @@ public enum JSONString {
         }
         let high = try unit(text, &index)
         guard (0xd800..<0xdc00).contains(high) else {
-            // Half a pair of surrogates is no text (RFC 8259 section 8.2); only escapes can write one.
+            // A lone surrogate is no text (RFC 8259 section 8.2). Only escapes can encode one.
             guard let scalar = Unicode.Scalar(high) else { throw JSONError(problem: .halfASurrogatePair, position: index) }
             return scalar
         }
@@ -98,7 +99,7 @@ public enum JSONString {
         return scalar
     }
 
-    /// A unit of UTF-16 in four digits.
+    /// Parses a UTF-16 code unit of four digits.
     private static func unit(_ text: Span<UInt8>, _ index: inout Int) throws(JSONError) -> UInt32 {
         guard index + 4 <= text.count else { throw JSONError(problem: .notFourDigits, position: index) }
         var unit: UInt32 = 0

@@ -1,4 +1,4 @@
-/// One JSON value as it was written: members keep their order and their repeats, numbers keep their spelling. Not for secrets, which it copies.
+/// A JSON value as written: members keep their order and duplicates, numbers keep their spelling. Copies its text, so it is not for secrets.
 public enum JSONValue: Sendable, Equatable {
     case null
     case bool(Bool)
@@ -7,8 +7,8 @@ public enum JSONValue: Sendable, Equatable {
     case array([JSONValue])
     case object([JSONMember])
 
-    /// - Parameter deepest: the most objects and arrays inside one another.
-    /// - Throws: where the text stops being one JSON value in UTF-8.
+    /// - Parameter deepest: the limit on nested objects and arrays.
+    /// - Throws: if the text is not exactly one JSON value in UTF-8.
     public init(_ text: Span<UInt8>, deepest: Int) throws(JSONError) {
         let document = try JSONDocument(text, deepest: deepest)
         self.init(document, document.root, in: text)
@@ -35,13 +35,13 @@ public enum JSONValue: Sendable, Equatable {
         }
     }
 
-    /// The value as a whole number; nil for anything else, fractions and exponents included.
+    /// The value as a whole number. Nil for anything else, including fractions and exponents.
     public var int: Int? {
         guard case .number(let spelling) = self else { return nil }
         return Int(spelling)
     }
 
-    /// Appends it in its one canonical form: no spaces, names sorted by their UTF-8 bytes.
+    /// Appends the canonical form: no spaces, names sorted by their UTF-8 bytes.
     public func append(to json: inout [UInt8]) {
         switch self {
         case .null: json += "null".utf8

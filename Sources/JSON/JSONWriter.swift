@@ -1,26 +1,19 @@
 import Linux
 import Vocabulary
 
-/// Writes one JSON object in the order it is told, as bytes. They may hold a secret, so no copy of them is left behind, neither on growth nor
-/// with a copy of the writer.
+/// Writes a JSON object member by member. The bytes may hold a secret, so growth leaves no copy behind, and the writer can't be copied.
 public struct JSONWriter: ~Copyable {
     private var bytes: [UInt8] = []
 
     public init() {
-        // With room for what follows the object in a body.
+        // Room for short objects.
         bytes.reserveCapacity(256)
         bytes.append(UInt8(ascii: "{"))
     }
 
-    /// Makes room for `more` bytes, the ends of objects and a line's end.
+    /// Makes room for `more` bytes plus a closing brace and a newline.
     private mutating func reserve(_ more: Int) {
-        let needed = bytes.count + more + 2
-        guard needed > bytes.capacity else { return }
-        var larger: [UInt8] = []
-        larger.reserveCapacity(max(needed, bytes.capacity * 2))
-        larger.append(contentsOf: bytes)
-        swap(&bytes, &larger)
-        wipe(&larger)
+        bytes.reserveWiping(more + 2)
     }
 
     private mutating func append(plain text: String) {
@@ -33,7 +26,7 @@ public struct JSONWriter: ~Copyable {
         JSONString.append(text, to: &bytes)
     }
 
-    /// A comma, unless the object or array has just begun.
+    /// Appends a comma unless the object or array has just begun.
     private mutating func separate() {
         let last = bytes[bytes.count - 1]
         if last != UInt8(ascii: "{"), last != UInt8(ascii: "[") { append(plain: ",") }
@@ -75,17 +68,17 @@ public struct JSONWriter: ~Copyable {
         append(plain: value.map { String($0) } ?? "null")
     }
 
-    /// A time in unix ms, as RFC 3339 writes it in whole seconds: decoders of ISO 8601 such as Foundation's take no fraction.
+    /// Adds a time in unix ms as RFC 3339 text in whole seconds. Some ISO 8601 decoders, such as Foundation's, don't accept fractions.
     public mutating func add(_ name: String, timeMs: UInt64) { add(name, Timestamp.text(timeMs)) }
 
-    /// Bytes that need no escaping, such as base64url.
+    /// Adds bytes that need no escaping, such as base64url.
     public mutating func add(_ name: String, plain value: Span<UInt8>) {
         add(name, count: value.count) { text in
             for index in value.indices { text[index] = value[index] }
         }
     }
 
-    /// A string of `count` bytes that need no escaping, which `fill` writes in place: a secret is in no other buffer.
+    /// Adds a string of `count` bytes that need no escaping. `fill` writes it in place, so that no other buffer holds a secret.
     public mutating func add(_ name: String, count: Int, _ fill: (inout MutableSpan<UInt8>) -> Void) {
         self.name(name)
         reserve(count + 2)
@@ -98,7 +91,7 @@ public struct JSONWriter: ~Copyable {
         bytes.append(UInt8(ascii: "\""))
     }
 
-    /// An array of strings.
+    /// Adds an array of strings.
     public mutating func add(_ name: String, _ values: [String]) {
         self.name(name)
         append(plain: "[")
@@ -109,20 +102,20 @@ public struct JSONWriter: ~Copyable {
         append(plain: "]")
     }
 
-    /// A value that is JSON already.
+    /// Adds a value that is encoded already.
     public mutating func add(_ name: String, encoded value: [UInt8]) {
         self.name(name)
         reserve(value.count)
         bytes += value
     }
 
-    /// An object.
+    /// Adds an object.
     public mutating func add(_ name: String, _ write: (inout JSONWriter) -> Void) {
         self.name(name)
         append(write)
     }
 
-    /// An array of objects.
+    /// Adds an array of objects.
     public mutating func add<Values: Sequence>(
         _ name: String, objects values: Values, _ write: (inout JSONWriter, Values.Element) -> Void
     ) {
@@ -141,7 +134,7 @@ public struct JSONWriter: ~Copyable {
         append(plain: "}")
     }
 
-    /// The object, closed. A line end still fits behind it.
+    /// Returns the closed object. A newline still fits in its capacity.
     public consuming func finish() -> [UInt8] {
         bytes.append(UInt8(ascii: "}"))
         return bytes

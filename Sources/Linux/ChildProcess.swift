@@ -18,11 +18,11 @@ public struct ChildProcess: Sendable, Hashable {
         case killed(Signal)
     }
 
-    /// Starts a program with default signal handling and none blocked; its standard input is empty.
+    /// Starts a program with default signal handling and no blocked signals. Its standard input is empty.
     ///
-    /// Every descriptor of this project is closed on exec. A child that must not outlive its parent calls
-    /// `ProcessControl.dieWithParent` first; that follows the thread that calls `spawn`, which therefore must live on.
-    /// - Parameter environment: `NAME=value` added to this process's own; a name given here wins.
+    /// All descriptors that this project opens are closed on exec. A child that must not outlive its parent calls `ProcessControl.dieWithParent`
+    /// first. That call follows the thread that called `spawn`, so this thread must live on.
+    /// - Parameter environment: variables added to those of this process. They replace variables with the same name.
     public static func spawn(
         _ path: String, arguments: [String], environment: [String: String] = [:], output: Output = .inherit,
         errors: Output = .inherit
@@ -36,8 +36,8 @@ public struct ChildProcess: Sendable, Hashable {
         case descriptor(Int32)
     }
 
-    /// Starts a program in a process group of its own, whose errors go nowhere. It alone holds `output` then: what was open here
-    /// would keep a pipe from ever ending.
+    /// Starts a program in its own process group and discards its errors. Consumes `output`, because a copy that stays open here would keep the pipe
+    /// from ending.
     static func spawn(_ path: String, _ arguments: [String], output: consuming Descriptor) throws(Errno) -> ChildProcess {
         try spawn(path, arguments, [:], [.descriptor(output.raw), .output(.discard)], ownGroup: true)
     }
@@ -66,11 +66,11 @@ public struct ChildProcess: Sendable, Hashable {
         unsafe sigfillset(&all)
         unsafe posix_spawnattr_setsigmask(&attributes, &none)
         unsafe posix_spawnattr_setsigdefault(&attributes, &all)
-        // Group 0 is one of the child's own.
+        // Group 0 means a new group.
         let flags = POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | (ownGroup ? POSIX_SPAWN_SETPGROUP : 0)
         unsafe posix_spawnattr_setflags(&attributes, Int16(flags))
 
-        var variables = inherited()
+        var variables = Dictionary(Environment.all.map { ($0.name, $0.value) }) { $1 }
         variables.merge(environment) { $1 }
         let argv = CStrings([path] + arguments)
         let envp = CStrings(variables.map { "\($0)=\($1)" })
@@ -84,32 +84,19 @@ public struct ChildProcess: Sendable, Hashable {
         guard kill(id, signal.number) == 0 else { throw .last("kill") }
     }
 
-    /// Waits for its end. Once only: afterwards the id may belong to another process.
+    /// Waits for the child to end. Call it once: afterwards the id may belong to another process.
     public func wait() throws(Errno) -> Exit {
         var status: Int32 = 0
         guard retrying({ unsafe waitpid(id, &status, 0) }) == id else { throw .last("waitpid") }
         return Exit(raw: status)
     }
 
-    /// How it ended, or nil while it runs.
+    /// Returns nil while the child runs.
     public func poll() throws(Errno) -> Exit? {
         var status: Int32 = 0
         let result = retrying { unsafe waitpid(id, &status, WNOHANG) }
         guard result >= 0 else { throw .last("waitpid") }
         return result == 0 ? nil : Exit(raw: status)
-    }
-
-    private static func inherited() -> [String: String] {
-        var variables: [String: String] = [:]
-        guard var next = unsafe mayfly_environment() else { return variables }
-        while let entry = unsafe next.pointee {
-            let text = unsafe String(cString: entry)
-            if let equals = text.firstIndex(of: "=") {
-                variables[String(text[..<equals])] = String(text[text.index(after: equals)...])
-            }
-            unsafe next += 1
-        }
-        return variables
     }
 }
 
@@ -120,7 +107,7 @@ extension ChildProcess.Exit {
     }
 }
 
-/// A null-terminated array of C strings, as exec wants it.
+/// A null-terminated array of C strings, the form that exec takes.
 @safe private final class CStrings {
     let pointers: UnsafeMutablePointer<UnsafeMutablePointer<CChar>?>
     private let count: Int
@@ -135,5 +122,77 @@ extension ChildProcess.Exit {
     deinit {
         for index in 0..<count { unsafe free(pointers[index]) }
         unsafe pointers.deallocate()
+    }
+}
+
+extension ChildProcess {
+    /// How `read` ended.
+    public enum Outcome: Sendable, Equatable {
+        /// `count` bytes were read. If `count` equals the size of the buffer, output may be missing.
+        case ended(Exit, count: Int)
+        /// The deadline passed. The program and its process group were killed.
+        case tooSlow
+    }
+
+    /// Runs a program to its end and reads its standard output into `output`, which may be locked memory. No other copy of the output exists in this
+    /// process. Standard input is empty, standard error is discarded, and the environment is inherited. Blocks.
+    /// - Parameter path: the program's path. No shell and no search path are used.
+    public static func read(
+        _ path: String, arguments: [String], into output: inout MutableSpan<UInt8>, deadlineMs: UInt64
+    ) throws(Errno) -> Outcome {
+        let deadline = Clock.monotonicMs + deadlineMs
+        var ends: [Int32] = [-1, -1]
+        let made = unsafe ends.withUnsafeMutableBufferPointer { unsafe pipe2($0.baseAddress!, O_CLOEXEC) }
+        guard made == 0 else { throw .last("pipe") }
+        let pipe = Descriptor(owning: ends[0])
+        let child = try spawn(path, arguments, output: Descriptor(owning: ends[1]))
+        var count: Int?
+        do throws(Errno) {
+            count = try fill(&output, from: pipe, until: deadline)
+        } catch {
+            _ = try? child.endGroup()
+            throw error
+        }
+        guard let count else { return try child.endGroup() }
+        while true {
+            if let exit = try child.poll() { return .ended(exit, count: count) }
+            guard Clock.monotonicMs < deadline else { return try child.endGroup() }
+            _ = Glibc.poll(nil, 0, 5)
+        }
+    }
+
+    /// Reads until the end of the stream or until `output` is full, then closes the pipe. A child that still writes ends by SIGPIPE.
+    /// - Returns: the number of bytes read; nil if the deadline passed.
+    private static func fill(
+        _ output: inout MutableSpan<UInt8>, from pipe: consuming Descriptor, until deadline: UInt64
+    ) throws(Errno) -> Int? {
+        var count = 0
+        while count < output.count {
+            guard wait(for: pipe, until: deadline) else { return nil }
+            let got = unsafe output.withUnsafeMutableBytes { bytes in
+                let (start, size) = unsafe (bytes.baseAddress! + count, bytes.count - count)
+                return retrying { unsafe Glibc.read(pipe.raw, start, size) }
+            }
+            guard got >= 0 else { throw .last("read from a program") }
+            if got == 0 { break }
+            count += got
+        }
+        return count
+    }
+
+    private static func wait(for pipe: borrowing Descriptor, until deadline: UInt64) -> Bool {
+        while true {
+            let now = Clock.monotonicMs
+            guard now < deadline else { return false }
+            var ready = pollfd(fd: pipe.raw, events: Int16(POLLIN), revents: 0)
+            // The loop handles a signal and a timeout.
+            if unsafe Glibc.poll(&ready, 1, Int32(clamping: deadline - now)) > 0 { return true }
+        }
+    }
+
+    private func endGroup() throws(Errno) -> Outcome {
+        _ = kill(-id, SIGKILL)
+        _ = try wait()
+        return .tooSlow
     }
 }

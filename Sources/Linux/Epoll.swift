@@ -1,7 +1,7 @@
 import CLinux
 import Glibc
 
-/// What can happen to a descriptor. `hangup` and `failure` are reported whether asked for or not.
+/// Events of a descriptor. `hangup` and `failure` are always reported.
 public struct Events: OptionSet, Sendable, Hashable {
     public let rawValue: UInt32
     public init(rawValue: UInt32) { self.rawValue = rawValue }
@@ -13,26 +13,28 @@ public struct Events: OptionSet, Sendable, Hashable {
     /// Both directions are closed.
     public static let hangup = Events(rawValue: EPOLLHUP.rawValue)
     public static let failure = Events(rawValue: EPOLLERR.rawValue)
-    /// Reported once for each change, in place of as long as it lasts.
+    /// Edge-triggered: an event is reported once per change instead of as long as it lasts.
     public static let onChange = Events(rawValue: EPOLLET.rawValue)
 }
 
-/// The kernel's list of watched descriptors. One thread waits; it alone may call `wait` and `event`.
+/// The kernel's list of watched descriptors. Only one thread may call `wait` and `event`.
 @safe public struct Epoll: ~Copyable {
     private let descriptor: Descriptor
     private let batch: UnsafeMutableBufferPointer<epoll_event>
 
-    public init(batch count: Int = 256) throws(Errno) {
+    private static let batchSize = 256
+
+    public init() throws(Errno) {
         let raw = epoll_create1(Int32(EPOLL_CLOEXEC))
         guard raw >= 0 else { throw .last("epoll_create1") }
         descriptor = Descriptor(owning: raw)
-        unsafe batch = .allocate(capacity: count)
+        unsafe batch = .allocate(capacity: Self.batchSize)
         unsafe batch.initialize(repeating: epoll_event())
     }
 
     deinit { unsafe batch.deallocate() }
 
-    /// - Parameter tag: handed back with each event.
+    /// - Parameter tag: returned with each event.
     public func add(_ watched: Int32, _ interest: Events, tag: UInt64) throws(Errno) {
         try control(EPOLL_CTL_ADD, watched, interest, tag)
     }
@@ -41,19 +43,19 @@ public struct Events: OptionSet, Sendable, Hashable {
         try control(EPOLL_CTL_MOD, watched, interest, tag)
     }
 
-    /// Also right for a descriptor that was closed already.
+    /// A descriptor that is closed already is no error.
     public func remove(_ watched: Int32) {
         var event = unsafe epoll_event()
         _ = unsafe epoll_ctl(descriptor.raw, EPOLL_CTL_DEL, watched, &event)
     }
 
-    /// Waits for events and returns how many came. 0 after `timeoutMs` or a signal; -1 waits for ever.
+    /// Waits for events and returns their number, or 0 after `timeoutMs` or a signal. -1 waits without a timeout.
     public func wait(timeoutMs: Int32) -> Int {
         let (start, count) = unsafe (batch.baseAddress!, Int32(batch.count))
         return unsafe max(0, Int(epoll_wait(descriptor.raw, start, count, timeoutMs)))
     }
 
-    /// One event of the last wait.
+    /// Returns an event of the last wait.
     public func event(_ index: Int) -> (tag: UInt64, events: Events) {
         let event = unsafe batch[index]
         return unsafe (event.data.u64, Events(rawValue: event.events))
@@ -67,7 +69,7 @@ public struct Events: OptionSet, Sendable, Hashable {
     }
 }
 
-/// An eventfd that wakes a thread which waits for it with `.onChange`: it is written and never read.
+/// An eventfd that wakes a thread waiting for it with `.onChange`. It is written and never read.
 public struct WakeUp: ~Copyable, Sendable {
     public let descriptor: Descriptor
 
@@ -77,7 +79,7 @@ public struct WakeUp: ~Copyable, Sendable {
         descriptor = Descriptor(owning: raw)
     }
 
-    /// From any thread.
+    /// Can be called from any thread.
     public func signal() {
         var one: UInt64 = 1
         _ = unsafe Glibc.write(descriptor.raw, &one, 8)

@@ -1,12 +1,12 @@
 import CLinux
 import Glibc
 
-/// A failed system call: which one, on what, and glibc's error number.
+/// A failed system call, its path or address, and glibc's error number.
 public struct Errno: Error, Sendable, Equatable, CustomStringConvertible {
     public let code: Int32
-    /// The call and the path or address it was made for: `open var/keys/ratchet.key`. A path as `ShownPath` has it.
+    /// The call and its path or address: `open var/keys/ratchet.key`. Paths are printed by `ShownPath`.
     public let call: String
-    /// What is wrong with what it was made for, if there is more to say than the number does: `is no file but a pipe`.
+    /// A reason that replaces the text of the error number: `is no file but a pipe`.
     private let note: String?
 
     public init(code: Int32, call: String) {
@@ -15,20 +15,20 @@ public struct Errno: Error, Sendable, Equatable, CustomStringConvertible {
         note = nil
     }
 
-    /// What is in the path may be a secret that was put there by mistake: only `ShownPath` decides whether it is told.
+    /// A path may hold a secret by mistake, so `ShownPath` decides what is shown.
     init(code: Int32, _ call: String, path: String, note: String? = nil) {
         self.code = code
         self.call = "\(call) \(ShownPath(path))"
         self.note = note
     }
 
-    /// The error of the call that has just failed on this thread.
+    /// The error of the call that just failed on this thread.
     static func last(_ call: @autoclosure () -> String) -> Errno {
         let code = errno
         return Errno(code: code, call: call())
     }
 
-    /// The same for a call on a path.
+    /// The error of the call on a path that just failed on this thread.
     static func last(_ call: String, path: String) -> Errno {
         let code = errno
         return Errno(code: code, call, path: path)
@@ -36,11 +36,11 @@ public struct Errno: Error, Sendable, Equatable, CustomStringConvertible {
 
     public var description: String { call + (note.map { ", which " + $0 } ?? ": " + Self.text(code)) }
 
-    /// Why, without the call and what it was made for.
+    /// The reason without the call and its path.
     public var reason: String { note.map { "it " + $0 } ?? Self.text(code) }
 
     public var isMissing: Bool { code == ENOENT }
-    /// A name that can't be read as a file: it is a folder, or lies below a file.
+    /// The path is a folder, or is below a file.
     public var isNoFile: Bool { code == EISDIR || code == ENOTDIR }
     public var isExisting: Bool { code == EEXIST }
     /// The file system is mounted read-only.
@@ -49,13 +49,11 @@ public struct Errno: Error, Sendable, Equatable, CustomStringConvertible {
     public var isOtherFileSystem: Bool { code == EXDEV }
     public var isRefused: Bool { code == ECONNREFUSED }
     public var isAddressInUse: Bool { code == EADDRINUSE }
-    /// A Unix-domain path where something else stands.
+    /// The Unix-domain path exists and is no socket.
     public var isNoSocket: Bool { code == ENOTSOCK }
-    /// The process or the machine has no descriptor left; accepting can go on once some are closed.
-    public var isOutOfDescriptors: Bool { code == EMFILE || code == ENFILE }
-    /// A file's size limit, a full disk or a quota: nothing more can be written.
+    /// Nothing more can be written: the disk is full, or a quota or file size limit is reached.
     public var isOutOfSpace: Bool { code == ENOSPC || code == EDQUOT || code == EFBIG }
-    /// The peer is gone: reset, timed out, or a write after it closed.
+    /// The peer is gone: it reset the connection, timed out, or closed before a write.
     public var isConnectionLost: Bool { code == ECONNRESET || code == EPIPE || code == ETIMEDOUT || code == ECONNABORTED }
 
     private static func text(_ code: Int32) -> String {
@@ -66,7 +64,7 @@ public struct Errno: Error, Sendable, Equatable, CustomStringConvertible {
     }
 }
 
-/// Repeats a call that a signal interrupted.
+/// Repeats a call until no signal interrupts it.
 @inline(__always)
 func retrying<R: SignedInteger>(_ call: () -> R) -> R {
     while true {

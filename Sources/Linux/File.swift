@@ -9,10 +9,10 @@ public enum File {
         public let kind: Kind
         public let mode: UInt32
         public let owner: UInt32
-        /// Hard links to the file: more than one, and someone keeps a second name for it.
+        /// Hard links to the file. If there is more than one, a second name for it exists.
         public let links: Int
         public let size: Int
-        /// Device and inode: the same pair is the same file.
+        /// Device and inode identify a file.
         public let identity: Identity
         public let modifiedMs: UInt64
 
@@ -21,11 +21,11 @@ public enum File {
             public let inode: UInt64
         }
 
-        /// Its owner is this process's user, and nobody else may read or write it.
+        /// The owner is this process's user, and nobody else may read or write the file.
         public var isPrivate: Bool { mode & 0o077 == 0 && owner == geteuid() }
 
-        /// Its owner is root, this process's user is another, and at most its group may read it: so does a systemd credential look, which an
-        /// access list gives to the service's user. The list shows as the group's right.
+        /// Root owns the file, this process runs as another user, and at most the group may read it. A systemd credential has this form: its access
+        /// list appears as the group's permission.
         public var isRootsAlone: Bool { mode & 0o037 == 0 && owner == 0 && geteuid() != 0 }
 
         init(_ raw: stat) {
@@ -46,14 +46,14 @@ public enum File {
         }
     }
 
-    /// Whether another file system, or a part of one, is mounted on the path: it can't be renamed then.
+    /// Whether a file system is mounted on the path. A mount point can't be renamed.
     public static func isMountPoint(_ path: String) throws(Errno) -> Bool {
         let result = unsafe mayfly_is_mount_point(path)
         guard result >= 0 else { throw .last("statx", path: path) }
         return result > 0
     }
 
-    /// What lies at a path, or nil if nothing does. The target of a symbolic link, unless `followLinks` is false.
+    /// Returns nil if nothing exists at the path. Describes the target of a symbolic link unless `followLinks` is false.
     public static func status(_ path: String, followLinks: Bool = true) throws(Errno) -> Status? {
         var raw = stat()
         let result = unsafe followLinks ? stat(path, &raw) : lstat(path, &raw)
@@ -64,16 +64,16 @@ public enum File {
 
     public static func exists(_ path: String) -> Bool { unsafe access(path, F_OK) == 0 }
 
-    /// - Throws: if this user can't write the file, or make files in the folder. On a read-only file system root can't either.
+    /// - Throws: if this user can't write the file, or create files in the folder. A read-only file system refuses root too.
     public static func checkWritable(_ path: String) throws(Errno) {
         guard unsafe access(path, W_OK) == 0 else { throw .last("access", path: path) }
     }
 
-    /// The whole file.
+    /// Reads the whole file.
     /// - Throws: `EFBIG` if it holds more than `limit` bytes.
     public static func read(_ path: String, limit: Int) throws(Errno) -> [UInt8] {
         let file = try OpenFile(path, .read)
-        // One byte more than the size shows a file that grows; files of /proc have size 0.
+        // The extra byte detects a file that grows. Files of /proc have size 0.
         var bytes = [UInt8](repeating: 0, count: min(limit, max(4096, try file.status().size)) + 1)
         var count = 0
         while true {
@@ -89,25 +89,25 @@ public enum File {
         return bytes
     }
 
-    /// Writes a new file or over an old one, without durability or atomicity.
+    /// Creates or overwrites a file, without durability or atomicity.
     public static func write(_ path: String, _ bytes: Span<UInt8>, mode: UInt32) throws(Errno) {
         let file = try OpenFile(path, .create(mode: mode))
         try file.truncate(to: 0)
         try file.write(bytes, at: 0)
     }
 
-    /// Puts `bytes` at `path` so that after a crash either the old or the new content is there, whole.
+    /// Replaces the file atomically and durably: after a crash it has either the old or the new content.
     ///
-    /// Temporary file, fsync, rename, fsync of the folder. The file has `mode` whatever the umask.
+    /// Writes a temporary file, syncs it, renames it and syncs the folder. The file gets `mode` regardless of the umask.
     public static func replaceDurably(_ path: String, _ bytes: Span<UInt8>, mode: UInt32) throws(Errno) {
-        // Renaming would take a device's place: root could lose /dev/null.
+        // A rename would replace a device: root could lose /dev/null.
         if let kind = try status(path)?.kind, kind != .file, kind != .folder { throw OpenFile.noFile(path) }
         try writeBeside(path, bytes, mode: mode)
         try rename(temporary(path), to: path)
         try syncFolder(folder(of: path))
     }
 
-    /// Zeroes a file, makes that durable, and removes it.
+    /// Zeroes a file durably, then removes it.
     public static func removeAndErase(_ path: String) throws(Errno) {
         let old = try OpenFile(path, .readWriteNoLink)
         try old.erase()
@@ -115,7 +115,7 @@ public enum File {
         try syncFolder(folder(of: path))
     }
 
-    /// Makes a folder and its missing parents, each with `mode` less the umask. One that exists is left as it is.
+    /// Creates a folder and its missing parents with `mode` less the umask. An existing folder is not changed.
     public static func makeFolder(_ path: String, mode: UInt32 = 0o700) throws(Errno) {
         if unsafe mkdir(path, mode) == 0 { return }
         if errno == ENOENT, folder(of: path) != path {
@@ -126,7 +126,7 @@ public enum File {
         guard error.isExisting, try status(path)?.kind == .folder else { throw error }
     }
 
-    /// The names in a folder, sorted, without `.` and `..`.
+    /// Returns the sorted names in a folder, without `.` and `..`.
     public static func list(_ path: String) throws(Errno) -> [String] {
         guard let folder = unsafe opendir(path) else { throw .last("opendir", path: path) }
         defer { unsafe _ = closedir(folder) }
@@ -156,36 +156,40 @@ public enum File {
         guard unsafe Glibc.rename(path, target) == 0 else { throw .last("rename", path: path) }
     }
 
-    /// Gives each of two files the other's name, in one step.
-    /// - Throws: `EINVAL`, `ENOSYS` or `EOPNOTSUPP` where the file system can't do that.
+    /// Exchanges the names of two files in one step.
+    /// - Throws: `EINVAL`, `ENOSYS` or `EOPNOTSUPP` if the file system doesn't support it.
     public static func exchange(_ path: String, _ other: String) throws(Errno) {
         guard unsafe mayfly_exchange(path, other) == 0 else { throw .last("exchange", path: path) }
     }
 
-    /// Sets the mode of what lies at `path`, never that of a link's target.
+    /// Sets the mode of the file at `path`. Never follows a link.
     static func setMode(_ path: String, _ mode: UInt32) throws(Errno) {
         guard unsafe fchmodat(AT_FDCWD, path, mode, AT_SYMLINK_NOFOLLOW) == 0 else { throw .last("chmod", path: path) }
     }
 
-    /// Makes a symbolic link at `path`.
+    /// Creates a symbolic link at `path`.
     public static func symbolicLink(_ path: String, to target: String) throws(Errno) {
         guard unsafe symlink(target, path) == 0 else { throw .last("symlink", path: path) }
     }
 
-    /// Gives the file at `target` a second name.
+    /// Adds `path` as a second name of the file at `target`.
     public static func hardLink(_ path: String, to target: String) throws(Errno) {
         guard unsafe link(target, path) == 0 else { throw .last("link", path: path) }
     }
 
-    /// Makes names that were made, renamed or removed in a folder durable.
+    /// Makes names created, renamed or removed in a folder durable.
     public static func syncFolder(_ path: String) throws(Errno) {
-        let raw = retrying { unsafe mayfly_open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0) }
-        guard raw >= 0 else { throw .last("open", path: path) }
-        let folder = Descriptor(owning: raw)
+        let folder = try openFolder(path)
         guard retrying({ fsync(folder.raw) }) == 0 else { throw .last("fsync", path: path) }
     }
 
-    /// Makes a new, empty folder for tests and throw-away state, and returns its path.
+    fileprivate static func openFolder(_ path: String) throws(Errno) -> Descriptor {
+        let raw = retrying { unsafe mayfly_open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0) }
+        guard raw >= 0 else { throw .last("open", path: path) }
+        return Descriptor(owning: raw)
+    }
+
+    /// Creates an empty folder for tests and temporary state. Returns its path.
     public static func makeTemporaryFolder(prefix: String = "mayfly") throws(Errno) -> String {
         var template = Array("/tmp/\(prefix).XXXXXX\0".utf8CString.dropLast())
         let made = unsafe template.withUnsafeMutableBufferPointer { unsafe mkdtemp($0.baseAddress!) != nil }
@@ -193,7 +197,7 @@ public enum File {
         return String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
     }
 
-    /// Removes a folder and all in it, without following links.
+    /// Removes a folder with its content, without following links.
     public static func removeTree(_ path: String) throws(Errno) {
         for name in try list(path) {
             let child = "\(path)/\(name)"
@@ -206,14 +210,14 @@ public enum File {
         try removeFolder(path)
     }
 
-    /// The absolute path of what lies at `path`, without links, `.` and `..`.
+    /// Returns the absolute path without links, `.` and `..`.
     public static func resolve(_ path: String) throws(Errno) -> String {
         guard let found = unsafe realpath(path, nil) else { throw .last("resolve", path: path) }
         defer { unsafe free(found) }
         return unsafe String(cString: found)
     }
 
-    /// The folder a path lies in: `a` for `a/b`, `.` for `a`, `/` for `/a`.
+    /// The path's parent folder: `a` for `a/b`, `.` for `a`, `/` for `/a`.
     public static func folder(of path: String) -> String {
         guard let slash = path.lastIndex(of: "/") else { return "." }
         return slash == path.startIndex ? "/" : String(path[..<slash])
@@ -223,7 +227,7 @@ public enum File {
 
     private static func writeBeside(_ path: String, _ bytes: Span<UInt8>, mode: UInt32) throws(Errno) {
         let beside = temporary(path)
-        // Left by a crash in the middle of an earlier replace; it may hold keys. What a link leads to is not ours to zero.
+        // A crash during an earlier replacement may have left this file, and it may hold keys. Don't zero a link's target: it isn't ours.
         if let left = try status(beside, followLinks: false) {
             if left.kind == .file { try removeAndErase(beside) } else { try remove(beside) }
         }
@@ -237,5 +241,23 @@ public enum File {
             try? remove(beside)
             throw error
         }
+    }
+}
+
+/// The file system of a path, to make many files durable at once.
+public struct FileSystem: ~Copyable, Sendable {
+    private let descriptor: Descriptor
+    private let path: String
+
+    /// Open it before writing the files: `sync` then reports their errors too.
+    public init(_ path: String) throws(Errno) {
+        descriptor = try File.openFolder(path)
+        self.path = path
+    }
+
+    /// Makes all writes to the file system durable with one disk flush, including those of other processes.
+    /// - Throws: writeback errors since this value was created (Linux 5.8 or later).
+    public func sync() throws(Errno) {
+        guard syncfs(descriptor.raw) == 0 else { throw .last("syncfs", path: path) }
     }
 }

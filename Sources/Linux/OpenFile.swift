@@ -10,18 +10,18 @@ public struct OpenFile: ~Copyable, Sendable {
         case read
         /// Reads and writes an existing file.
         case readWrite
-        /// The same; a symbolic link is refused (`ELOOP`).
+        /// Like `readWrite`, but refuses a symbolic link (`ELOOP`).
         case readWriteNoLink
-        /// Reads and writes; makes the file if it is missing.
+        /// Reads and writes; creates a missing file.
         case create(mode: UInt32)
         /// Reads and writes a file that must not exist yet.
         case createNew(mode: UInt32)
-        /// Writes at the end of the file, whatever offset is named; makes the file if it is missing. A device is taken, too.
+        /// Appends, whatever offset is passed; creates a missing file. Devices are allowed.
         case append(mode: UInt32)
     }
 
-    /// Waits for no other process, as opening a pipe would, but to append.
-    /// - Throws: `EINVAL` for what is neither a file nor a folder: a pipe, a device, a socket.
+    /// Never blocks on another process (as opening a pipe would), except with `.append`.
+    /// - Throws: `EINVAL` for anything but a file or a folder: a pipe, a device, a socket.
     public init(_ path: String, _ access: Access) throws(Errno) {
         let (flags, mode): (Int32, UInt32) =
             switch access {
@@ -34,7 +34,7 @@ public struct OpenFile: ~Copyable, Sendable {
             }
         let raw = retrying { unsafe mayfly_open(path, flags | O_CLOEXEC, mode) }
         guard raw >= 0 else {
-            // So the system refuses a socket, and a pipe that nobody reads.
+            // The kernel reports ENXIO for a socket and for a pipe without a reader.
             if errno == ENXIO { throw Self.noFile(path) }
             throw .last("open", path: path)
         }
@@ -57,7 +57,7 @@ public struct OpenFile: ~Copyable, Sendable {
         return File.Status(raw)
     }
 
-    /// Fills `buffer` from `offset` on; fewer bytes only at the end of the file.
+    /// Fills `buffer` from `offset` on. Reads fewer bytes only at the end of the file.
     public func read(into buffer: inout MutableSpan<UInt8>, at offset: Int) throws(Errno) -> Int {
         var done = 0
         while done < buffer.count {
@@ -90,7 +90,7 @@ public struct OpenFile: ~Copyable, Sendable {
         guard retrying({ fsync(descriptor.raw) }) == 0 else { throw .last("fsync", path: path) }
     }
 
-    /// Makes the content durable, and of the metadata what is needed to read it.
+    /// Makes the content durable, and the metadata needed to read it.
     public func syncData() throws(Errno) {
         guard retrying({ fdatasync(descriptor.raw) }) == 0 else { throw .last("fdatasync", path: path) }
     }
@@ -103,7 +103,7 @@ public struct OpenFile: ~Copyable, Sendable {
         guard fchmod(descriptor.raw, mode) == 0 else { throw .last("chmod", path: path) }
     }
 
-    /// Whether every byte is zero. What was read is wiped: it may have been a secret.
+    /// Whether every byte is zero. The read buffer is wiped: the file may hold a secret.
     func isZero() throws(Errno) -> Bool {
         var bytes = [UInt8](repeating: 0, count: 4096)
         defer { wipe(&bytes) }
@@ -117,7 +117,7 @@ public struct OpenFile: ~Copyable, Sendable {
         }
     }
 
-    /// Overwrites every byte with zero and makes that durable. On a copy-on-write file system the old blocks may live on.
+    /// Overwrites every byte with zero, durably. A copy-on-write file system may keep the old blocks.
     public func erase() throws(Errno) {
         let zeros = [UInt8](repeating: 0, count: 4096)
         var left = try status().size
@@ -131,10 +131,33 @@ public struct OpenFile: ~Copyable, Sendable {
         try syncData()
     }
 
-    /// Takes the file's exclusive lock (flock); false if another process holds it. Kept until the file is closed.
+    /// Acquires the file's exclusive lock (flock) until the file is closed. Returns false if another process holds it.
     public func tryLock() throws(Errno) -> Bool {
         if retrying({ flock(descriptor.raw, LOCK_EX | LOCK_NB) }) == 0 { return true }
         if errno == EWOULDBLOCK { return false }
         throw .last("flock", path: path)
+    }
+}
+
+/// Owns an open file descriptor and closes it on deinit.
+public struct Descriptor: ~Copyable, Sendable {
+    public let raw: Int32
+
+    /// Takes ownership of an open descriptor: nobody else may close it.
+    public init(owning raw: Int32) {
+        precondition(raw >= 0, "not an open descriptor")
+        self.raw = raw
+    }
+
+    deinit {
+        // Linux frees the number even if `close` is interrupted, so never retry.
+        _ = close(raw)
+    }
+
+    /// Transfers the descriptor to the caller, who closes it.
+    public consuming func release() -> Int32 {
+        let raw = self.raw
+        discard self
+        return raw
     }
 }

@@ -1,24 +1,21 @@
 import CLinux
 import Glibc
 
-/// This process: limits, hardening, figures.
+/// Limits, hardening and figures of this process.
 public enum ProcessControl {
-    public static var id: Int32 { getpid() }
-    public static var parent: Int32 { getppid() }
-
-    /// Keeps memory from getting out: no core dumps, no other process of the same user may read it, and a crash prints none of it. Where
-    /// someone takes a core all the same, no mapping is part of it as far as the kernel and gdb are asked for one.
+    /// Protects memory from disclosure: no core dumps, no access for other processes of the same user, no memory in crash reports. If root takes a
+    /// core anyway, the filter excludes every mapping.
     public static func keepMemoryPrivate() throws(Errno) {
-        // Swift's runtime would start a program that reads all memory and prints registers and what they point at.
+        // Swift's runtime would start a backtracer that reads all memory and prints registers and their targets.
         for signal in [SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGSEGV] { mayfly_default_signal(signal) }
-        // While the file is ours: it is root's once the process can't be dumped. A kernel may have been built without it.
+        // Write the file first: it belongs to root once the process is not dumpable. Some kernels lack it.
         try? File.write("/proc/self/coredump_filter", [UInt8(ascii: "0")].span, mode: 0o600)
         var none = rlimit(rlim_cur: 0, rlim_max: 0)
         guard unsafe setrlimit(__rlimit_resource_t(RLIMIT_CORE.rawValue), &none) == 0 else { throw .last("setrlimit") }
         guard mayfly_prctl(PR_SET_DUMPABLE, 0) == 0 else { throw .last("prctl") }
     }
 
-    /// Lifts the limit on open descriptors to what the system allows, and returns it.
+    /// Raises the limit on open descriptors to the system's maximum, and returns it.
     @discardableResult
     public static func raiseDescriptorLimit() throws(Errno) -> Int {
         var limit = rlimit()
@@ -28,20 +25,19 @@ public enum ProcessControl {
         return Int(clamping: limit.rlim_cur)
     }
 
-    /// Called first in a child: it gets `signal` when the thread that started it ends.
-    /// - Parameter parent: the starter's process id, if known: the child exits at once if that is already gone.
+    /// Call it first in a child: the child gets `signal` when the thread that started it ends.
+    /// - Parameter parent: the starter's process id, if known. The child exits at once if that process is already gone.
     public static func dieWithParent(_ signal: Signal = .terminate, parent: Int32? = nil) throws(Errno) {
         guard mayfly_prctl(PR_SET_PDEATHSIG, UInt(signal.number)) == 0 else { throw .last("prctl") }
         if let parent, getppid() != parent { exit(1) }
     }
 
     /// Memory in RAM, in bytes.
-    public static var residentMemory: Int { statm(1) }
-
-    private static func statm(_ field: Int) -> Int {
+    public static var residentMemory: Int {
         guard let bytes = try? File.read("/proc/self/statm", limit: 4096) else { return 0 }
+        // The second field counts pages in RAM.
         let fields = String(decoding: bytes, as: UTF8.self).split(separator: " ")
-        return fields.count > field ? (Int(fields[field]) ?? 0) * Int(sysconf(Int32(_SC_PAGESIZE))) : 0
+        return fields.count > 1 ? (Int(fields[1]) ?? 0) * Int(sysconf(Int32(_SC_PAGESIZE))) : 0
     }
 
     /// The path of the running executable.
@@ -56,12 +52,86 @@ public enum ProcessControl {
         return path
     }
 
-    public static func environment(_ name: String) -> String? {
-        guard let value = unsafe getenv(name) else { return nil }
-        return unsafe String(cString: value)
+    /// Exits at once without atexit handlers: other threads may still use what those would free.
+    public static func exit(_ status: Int32) -> Never { _exit(status) }
+}
+
+/// The process's environment.
+public enum Environment {
+    /// All variables, in the system's order. Invalid UTF-8 is repaired.
+    public static var all: [(name: String, value: String)] {
+        var variables: [(name: String, value: String)] = []
+        var next = unsafe mayfly_environment()
+        while let entry = unsafe next?.pointee {
+            let text = unsafe String(cString: entry)
+            if let sign = text.firstIndex(of: "=") {
+                variables.append((String(text[..<sign]), String(text[text.index(after: sign)...])))
+            }
+            unsafe next = unsafe next?.advanced(by: 1)
+        }
+        return variables
     }
 
-    /// Ends the process with a status.
-    /// Ends the process at once. Nothing runs any more: what libraries tidy up at an exit, other threads may still be using.
-    public static func exit(_ status: Int32) -> Never { _exit(status) }
+    /// Whether the variable is set and not empty.
+    public static func has(_ name: String) -> Bool { unsafe getenv(name).map { unsafe $0.pointee != 0 } ?? false }
+
+    /// Lends a variable's value to `use`, then overwrites it and removes it from the environment. `/proc/PID/environ` and programs started later
+    /// don't have it any more. Call it before other threads read the environment.
+    /// - Returns: nil if the variable is unset or empty.
+    public static func take<Value, Failure: Error>(
+        _ name: String, _ use: (Span<UInt8>) throws(Failure) -> Value
+    ) throws(Failure) -> Value? {
+        guard let value = unsafe getenv(name) else { return nil }
+        let count = unsafe strlen(value)
+        defer {
+            unsafe explicit_bzero(value, count)
+            _ = unsafe unsetenv(name)
+        }
+        guard count > 0 else { return nil }
+        let bytes = unsafe UnsafeRawBufferPointer(start: value, count: count)
+        return try use(unsafe bytes.bindMemory(to: UInt8.self).span)
+    }
+}
+
+/// The standard streams, unbuffered. A reader that has gone is no error.
+public enum Standard {
+    public static func output(_ text: String) { write(text, to: 1) }
+    public static func error(_ text: String) { write(text, to: 2) }
+
+    public struct LineTooLong: Error, Sendable, CustomStringConvertible {
+        let limit: Int
+        public var description: String { "the first line of standard input has more than \(limit) bytes" }
+    }
+
+    /// Returns the next line of standard input without its newline, or nil at the end. Unbuffered, so that no other copy stays in memory.
+    /// - Throws: `LineTooLong` if the line has more than `limit` bytes.
+    public static func inputLine(limit: Int) throws(LineTooLong) -> [UInt8]? {
+        var line: [UInt8] = []
+        line.reserveCapacity(limit)
+        var byte: UInt8 = 0
+        while true {
+            let count = unsafe Glibc.read(0, &byte, 1)
+            if count < 0 && errno == EINTR { continue }
+            guard count == 1 else { return line.isEmpty ? nil : line }
+            if byte == UInt8(ascii: "\n") { return line }
+            guard line.count < limit else {
+                wipe(&line)
+                throw LineTooLong(limit: limit)
+            }
+            line.append(byte)
+        }
+    }
+
+    private static func write(_ text: String, to descriptor: Int32) {
+        var text = text
+        text.withUTF8 { bytes in
+            var start = 0
+            while start < bytes.count {
+                let written = unsafe Glibc.write(descriptor, bytes.baseAddress! + start, bytes.count - start)
+                if written < 0 && errno == EINTR { continue }
+                guard written > 0 else { return }
+                start += written
+            }
+        }
+    }
 }

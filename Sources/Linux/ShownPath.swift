@@ -1,14 +1,14 @@
 import CLinux
 import Glibc
 
-/// A path as messages name it.
+/// A path as messages show it, always on one line.
 ///
-/// Where a path belongs people put secrets by mistake: a key's text, a passphrase, a token. What names something that is there is shown, and
-/// what can hardly be anything but a path; of the rest the length. It is always one line.
+/// People put secrets where a path belongs: a key's text, a passphrase, a token. So only paths that exist, or are plainly paths, are shown. Of
+/// anything else only the length is.
 public struct ShownPath: Sendable, Equatable, CustomStringConvertible {
     public let description: String
 
-    /// - Parameter folder: from where a relative path counts, which is then shown as it was given; nil: the working directory.
+    /// - Parameter folder: the base of a relative path, which is shown as given. Nil: the working directory.
     public init(_ path: String, in folder: String? = nil) {
         description =
             if Self.isPlainly(path, in: folder) {
@@ -20,14 +20,14 @@ public struct ShownPath: Sendable, Equatable, CustomStringConvertible {
             }
     }
 
-    /// Longer ones may be lines of a key's text. A hash with an ending has fewer bytes.
+    /// A longer part may be a line of a key's text. A hash with a file extension is shorter.
     private static let longestPart = 72
     private static let fewestSecretDigits = 32
 
     private static func isPlainly(_ path: String, in folder: String?) -> Bool {
         guard isPlain(path.utf8) else { return false }
         let parts = path.utf8.split(separator: UInt8(ascii: "/"))
-        // One word alone may be anything, also behind a slash.
+        // A single word may be anything, even after a slash.
         guard parts.count > 1, let first = parts.first else { return false }
         for part in parts {
             guard part.count <= longestPart, part.count < fewestSecretDigits || !part.allSatisfy(isHexDigit) else { return false }
@@ -36,7 +36,7 @@ public struct ShownPath: Sendable, Equatable, CustomStringConvertible {
             || exists(String(decoding: first, as: UTF8.self), in: folder)
     }
 
-    /// Base64's padding is not among them.
+    /// Excludes base64's padding.
     private static func isPlain(_ bytes: some Sequence<UInt8>) -> Bool {
         bytes.allSatisfy { byte in
             switch byte {
@@ -58,7 +58,7 @@ public struct ShownPath: Sendable, Equatable, CustomStringConvertible {
         return unsafe lstat(folder.map { path.hasPrefix("/") ? path : $0 + "/" + path } ?? path, &raw) == 0
     }
 
-    /// In quotes, unless it is plain, and without what a terminal could take for a command.
+    /// Quoted unless plain, without control sequences of a terminal.
     private static func escaped(_ path: String) -> String {
         guard !isPlain(path.utf8) else { return path }
         var text = "\""

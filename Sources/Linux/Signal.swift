@@ -1,7 +1,7 @@
 import CLinux
 import Glibc
 
-/// Signals as numbers, and their delivery through a descriptor in place of a handler.
+/// A signal's number.
 public struct Signal: Sendable, Hashable, CustomStringConvertible {
     public let number: Int32
 
@@ -14,13 +14,10 @@ public struct Signal: Sendable, Hashable, CustomStringConvertible {
     public static let user1 = Signal(number: SIGUSR1)
     public static let user2 = Signal(number: SIGUSR2)
     public static let pipe = Signal(number: SIGPIPE)
-    public static let child = Signal(number: SIGCHLD)
-    public static let stop = Signal(number: SIGSTOP)
-    public static let resume = Signal(number: SIGCONT)
 
     public var description: String { "signal \(number)" }
 
-    /// Keeps these signals from this thread and every thread it starts from now on: call it first in `main`.
+    /// Blocks signals for this thread and the threads that it starts later. Call it first in `main`.
     public static func block(_ signals: [Signal]) {
         var set = mask(signals)
         _ = unsafe pthread_sigmask(SIG_BLOCK, &set, nil)
@@ -39,7 +36,7 @@ public struct Signal: Sendable, Hashable, CustomStringConvertible {
     }
 }
 
-/// Blocked signals that wait to be read (signalfd). Readable when one has come.
+/// A queue of blocked signals (signalfd). Readable when a signal has arrived.
 public struct SignalQueue: ~Copyable, Sendable {
     public let descriptor: Descriptor
 
@@ -52,7 +49,7 @@ public struct SignalQueue: ~Copyable, Sendable {
         descriptor = Descriptor(owning: raw)
     }
 
-    /// The next signal, or nil.
+    /// Returns nil if no signal waits.
     public func next() -> Signal? {
         var info = signalfd_siginfo()
         let size = MemoryLayout<signalfd_siginfo>.size

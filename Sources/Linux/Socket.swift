@@ -3,7 +3,7 @@ import Glibc
 
 /// A non-blocking stream socket, closed on exec, with `TCP_NODELAY`.
 ///
-/// `nil` from `accept`, `read` and `write` means the call would block: wait for the event loop.
+/// `accept`, `read` and `write` return nil if the call would block: wait for the event loop.
 public struct Socket: ~Copyable, Sendable {
     public let descriptor: Descriptor
 
@@ -13,48 +13,47 @@ public struct Socket: ~Copyable, Sendable {
         self.descriptor = descriptor
     }
 
-    /// A socket that listens. A Unix-domain path that is left over from a dead process is replaced.
-    /// - Parameters:
-    ///   - reusePort: several sockets may share the address; the kernel spreads connections over them.
-    ///   - mode: who may connect to a Unix-domain path.
-    /// - Throws: `isAddressInUse`, also where a living process listens on the path.
+    /// Creates a listening socket. Replaces a Unix-domain path left over from a dead process.
+    /// - Parameter mode: permissions of a Unix-domain path.
+    /// - Throws: `isAddressInUse`, also if a living process listens on the path.
     public static func listen(
-        on address: SocketAddress, backlog: Int32 = 4096, reusePort: Bool = false, mode: UInt32 = 0o600
+        on address: SocketAddress, mode: UInt32 = 0o600
     ) throws(Errno) -> Socket {
         if case .unix(let path) = address { try removeStale(path) }
         let socket = try Socket(family: address.family, for: address)
         try socket.set(SOL_SOCKET, SO_REUSEADDR, 1)
-        if reusePort { try socket.set(SOL_SOCKET, SO_REUSEPORT, 1) }
         if case .v6 = address { try socket.set(Int32(IPPROTO_IPV6), IPV6_V6ONLY, 0) }
         guard unsafe address.withRaw({ unsafe bind(socket.raw, $0, $1) }) == 0 else { throw .last("bind \(address.shown)") }
-        // Nobody can connect before `listen`, so there is no moment at which the umask's mode holds.
+        // Nobody can connect before `listen`, so the umask's mode is never in effect.
         if case .unix(let path) = address, unsafe chmod(path, mode_t(mode)) != 0 { throw .last("chmod", path: path) }
-        guard Glibc.listen(socket.raw, backlog) == 0 else { throw .last("listen \(address.shown)") }
+        guard Glibc.listen(socket.raw, longestBacklog) == 0 else { throw .last("listen \(address.shown)") }
         return socket
     }
+
+    private static let longestBacklog: Int32 = 4096
 
     private static func removeStale(_ path: String) throws(Errno) {
         guard let status = try File.status(path) else { return }
         guard status.kind == .socket else { throw Errno(code: ENOTSOCK, call: "bind \(SocketAddress.unix(path).shown)") }
         let address = SocketAddress.unix(path)
         let probe = try Socket(family: address.family, for: address)
-        // Full: someone who listens, and has much to do.
+        // EAGAIN: a process listens and its backlog is full.
         let answers = unsafe address.withRaw { unsafe Glibc.connect(probe.raw, $0, $1) } == 0 || errno == EAGAIN
         if answers { throw Errno(code: EADDRINUSE, call: "bind \(address.shown)") }
         try File.remove(path)
     }
 
-    /// Starts to connect. Done when the socket is writable and `pendingError()` is nil.
+    /// Starts to connect. Connected when the socket is writable and `pendingError()` is nil.
     public static func connect(to address: SocketAddress) throws(Errno) -> Socket {
         let socket = try Socket(family: address.family, for: address)
         try socket.setNoDelay(address.family)
         let result = unsafe address.withRaw { unsafe Glibc.connect(socket.raw, $0, $1) }
-        // An interrupted connect goes on by itself.
+        // An interrupted connect continues in the background.
         guard result == 0 || errno == EINPROGRESS || errno == EINTR else { throw .last("connect \(address.shown)") }
         return socket
     }
 
-    /// Two sockets that are connected to each other.
+    /// Creates two connected sockets.
     public static func pair() throws(Errno) -> SocketPair {
         var raw: (Int32, Int32) = (-1, -1)
         let kind = Int32(SOCK_STREAM.rawValue | SOCK_NONBLOCK.rawValue | SOCK_CLOEXEC.rawValue)
@@ -73,8 +72,8 @@ public struct Socket: ~Copyable, Sendable {
         self.init(owning: Descriptor(owning: raw))
     }
 
-    /// The next waiting connection, or nil. Connections that died while they waited are skipped.
-    /// - Throws: `isOutOfDescriptors` when none can be taken now: pause, and try again after some were closed.
+    /// Returns the next waiting connection, or nil. Skips connections that died while they waited.
+    /// - Throws: if the process is out of descriptors or memory. Retry after some connections have closed.
     public func accept() throws(Errno) -> AcceptedSocket? {
         while true {
             var storage = sockaddr_storage()
@@ -98,7 +97,7 @@ public struct Socket: ~Copyable, Sendable {
         }
     }
 
-    /// Takes and clears the socket's error: how a connect ended.
+    /// Returns and clears the socket's error, the result of a connect.
     public func pendingError() -> Errno? {
         var code: Int32 = 0
         var length = socklen_t(MemoryLayout<Int32>.size)
@@ -106,7 +105,8 @@ public struct Socket: ~Copyable, Sendable {
         return code == 0 ? nil : Errno(code: code, call: "connect")
     }
 
-    /// Reads what is there into the front of `buffer`: the number of bytes, 0 at the end of the stream, nil if it would block.
+    /// Reads available bytes into the front of `buffer`.
+    /// - Returns: the number of bytes, 0 at the end of the stream, nil if the call would block.
     public func read(into buffer: inout MutableSpan<UInt8>) throws(Errno) -> Int? {
         let count = unsafe buffer.withUnsafeMutableBufferPointer { bytes in
             let (start, size) = (bytes.baseAddress, bytes.count)
@@ -117,10 +117,10 @@ public struct Socket: ~Copyable, Sendable {
         throw .last("read")
     }
 
-    /// A listener's last moment: who begins to connect now is not heard, and tries again. Between the last `accept` and the close the kernel
-    /// would take connections, with the requests they bring, only to reset them.
-    public func takeNoNewConnections() {
-        // At the TCP header: its flags; SYN without ACK is dropped.
+    /// Makes a listener drop connection requests, so that clients retry elsewhere. Otherwise the kernel would accept connections between the last
+    /// `accept` and the close, and reset them with their requests.
+    public func rejectNewConnections() {
+        // A BPF program that drops packets with SYN and without ACK.
         var program = [
             sock_filter(code: 0x30, jt: 0, jf: 0, k: 13), sock_filter(code: 0x54, jt: 0, jf: 0, k: 0x12),
             sock_filter(code: 0x15, jt: 0, jf: 1, k: 0x02), sock_filter(code: 0x06, jt: 0, jf: 0, k: 0),
@@ -133,13 +133,14 @@ public struct Socket: ~Copyable, Sendable {
         }
     }
 
-    /// Whether bytes have come that were not read.
+    /// Whether unread bytes are available.
     public var hasInput: Bool {
         var byte: UInt8 = 0
         return unsafe recv(raw, &byte, 1, Int32(MSG_PEEK) | Int32(MSG_DONTWAIT)) > 0
     }
 
-    /// Writes the front of `bytes`: how many were taken, or nil if it would block. Never raises SIGPIPE.
+    /// Writes the front of `bytes`. Never raises SIGPIPE.
+    /// - Returns: the number of bytes written, or nil if the call would block.
     public func write(_ bytes: Span<UInt8>) throws(Errno) -> Int? {
         let count = unsafe bytes.withUnsafeBufferPointer { bytes in
             let (start, size) = (bytes.baseAddress, bytes.count)
@@ -150,16 +151,16 @@ public struct Socket: ~Copyable, Sendable {
         throw .last("write")
     }
 
-    /// Tells the peer that nothing more will be written.
+    /// Closes the write direction.
     public func finishWriting() { _ = shutdown(raw, Int32(SHUT_WR)) }
 
-    /// Makes `deinit` send a reset in place of an orderly end.
+    /// Makes `deinit` send a reset instead of an orderly end.
     public func resetOnClose() {
         var value = linger(l_onoff: 1, l_linger: 0)
         _ = unsafe setsockopt(raw, SOL_SOCKET, SO_LINGER, &value, socklen_t(MemoryLayout<linger>.size))
     }
 
-    /// Where it listens or what it is bound to: the port that was chosen for port 0.
+    /// The bound address, with the port that the kernel chose for port 0.
     public func localAddress() throws(Errno) -> SocketAddress {
         var storage = sockaddr_storage()
         var length = socklen_t(MemoryLayout<sockaddr_storage>.size)
@@ -188,15 +189,10 @@ public struct Socket: ~Copyable, Sendable {
     }
 }
 
-/// A connection taken from a listening socket, and who made it.
+/// An accepted connection and its peer.
 @frozen public struct AcceptedSocket: ~Copyable, Sendable {
     public var socket: Socket
     public let peer: SocketAddress
-
-    public init(socket: consuming Socket, peer: SocketAddress) {
-        self.socket = socket
-        self.peer = peer
-    }
 
     /// The socket alone.
     public consuming func take() -> Socket { socket }

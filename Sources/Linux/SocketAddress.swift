@@ -1,15 +1,15 @@
 import CLinux
 import Glibc
 
-/// Where a socket listens or connects to: numeric IPv4 or IPv6 with a port, or a Unix-domain path.
+/// An address to listen on or connect to: numeric IPv4 or IPv6 with a port, or a Unix-domain path.
 public enum SocketAddress: Sendable, Hashable, CustomStringConvertible {
-    /// Address in host byte order: 127.0.0.1 is `0x7f00_0001`.
+    /// The address in host byte order: 127.0.0.1 is `0x7f00_0001`.
     case v4(UInt32, port: UInt16)
     /// The address's first and last eight bytes, most significant first.
     case v6(high: UInt64, low: UInt64, port: UInt16)
     case unix(String)
 
-    /// `127.0.0.1:8787`, `[::1]:8787`, `localhost:8787` (IPv4 loopback) or `unix:/run/mayfly.sock`; nil for anything else.
+    /// Parses `127.0.0.1:8787`, `[::1]:8787`, `localhost:8787` (IPv4 loopback) or `unix:/run/mayfly.sock`. Returns nil for anything else.
     public init?(parsing text: String) {
         if text.hasPrefix("unix:") {
             let path = String(text.dropFirst(5))
@@ -47,8 +47,7 @@ public enum SocketAddress: Sendable, Hashable, CustomStringConvertible {
         }
     }
 
-    /// Looks a name up (blocking, through the system's resolver) for TCP.
-    /// - Throws: `ResolutionError`.
+    /// Resolves a name for TCP with the system's resolver. Blocks.
     public static func resolve(host: String, port: UInt16) throws(ResolutionError) -> [SocketAddress] {
         if let numeric = SocketAddress(numeric: host, port: port) { return [numeric] }
         var hints = unsafe addrinfo()
@@ -88,7 +87,7 @@ public enum SocketAddress: Sendable, Hashable, CustomStringConvertible {
         }
     }
 
-    /// Only this machine can reach it: 127.0.0.0/8, ::1, the same mapped into IPv6, or a Unix-domain path.
+    /// Whether only this machine can reach the address: 127.0.0.0/8, ::1, the IPv6-mapped form of either, or a Unix-domain path.
     public var isLoopback: Bool {
         switch self {
         case .v4(let address, _): address >> 24 == 127
@@ -97,7 +96,7 @@ public enum SocketAddress: Sendable, Hashable, CustomStringConvertible {
         }
     }
 
-    /// The address without its port, as in a log line or a proxy's header; a mapped IPv4 address as IPv4.
+    /// The address without its port, as in a log line or a proxy's header. A mapped IPv4 address is printed as IPv4.
     public var host: String {
         switch self {
         case .v4(let address, _):
@@ -127,13 +126,13 @@ public enum SocketAddress: Sendable, Hashable, CustomStringConvertible {
         }
     }
 
-    /// As messages name it.
+    /// The form for messages, with the path as `ShownPath` prints it.
     public var shown: String {
         if case .unix(let path) = self { "unix:\(ShownPath(path))" } else { description }
     }
 }
 
-/// A name that could not be turned into an address.
+/// A name that could not be resolved.
 public struct ResolutionError: Error, Sendable, Equatable, CustomStringConvertible {
     public let host: String
     public let reason: String
@@ -141,7 +140,7 @@ public struct ResolutionError: Error, Sendable, Equatable, CustomStringConvertib
 }
 
 extension SocketAddress {
-    /// `sockaddr_un.sun_path` holds 108 bytes with the closing zero.
+    /// `sockaddr_un.sun_path` has 108 bytes including the final zero.
     static let longestPath = 107
 
     var family: Int32 {
@@ -169,7 +168,7 @@ extension SocketAddress {
             let address = unsafe bytes.loadUnaligned(as: sockaddr_in6.self)
             self = Self(address.sin6_addr, port: UInt16(bigEndian: address.sin6_port))
         case AF_UNIX:
-            // The peer of a Unix-domain socket is usually unnamed.
+            // Peers of Unix-domain sockets are usually unnamed.
             let start = MemoryLayout<sockaddr_un>.offset(of: \.sun_path)!
             let path = unsafe UnsafeRawBufferPointer(start: bytes + start, count: max(0, Int(length) - start))
             self = unsafe .unix(String(decoding: path.prefix { $0 != 0 }, as: UTF8.self))
@@ -178,7 +177,7 @@ extension SocketAddress {
         }
     }
 
-    /// Calls `body` with the address as the kernel wants it.
+    /// Calls `body` with the address in the kernel's form.
     @unsafe func withRaw<R>(_ body: (UnsafePointer<sockaddr>, socklen_t) -> R) -> R {
         func pass<A>(_ address: A, length: Int = MemoryLayout<A>.size) -> R {
             unsafe withUnsafePointer(to: address) { pointer in

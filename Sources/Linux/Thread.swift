@@ -9,7 +9,7 @@ public final class Thread: Sendable {
 
     private init(id: pthread_t) { self.id = id }
 
-    /// Starts a thread that runs `body` once. The name is cut to the kernel's 15 bytes.
+    /// Starts a thread that runs `body` once. The kernel keeps 15 bytes of the name.
     public static func spawn(name: String, _ body: @escaping @Sendable () -> Void) throws(Errno) -> Thread {
         let start = unsafe Unmanaged.passRetained(Start(name: name, body: body))
         var id = pthread_t()
@@ -28,7 +28,7 @@ public final class Thread: Sendable {
         return Thread(id: id)
     }
 
-    /// Waits until the thread has ended. Once only.
+    /// Waits until the thread has ended. Further calls return at once.
     public func join() {
         guard !joined.exchange(true, ordering: .relaxed) else { return }
         _ = pthread_join(id, nil)
@@ -38,10 +38,10 @@ public final class Thread: Sendable {
         if !joined.load(ordering: .relaxed) { _ = pthread_detach(id) }
     }
 
-    /// Lets other threads that wait for this processor go first.
+    /// Yields the processor to other runnable threads.
     public static func yield() { _ = sched_yield() }
 
-    /// A number for the calling thread, unique among those that live.
+    /// A number of the calling thread, unique among living threads.
     public static var current: UInt { UInt(pthread_self()) }
 
     private final class Start: Sendable {

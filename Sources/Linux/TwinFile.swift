@@ -1,23 +1,23 @@
 import CLinux
 import Glibc
 
-/// A small file of keys and, beside it, a spare of its size that holds zeros: the file is replaced whole, its old bytes are zeroed, and
-/// neither needs space on the disk.
+/// A small key file with a spare file of its size that holds zeros. The file is replaced as a whole, its old bytes are zeroed, and a replacement
+/// needs no disk space.
 ///
-/// A replacement is written into the spare, made durable and exchanged with the file in one step; what was the file is zeroed and is the
-/// next spare. After a crash at any point the file is the old or the new one, whole, and `prepare` zeroes what the crash left in
-/// the spare. Both have mode 0600. One process at a time may call `create`, `prepare` and `replace`. Calls block.
+/// A replacement is written to the spare, synced, and exchanged with the file in one step. The old file is then zeroed and becomes the next spare.
+/// After a crash at any point the file has either the old or the new content. `prepare` then zeroes what the crash left in the spare. Both files have
+/// mode 0600. Only one process at a time may call `create`, `prepare` and `replace`. Calls block.
 public struct TwinFile: Sendable {
     public let path: String
     public var spare: String { path + ".new" }
 
-    /// How far a replacement has come. Tests stop it there.
+    /// The steps of a replacement. Tests interrupt it there.
     enum Stage { case written, exchanged, durable, erased }
     var reached: @Sendable (Stage) throws(Errno) -> Void = { (_) throws(Errno) in }
 
     public init(_ path: String) { self.path = path }
 
-    /// Writes the file, which must not exist yet, and its spare. After a crash the file is there, whole, or is not.
+    /// Creates the file, which must not exist yet, and its spare. After a crash the file is either complete or absent.
     public func create(_ bytes: Span<UInt8>) throws(Errno) {
         guard try File.status(path, followLinks: false) == nil else { throw Errno(code: EEXIST, "create", path: path) }
         let file = try allocated(cleaned())
@@ -35,7 +35,7 @@ public struct TwinFile: Sendable {
         }
     }
 
-    /// Zeroes what a crash left in the spare and, where there is space, makes the spare if it is missing or unfit.
+    /// Zeroes what a crash left in the spare. Creates a missing or unusable spare if there is disk space.
     public func prepare() throws(Errno) {
         let found = try cleaned()
         do throws(Errno) {
@@ -45,9 +45,9 @@ public struct TwinFile: Sendable {
         }
     }
 
-    /// Replaces the file's content durably and zeroes the old, under every name that it has.
+    /// Replaces the file's content durably and zeroes the old content, under all of its names.
     ///
-    /// Blocks are needed only for what exceeds those the old file has. When it throws, the file is the old or the new one.
+    /// Disk blocks are needed only for bytes beyond the old size. If it throws, the file has either the old or the new content.
     public func replace(_ bytes: Span<UInt8>) throws(Errno) {
         let new = try allocated(cleaned())
         let old = File.exists(path) ? try OpenFile(path, .readWriteNoLink) : nil
@@ -56,15 +56,15 @@ public struct TwinFile: Sendable {
         try new.sync()
         if old != nil { try exchange() } else { try File.rename(spare, to: path) }
         try reached(.exchanged)
-        // Not before: until then a power cut could bring the old file back under its name.
+        // Erase the old file only after this sync. Until then a power failure could restore the old file under its name.
         try File.syncFolder(File.folder(of: path))
         try reached(.durable)
         if let old {
-            // Closed at the end of this: what has no name left gives its blocks to the next spare.
+            // The blocks of a file without a name become free for the next spare when `old` is closed.
             try old.erase()
         }
         try reached(.erased)
-        // Only if that is possible; the next call tries again.
+        // Best effort: the next call retries.
         try? prepare()
     }
 
@@ -74,31 +74,31 @@ public struct TwinFile: Sendable {
             try File.exchange(spare, path)
         } catch {
             guard [EINVAL, ENOSYS, EOPNOTSUPP].contains(error.code) else { throw error }
-            // The file system does not know it. The spare's blocks serve all the same.
+            // The file system doesn't support the exchange. A rename reuses the spare's blocks too.
             try File.rename(spare, to: path)
         }
     }
 
-    /// The spare that is there, all zeros, under no other name; nil if there is none, or none that was fit.
+    /// Returns the existing spare, zeroed and with a single name. Returns nil if there is none or it was unusable.
     private func cleaned() throws(Errno) -> OpenFile? {
         guard let found = try File.status(spare, followLinks: false) else { return nil }
-        // Another user's file holds none of our keys, and what a link points to is not ours to write.
+        // Another user's file holds none of our keys, and a link's target isn't ours to write.
         if found.kind == .file, found.owner == geteuid() {
             if found.mode != Self.mode { try File.setMode(spare, Self.mode) }
             let file = try OpenFile(spare, .readWriteNoLink)
             if try !file.isZero() {
-                // The exchange may not be durable yet: without this, a power cut could put the zeros in the file's place.
+                // The exchange may not be durable yet. Without this sync a power failure could put the zeros in the file's place.
                 try File.syncFolder(File.folder(of: path))
                 try file.erase()
             }
-            // Who could open it before, or has another name for it, would read the next keys.
+            // Reject a spare that others could open or that has another name: they would read the next keys.
             if found.mode == Self.mode, try file.status().links == 1 { return file }
         }
         try File.remove(spare)
         return nil
     }
 
-    /// The spare, made if there is none, at least as long as the file.
+    /// Returns a spare at least as long as the file. Creates it if there is none.
     private func allocated(_ found: consuming OpenFile?) throws(Errno) -> OpenFile {
         if let found {
             try fill(found)
@@ -116,7 +116,7 @@ public struct TwinFile: Sendable {
         return file
     }
 
-    /// Writes zeros, not a hole, up to the file's size.
+    /// Writes zeros up to the file's size. A hole would reserve no blocks.
     private func fill(_ spare: borrowing OpenFile) throws(Errno) {
         let (have, want) = (try spare.status().size, try File.status(path)?.size ?? 0)
         guard have < want else { return }

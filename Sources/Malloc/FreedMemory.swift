@@ -1,16 +1,16 @@
 internal import CMalloc
 
-// glibc's allocator for a whole program: Package.swift has its libraries, Swift's runtime and glibc itself call these two as `free` and
-// `realloc`. They run before and beside everything else, so that nothing here may allocate or call into Swift's runtime.
+// Replaces glibc's `free` and `realloc` for a whole program. The linker flags in Package.swift redirect libraries, Swift's runtime and glibc here.
+// These functions run before and beside everything else, so they must not allocate or call Swift's runtime.
 
-/// Overwrites a block and gives it back: what lay in it can't be found later, whoever held it.
+/// Overwrites a block and frees it, so that its content can't be found later.
 @_cdecl("mayfly_free") @unsafe public func wipeAndFree(_ block: UnsafeMutableRawPointer?) {
     guard let block = unsafe block else { return }
     unsafe explicit_bzero(block, malloc_usable_size(block))
     unsafe __libc_free(block)
 }
 
-/// A block that moves is overwritten where it was, and one that shrinks keeps nothing behind its new end.
+/// Overwrites the old place of a block that moves, and the end of a block that shrinks.
 @_cdecl("mayfly_realloc") @unsafe public func wipeAndReallocate(
     _ block: UnsafeMutableRawPointer?, _ size: UInt
 ) -> UnsafeMutableRawPointer? {
@@ -20,7 +20,7 @@ internal import CMalloc
         return nil
     }
     let held = unsafe UInt(malloc_usable_size(block))
-    // At least half of it is still wanted: not worth a move.
+    // At least half of the block stays in use, so a move isn't worth its cost.
     if size <= held, size > held &>> 1 {
         unsafe explicit_bzero(block + Int(bitPattern: size), Int(bitPattern: held &- size))
         return unsafe block

@@ -1,20 +1,19 @@
 internal import CSQLite
 
-/// A SQLite connection. Not `Sendable`: it belongs to the thread that uses it, so it is opened without SQLite's own locks.
+/// A SQLite connection. Not `Sendable`: it belongs to one thread, so SQLite's own locks are off.
 @safe public final class Connection {
     let handle: OpaquePointer
-    /// Statements by the address of their text, which for a literal is as good as the text and quicker to compare.
+    /// Statements by the address of their literal's text, which is quicker to compare than the text.
     private var cache: [UInt: Statement] = [:]
 
-    /// Without the counts of memory that SQLite keeps under a lock of the whole process.
+    /// Turns off SQLite's memory statistics, which take a process-wide lock.
     private static let configured: Void = { _ = mayfly_sqlite3_keep_no_memory_statistics() }()
 
     public enum Access: Sendable { case readWrite, readOnly }
 
-    /// Opens the file, making it when `access` is `.readWrite`. The file's mode follows the process's umask.
+    /// Opens the file and creates it if `access` is `.readWrite`. The file's mode follows the umask.
     ///
-    /// What a checkpoint writes into the file holds no remnant of rows that are gone (`shim.h` says how), given `secure_delete` and no
-    /// `auto_vacuum`.
+    /// Checkpoints leave no remnants of deleted rows in the file (see `shim.h`), given `secure_delete` and no `auto_vacuum`.
     /// - Throws: `SQLiteError`, e.g. `isUnopened` for a folder that can't be written, `isDamaged` for a file that is no database.
     public init(path: String, access: Access = .readWrite) throws(SQLiteError) {
         Self.configured
@@ -34,19 +33,19 @@ internal import CSQLite
         guard cleared == SQLITE_OK else { throw SQLiteError(cleared, "open") }
     }
 
-    // `close_v2` waits for statements that are finalised after it.
+    // `close_v2` allows statements to be finalised later.
     deinit {
         unsafe sqlite3_close_v2(handle)
         unsafe frames?.deallocate()
     }
 
-    /// Runs statements that give no rows and take no values.
+    /// Runs statements without results and parameters.
     public func execute(_ sql: String) throws(SQLiteError) {
         let code = unsafe sqlite3_exec(handle, sql, nil, nil, nil)
         guard code == SQLITE_OK else { throw SQLiteError(code, "execute") }
     }
 
-    /// The statement of a literal, compiled at its first use; reset, so that each use starts afresh.
+    /// Returns the statement of a literal, reset. It is compiled at its first use.
     public func cached(_ sql: StaticString) throws(SQLiteError) -> Statement {
         let key = unsafe UInt(bitPattern: sql.utf8Start)
         if let known = cache[key] {
@@ -58,7 +57,7 @@ internal import CSQLite
         return made
     }
 
-    /// Compiles one statement, kept for as long as the returned value lives. Its parameters are `$1`, `$2` and so on, or `?`.
+    /// Compiles a statement that lives as long as the returned value. Parameters are `$1`, `$2` and so on, or `?`.
     public func prepare(_ sql: String) throws(SQLiteError) -> Statement {
         var compiled: OpaquePointer?
         let code = unsafe sqlite3_prepare_v3(handle, sql, -1, UInt32(SQLITE_PREPARE_PERSISTENT), &compiled, nil)
@@ -74,12 +73,12 @@ internal import CSQLite
     /// Rows changed since the connection was opened.
     public var totalChanges: Int64 { unsafe sqlite3_total_changes64(handle) }
 
-    /// Whether a transaction is open. SQLite itself rolls one back on some errors (a full disk, out of memory).
+    /// Whether a transaction is open. SQLite rolls back by itself on some errors (a full disk, out of memory).
     public var inTransaction: Bool { unsafe sqlite3_get_autocommit(handle) == 0 }
 
     private var busyTimeoutMs: Int32 = 0
 
-    /// Waits this long for a lock that another process holds before `isBusy` is thrown.
+    /// How long to wait for another process's lock before `isBusy` is thrown.
     public func setBusyTimeout(milliseconds: Int32) {
         busyTimeoutMs = milliseconds
         unsafe sqlite3_busy_timeout(handle, milliseconds)
@@ -87,7 +86,7 @@ internal import CSQLite
 
     private var frames: UnsafeMutablePointer<Int32>?
 
-    /// From now on the caller sees to checkpoints; SQLite makes none by itself.
+    /// Turns off automatic checkpoints: the caller does them from now on.
     public func takeOverCheckpoints() {
         guard unsafe frames == nil else { return }
         let counter = UnsafeMutablePointer<Int32>.allocate(capacity: 1)
@@ -96,20 +95,19 @@ internal import CSQLite
         unsafe mayfly_sqlite3_count_frames(handle, counter)
     }
 
-    /// Pages in the WAL after this connection's last commit, since `takeOverCheckpoints`.
+    /// Pages in the WAL after this connection's last commit, counted since `takeOverCheckpoints`.
     public var framesInLog: Int { unsafe Int(frames?.pointee ?? 0) }
 
-    /// Copies what it can of the WAL into the database, durably. Waits for no reader or writer, and none waits for it but those of this
-    /// connection.
+    /// Copies as much of the WAL as possible into the database, durably. Doesn't wait for readers or writers, and blocks only this connection.
     public func checkpoint() throws(SQLiteError) {
         let code = unsafe sqlite3_wal_checkpoint_v2(handle, nil, SQLITE_CHECKPOINT_PASSIVE, nil, nil)
         if code & 0xff == SQLITE_BUSY || code & 0xff == SQLITE_LOCKED { return }
         guard code == SQLITE_OK else { throw SQLiteError(code, "checkpoint") }
     }
 
-    /// Copies the whole WAL into the database and cuts the WAL to zero bytes.
-    /// - Parameter waitMs: for readers and writers that stand in the way; nobody writes meanwhile.
-    /// - Returns: false when one still did and something was left.
+    /// Copies the whole WAL into the database and truncates the WAL.
+    /// - Parameter waitMs: the wait for readers and writers. Writers are blocked meanwhile.
+    /// - Returns: false if one of them was still active and part of the WAL is left.
     public func checkpointTruncating(waitMs: Int32) throws(SQLiteError) -> Bool {
         unsafe sqlite3_busy_timeout(handle, waitMs)
         defer { unsafe sqlite3_busy_timeout(handle, busyTimeoutMs) }
@@ -117,5 +115,31 @@ internal import CSQLite
         if code & 0xff == SQLITE_BUSY || code & 0xff == SQLITE_LOCKED { return false }
         guard code == SQLITE_OK else { throw SQLiteError(code, "checkpoint") }
         return true
+    }
+}
+
+/// A failed SQLite call and its extended result code (https://sqlite.org/rescode.html). Never contains bound values or SQL.
+public struct SQLiteError: Error, Sendable, Equatable, CustomStringConvertible {
+    public let code: Int32
+    public let call: String
+
+    init(_ code: Int32, _ call: String) {
+        self.code = code
+        self.call = call
+    }
+
+    /// The primary result code: the low eight bits.
+    public var primary: Int32 { code & 0xff }
+    public var isConstraint: Bool { primary == SQLITE_CONSTRAINT }
+    public var isFull: Bool { primary == SQLITE_FULL }
+    public var isReadOnly: Bool { primary == SQLITE_READONLY || primary == SQLITE_PERM }
+    /// The database, or a file that SQLite keeps beside it, could not be opened or created.
+    public var isUnopened: Bool { primary == SQLITE_CANTOPEN }
+    public var isDamaged: Bool { primary == SQLITE_CORRUPT || primary == SQLITE_NOTADB }
+    public var isBusy: Bool { primary == SQLITE_BUSY || primary == SQLITE_LOCKED }
+
+    public var description: String {
+        let text = unsafe String(cString: sqlite3_errstr(code))
+        return "SQLite: \(text) (code \(code)) in \(call)"
     }
 }

@@ -1,13 +1,13 @@
 internal import CSQLite
 
-/// A compiled statement: bind, step, read, `reset`. Parameters and columns are counted from 1 and 0, as SQLite counts them.
+/// A compiled statement. Parameters count from 1 and columns from 0, as in SQLite.
 @safe public final class Statement {
     private let statement: OpaquePointer
     init(_ statement: OpaquePointer) { unsafe self.statement = unsafe statement }
 
     deinit { unsafe sqlite3_finalize(statement) }
 
-    /// SQLite takes `$2` for a name and counts parameters as they first come: whether that is what their numbers say.
+    /// SQLite treats `$2` as a name and numbers parameters by first occurrence. Whether both numberings agree.
     var isNumberedInOrder: Bool {
         let count = unsafe sqlite3_bind_parameter_count(statement)
         return (0..<count).allSatisfy { index in
@@ -20,7 +20,7 @@ internal import CSQLite
         unsafe sqlite3_bind_int64(statement, index, value)
     }
     public func bind(_ value: [UInt8], at index: Int32) {
-        // An empty array has no address, and SQLite would take a null pointer for NULL.
+        // An empty array has no address, and SQLite would read a null pointer as NULL.
         if value.isEmpty {
             unsafe sqlite3_bind_zeroblob(statement, index, 0)
         } else {
@@ -29,7 +29,7 @@ internal import CSQLite
             }
         }
     }
-    /// A blob that is not empty.
+    /// Binds a blob that is not empty.
     public func bind(_ value: Span<UInt8>, at index: Int32) {
         unsafe value.withUnsafeBytes { bytes in
             _ = unsafe mayfly_sqlite3_bind_blob(statement, index, bytes.baseAddress, Int32(bytes.count))
@@ -46,8 +46,8 @@ internal import CSQLite
         unsafe sqlite3_bind_null(statement, index)
     }
 
-    /// Goes to the next row.
-    /// - Returns: false when there is none.
+    /// Advances to the next row.
+    /// - Returns: false if there is none.
     public func step() throws(SQLiteError) -> Bool {
         switch unsafe sqlite3_step(statement) {
         case SQLITE_ROW: return true
@@ -58,7 +58,7 @@ internal import CSQLite
         }
     }
 
-    /// Ends the statement's read of the database and forgets the bound values.
+    /// Ends the statement's read transaction and clears the bound values.
     public func reset() {
         unsafe sqlite3_reset(statement)
         unsafe sqlite3_clear_bindings(statement)
@@ -71,7 +71,7 @@ internal import CSQLite
         let count = Int(unsafe sqlite3_column_bytes(statement, column))
         return unsafe [UInt8](UnsafeRawBufferPointer(start: bytes, count: count))
     }
-    /// Lends a blob where it lies, until the next step.
+    /// Lends a blob in place until the next step.
     public func withBlob(_ column: Int32, _ body: (Span<UInt8>) -> Void) {
         let bytes = unsafe sqlite3_column_blob(statement, column)
         let count = unsafe bytes == nil ? 0 : Int(sqlite3_column_bytes(statement, column))

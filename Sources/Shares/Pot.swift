@@ -1,4 +1,4 @@
-/// One resource: its quota, how much of it is in use, and by whom.
+/// A resource's quota, its use, and the holdings of each owner.
 struct Pot {
     private let resource: Resource
     private let side: Share?
@@ -7,30 +7,30 @@ struct Pot {
     private let backEnd: Share?
     private let exempt: Share
     private let windowMs: UInt64?
-    /// By urgency.
+    /// Indexed by urgency.
     private let ceilings: InlineArray<3, Int>
     private var used = 0
-    /// When the window of `used` began.
+    /// The start of the window of `used`.
     private var since: UInt64 = 0
     private var holdings: Holdings
     private(set) var refusals = Shares.Refusals()
 
-    /// A row that a charge goes to.
+    /// A row that is charged.
     private struct Row {
         /// 0 for none.
         var name: UInt64 = 0
-        /// -1 if there is no row of this name yet.
+        /// -1 if no row has this name yet.
         var index = -1
         var held = 0
         var cap = Int.max
         var part = 0
-        /// A /48 may hold twice a /56's share.
+        /// A /48 may hold twice the share of a /56.
         var factor = 1
 
         func limit(free: Int) -> Int { part == 0 ? cap : min(cap, free * factor / part) }
     }
 
-    /// Named one by one: the compiler copies an array of them at every access.
+    /// Named properties, because the compiler would copy an array at every access.
     private struct Rows {
         var payer = Row()
         var wide = Row()
@@ -45,7 +45,7 @@ struct Pot {
         }
     }
 
-    /// Without a window an owner waits for a refund, and nobody knows when that comes.
+    /// The retry time for resources without a window, where the next refund can't be predicted.
     private static let refundSeconds = 5
 
     init(_ resource: Resource, _ quota: Quota, mostOwners: Int) {
@@ -85,14 +85,10 @@ struct Pot {
 
     mutating func shrink(_ charge: Charge, _ amount: Int) {
         if windowMs == nil || since <= charge.since { used = max(0, used - amount) }
-        remove(amount, charge.owners.payer.name, charge.since)
-        if charge.owners.payer.wide != 0 { remove(amount, charge.owners.payer.wide, charge.since) }
-        if connection != nil, let owner = charge.owners.connection { remove(amount, owner.name, charge.since) }
-        if side != nil, let owner = charge.owners.side { remove(amount, owner.name, charge.since) }
-    }
-
-    private mutating func remove(_ amount: Int, _ name: UInt64, _ since: UInt64) {
-        holdings.remove(amount, name, since: since)
+        holdings.remove(amount, charge.owners.payer.name, since: charge.since)
+        if charge.owners.payer.wide != 0 { holdings.remove(amount, charge.owners.payer.wide, since: charge.since) }
+        if connection != nil, let owner = charge.owners.connection { holdings.remove(amount, owner.name, since: charge.since) }
+        if side != nil, let owner = charge.owners.side { holdings.remove(amount, owner.name, since: charge.since) }
     }
 
     mutating func clear() {
@@ -125,17 +121,17 @@ struct Pot {
             return .exhausted(resource, retryAfterSeconds: wait(windowMs.map { since + $0 - now } ?? 0))
         }
         guard isOverFraction else { return nil }
-        // An owner that holds nothing is over no share: others left too little.
+        // An owner that holds nothing isn't over its share: others have left too little.
         return holdsNothing
             ? .exhausted(resource, retryAfterSeconds: wait(0)) : .overShare(resource, retryAfterSeconds: wait(0))
     }
 
     private func wait(_ ms: UInt64) -> Int { ms == 0 ? Self.refundSeconds : Int((ms + 999) / 1_000) }
 
-    /// The rows of these owners. An owner without a row in a full table is renamed to the row that such owners share.
+    /// Returns the owners' rows. If the table is full, owners without a row are renamed to a shared row.
     private mutating func rows(_ owners: inout Owners, _ now: UInt64) -> Rows {
         var rows = Rows()
-        // First, since it may move rows.
+        // Call it first, because it may move rows.
         let hasRoom = holdings.hasRoom(now)
         let payer: Share? =
             switch owners.payer.kind {
@@ -172,5 +168,127 @@ struct Pot {
         return Row(
             name: name, index: index ?? -1, held: index.map { holdings.held(at: $0, now) } ?? 0, cap: share.cap,
             part: share.part)
+    }
+}
+
+/// The holdings of each owner of a resource: an open-addressing table. Names are uniformly distributed keyed hashes.
+struct Holdings {
+    private struct Entry {
+        /// 0 for an empty entry.
+        var name: UInt64 = 0
+        var held = 0
+        /// The start of this owner's window.
+        var since: UInt64 = 0
+    }
+
+    private let windowMs: UInt64?
+    /// The limit on rows, to bound memory.
+    private let most: Int
+    private static let smallest = 64
+    private var entries = [Entry](repeating: Entry(), count: smallest)
+    private(set) var count = 0
+    /// The next time a full table may drop expired rows, which reads all of it.
+    private var nextSweep: UInt64 = 0
+
+    init(windowMs: UInt64?, most: Int) { (self.windowMs, self.most) = (windowMs, most) }
+
+    /// Returns the index of a name's row, or nil.
+    func index(_ name: UInt64) -> Int? {
+        var index = place(name)
+        while entries[index].name != 0 {
+            if entries[index].name == name { return index }
+            index = (index + 1) & (entries.count - 1)
+        }
+        return nil
+    }
+
+    func held(_ name: UInt64, _ now: UInt64) -> Int { index(name).map { held(at: $0, now) } ?? 0 }
+
+    func held(at index: Int, _ now: UInt64) -> Int { isCurrent(entries[index], now) ? entries[index].held : 0 }
+
+    /// How long this row's holding still counts.
+    func remainingMs(at index: Int, _ now: UInt64) -> UInt64 {
+        guard let windowMs, isCurrent(entries[index], now) else { return 0 }
+        return entries[index].since + windowMs - now
+    }
+
+    /// Whether another row fits.
+    mutating func hasRoom(_ now: UInt64) -> Bool {
+        if count >= most, let windowMs, now >= nextSweep {
+            rebuild(now)
+            nextSweep = now + max(1, windowMs / 8)
+        }
+        return count < most
+    }
+
+    mutating func add(_ amount: Int, at index: Int, _ now: UInt64) {
+        if isCurrent(entries[index], now) {
+            entries[index].held += amount
+        } else {
+            entries[index].held = amount
+            entries[index].since = now
+        }
+    }
+
+    /// Adds a row. Other rows may move.
+    mutating func insert(_ amount: Int, _ name: UInt64, _ now: UInt64) {
+        if 2 * count >= entries.count { rebuild(now) }
+        insert(Entry(name: name, held: amount, since: now))
+    }
+
+    /// Subtracts `amount`, charged at `since`. Does nothing if that window is over.
+    mutating func remove(_ amount: Int, _ name: UInt64, since: UInt64) {
+        guard let index = index(name), windowMs == nil || entries[index].since <= since else { return }
+        entries[index].held = max(0, entries[index].held - amount)
+        if entries[index].held == 0 { remove(at: index) }
+    }
+
+    /// Drops rows whose window is over.
+    mutating func forget(_ now: UInt64) {
+        if windowMs != nil, count > 0 { rebuild(now) }
+    }
+
+    mutating func clear() {
+        entries = [Entry](repeating: Entry(), count: Self.smallest)
+        count = 0
+    }
+
+    private func isCurrent(_ entry: Entry, _ now: UInt64) -> Bool {
+        guard let windowMs else { return true }
+        return now < entry.since + windowMs
+    }
+
+    private func place(_ name: UInt64) -> Int { Int(truncatingIfNeeded: name) & (entries.count - 1) }
+
+    private mutating func insert(_ entry: Entry) {
+        var index = place(entry.name)
+        while entries[index].name != 0 { index = (index + 1) & (entries.count - 1) }
+        entries[index] = entry
+        count += 1
+    }
+
+    /// Moves the rows after the gap forward, so that searches still find them.
+    private mutating func remove(at gap: Int) {
+        let mask = entries.count - 1
+        var (gap, index) = (gap, (gap + 1) & mask)
+        while entries[index].name != 0 {
+            if (index - place(entries[index].name)) & mask >= (index - gap) & mask {
+                entries[gap] = entries[index]
+                gap = index
+            }
+            index = (index + 1) & mask
+        }
+        entries[gap] = Entry()
+        count -= 1
+    }
+
+    /// Drops rows whose window is over, and makes room for as many rows again.
+    private mutating func rebuild(_ now: UInt64) {
+        let kept = entries.filter { $0.name != 0 && isCurrent($0, now) }
+        var size = Self.smallest
+        while size < 4 * kept.count { size *= 2 }
+        entries = [Entry](repeating: Entry(), count: size)
+        count = 0
+        for entry in kept { insert(entry) }
     }
 }

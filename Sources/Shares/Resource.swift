@@ -1,25 +1,25 @@
-/// A finite resource that callers take from. `ShareTable` has its numbers.
+/// A finite resource that callers use. `ShareTable` has the limits.
 public enum Resource: Int, Sendable, CaseIterable {
     case connections
-    /// WebSockets whose handler has not said `markJoined` yet.
+    /// WebSockets whose handler has not called `markJoined` yet.
     case unjoinedSockets
-    /// HTTP/2 requests from their head to the last byte of their answer, and what they hold.
+    /// HTTP/2 requests from their head to the last byte of their response, and their memory.
     case streams, streamBytes
-    /// Its clock counts turns of the event loop, not ms.
+    /// Its clock counts turns of the event loop instead of ms.
     case requestsInTurn
-    /// Joined WebSockets of one room side. `Presence` counts them: one more closes the one that has been silent for longest.
+    /// Joined WebSockets of one room side. `Presence` counts them and closes the one that has been silent longest if there is one too many.
     case roomSockets
     case storeOperations
     case arenaSlots
-    /// Reports of a room side, and its joins.
+    /// A room side's presence reports and joins.
     case presenceChanges
     case tokenReplacements
     case creations
-    /// What callers have added to the log since it was last published whole.
+    /// Entries that callers added since the log was last published completely.
     case ledgerBacklog
     case queuedPushes
 
-    /// The label of its metrics.
+    /// The label in metrics.
     public var name: String {
         switch self {
         case .connections: "connections"
@@ -39,7 +39,7 @@ public enum Resource: Int, Sendable, CaseIterable {
     }
 }
 
-/// What one owner may hold: at most `cap`, and at most the `part`th part of what is free at that moment.
+/// One owner's limit: at most `cap`, and at most the `part`th part of what is free at that moment.
 public struct Share: Sendable, Equatable {
     public var cap: Int
     /// 0 for no fraction.
@@ -48,20 +48,20 @@ public struct Share: Sendable, Equatable {
     public init(_ cap: Int = .max, freeDividedBy part: Int = 0) { (self.cap, self.part) = (cap, part) }
 }
 
-/// How urgent a charge is. A resource may keep a part for the more urgent ones.
+/// The urgency of a charge. A resource may reserve a part for more urgent charges.
 public enum Urgency: Int, Sendable, CaseIterable { case creation, knock, acknowledged }
 
-/// One row of the table: a resource's total and the share of each kind of owner. An owner without a share is not charged.
+/// A resource's total and the share of each kind of owner. An owner without a share is not charged.
 public struct Quota: Sendable, Equatable {
     public var total: Int
     public var side: Share?
     public var connection: Share?
-    /// Of a network, and of a user known by a JWT.
+    /// The share of a network, and of a user with a JWT.
     public var network: Share?
     public var backEnd: Share?
-    /// Ms after which what was charged is forgotten; nil if it is held until it is refunded.
+    /// Ms after which a charge expires. Nil if it lasts until its refund.
     public var windowMs: UInt64?
-    /// Thousandths of `total` that a charge of each urgency may fill.
+    /// Thousandths of `total` available to charges of each urgency.
     public var ceilings: [Urgency: Int] = [:]
 
     public init(
@@ -77,7 +77,7 @@ public struct Quota: Sendable, Equatable {
         self.ceilings = ceilings
     }
 
-    /// The share of a trusted proxy, which speaks for many, and of all owners that have no row in a full table. It leaves others room.
+    /// The share of a trusted proxy, and of all owners without a row in a full table. It leaves room for others.
     var exempt: Share { Share(total - total / 16) }
 
     func ceiling(_ urgency: Urgency) -> Int { ceilings[urgency].map { total * $0 / 1_000 } ?? total }
@@ -99,17 +99,17 @@ public struct ShareTable: Sendable, Equatable {
         return switch resource {
         case .connections: Quota(30_000, network: Share(4_000, freeDividedBy: 4), backEnd: half)
         case .unjoinedSockets: Quota(2_048, network: Share(256), backEnd: half)
-        // As many as fit into the bytes.
+        // As many as `streamBytes` allows.
         case .streams: Quota(32_768, connection: Share(64), network: Share(1_024), backEnd: half)
         case .streamBytes:
             Quota(128 << 20, connection: Share(1 << 20), network: Share(freeDividedBy: 4), backEnd: half)
         case .requestsInTurn: Quota(connection: Share(16), network: Share(64), backEnd: Share(256), windowMs: 1)
         case .roomSockets: Quota(side: Share(8))
         case .storeOperations:
-            // An app that comes to the foreground asks several things of a side at once.
+            // An app in the foreground sends several requests of a side at once.
             Quota(4_096, side: Share(8), connection: Share(64), network: Share(freeDividedBy: 4), backEnd: half)
         case .arenaSlots:
-            // Two for each of a connection's 64 requests. A sixteenth belongs to pushes already acknowledged.
+            // Two for each of a connection's 64 requests. A sixteenth is reserved for acknowledged pushes.
             Quota(
                 40_960, connection: Share(128), network: Share(freeDividedBy: 4), backEnd: half,
                 ceilings: [.creation: 937, .knock: 937])

@@ -2,15 +2,15 @@ public import Linux
 import Sodium
 import Synchronization
 
-/// The one ledger of who holds how much of each finite resource, for all layers of a process.
+/// Charges and refunds of all finite resources, for all layers of a process.
 ///
-/// Owners are known by keyed hashes alone, and the tables that count them are bounded.
+/// Owners are known only by keyed hashes, and the tables that count them are bounded.
 public final class Shares: Sendable {
     public let table: ShareTable
     private let names = ShortHash()
     private let pots: Mutex<[Pot]>
 
-    /// - Parameter mostOwners: rows of one resource's table. Owners beyond share one row.
+    /// - Parameter mostOwners: rows of one resource's table. Further owners share a row.
     public init(_ table: ShareTable = .standard, mostOwners: Int = 131_072) {
         self.table = table
         pots = Mutex(Resource.allCases.map { Pot($0, table[$0], mostOwners: mostOwners) })
@@ -18,7 +18,7 @@ public final class Shares: Sendable {
 
     // MARK: Owners
 
-    /// The network of an address: an IPv4 address, or an IPv6 /56. A mapped IPv4 address counts as IPv4, and all peers of Unix-domain sockets as
+    /// Returns the network of an address: an IPv4 address or an IPv6 /56. A mapped IPv4 address counts as IPv4. All peers of Unix-domain sockets are
     /// one network.
     public func network(_ address: SocketAddress) -> Owner {
         switch address {
@@ -31,7 +31,7 @@ public final class Shares: Sendable {
         }
     }
 
-    /// A trusted proxy, for what its own connections hold.
+    /// Returns the owner of a trusted proxy's connections.
     public func proxy(_ address: SocketAddress) -> Owner {
         Owner(kind: .proxy, name: max(Owner.firstName, network(address).name ^ UInt64(Owner.Kind.proxy.rawValue) << 56))
     }
@@ -40,11 +40,11 @@ public final class Shares: Sendable {
 
     public func backEnd(_ name: Span<UInt8>) -> Owner { Owner(kind: .backEnd, name: self.name(.backEnd, name)) }
 
-    /// - Parameter number: of the connection; never used again in this process.
+    /// - Parameter number: the connection's number, unique in this process.
     public func connection(_ number: UInt64) -> Owner { Owner(kind: .connection, name: name(.connection, 0, number)) }
 
     /// - Parameters:
-    ///   - room: what names the room, e.g. an index of it.
+    ///   - room: an identifier of the room, e.g. an index.
     ///   - slot: 1 or 2.
     public func side(_ room: Span<UInt8>, slot: UInt8) -> Owner {
         var bytes = [slot]
@@ -59,15 +59,15 @@ public final class Shares: Sendable {
         return name(kind, bytes.span)
     }
 
-    /// The kind tells owners of two kinds with the same name apart.
+    /// The kind distinguishes owners of different kinds with the same name.
     private func name(_ kind: Owner.Kind, _ bytes: Span<UInt8>) -> UInt64 {
         max(Owner.firstName, names.hash(bytes) ^ UInt64(kind.rawValue) << 56)
     }
 
     // MARK: Charges
 
-    /// Charges every owner that the resource has a share for, or none of them.
-    /// - Parameter now: ms of any one clock, for resources with a window; turns of the loop for `requestsInTurn`.
+    /// Charges every owner that has a share of the resource, or none of them.
+    /// - Parameter now: ms of any clock, for resources with a window; turns of the loop for `requestsInTurn`.
     public func charge(
         _ resource: Resource, _ amount: Int = 1, to owners: Owners, now: UInt64 = 0, urgency: Urgency = .creation
     ) throws(Shortage) -> Charge {
@@ -87,14 +87,14 @@ public final class Shares: Sendable {
         pots.withLock { $0[resource.rawValue].allows(amount, owners, now) }
     }
 
-    /// Refunds a part.
+    /// Refunds a part of a charge.
     public func shrink(_ charge: inout Charge, by amount: Int) {
         precondition(amount <= charge.amount, "a refund of more than was charged")
         pots.withLock { $0[charge.resource.rawValue].shrink(charge, amount) }
         charge.amount -= amount
     }
 
-    /// Refunds all of it.
+    /// Refunds a charge.
     public func refund(_ charge: Charge) {
         pots.withLock { $0[charge.resource.rawValue].shrink(charge, charge.amount) }
     }
@@ -103,17 +103,17 @@ public final class Shares: Sendable {
         for charge in charges { refund(charge) }
     }
 
-    /// Drops rows whose windows are over. Call it now and then, for resources whose windows have the same clock.
+    /// Drops rows whose windows are over. Call it periodically, for resources with the same clock.
     public func forget(_ resources: [Resource], now: UInt64) {
         pots.withLock { pots in for resource in resources { pots[resource.rawValue].forget(now) } }
     }
 
-    /// Forgets all charges of a resource.
+    /// Drops all charges of a resource.
     public func clear(_ resource: Resource) { pots.withLock { $0[resource.rawValue].clear() } }
 
     // MARK: Figures
 
-    /// What all owners hold together.
+    /// The total that all owners hold.
     public func used(_ resource: Resource, now: UInt64 = 0) -> Int { pots.withLock { $0[resource.rawValue].used(now) } }
 
     public struct Refusals: Sendable, Equatable {
@@ -121,6 +121,60 @@ public final class Shares: Sendable {
         public var exhausted = 0
     }
 
-    /// Since the start.
+    /// The refusals since the start.
     public func refusals(_ resource: Resource) -> Refusals { pots.withLock { $0[resource.rawValue].refusals } }
+}
+
+/// The owner of a charge, as a keyed hash of its name.
+public struct Owner: Sendable, Hashable {
+    enum Kind: UInt8, Sendable { case side, connection, network, user, backEnd, proxy }
+
+    let kind: Kind
+    var name: UInt64
+    /// The /48 of an IPv6 network; 0 for others.
+    var wide: UInt64 = 0
+
+    public var isNetwork: Bool { kind == .network }
+
+    /// A trusted proxy's own connections. Its requests are charged to their origins.
+    public var isProxy: Bool { kind == .proxy }
+
+    public var isBackEnd: Bool { kind == .backEnd }
+
+    /// Names below this one are shared rows.
+    static let firstName: UInt64 = 16
+}
+
+/// All owners charged for a request.
+public struct Owners: Sendable, Hashable {
+    /// The network, or a known user or back end, or the proxy for a proxy's own connection.
+    public var payer: Owner
+    public var connection: Owner?
+    public var side: Owner?
+
+    /// For requests that tests create in memory.
+    public static let unknown = Owners(Owner(kind: .network, name: Owner.firstName))
+
+    public init(_ payer: Owner, connection: Owner? = nil, side: Owner? = nil) {
+        self.payer = payer
+        self.connection = connection
+        self.side = side
+    }
+}
+
+/// A charge. Refund it once, or let its window expire.
+public struct Charge: Sendable {
+    public let resource: Resource
+    public internal(set) var owners: Owners
+    public internal(set) var amount: Int
+    /// The start of the window; 0 without one.
+    let since: UInt64
+}
+
+/// Why a charge was refused.
+public enum Shortage: Error, Sendable, Hashable {
+    /// The owner is over its share: answer 429 or close its own connection.
+    case overShare(Resource, retryAfterSeconds: Int)
+    /// Other owners use all of it: answer 503 and raise an alarm.
+    case exhausted(Resource, retryAfterSeconds: Int)
 }

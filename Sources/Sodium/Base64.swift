@@ -1,14 +1,13 @@
 import CSodium
 
-/// Base64 (RFC 4648), strict: what decodes encodes to the same text again. libsodium's codec, whose time depends on the length
-/// only.
+/// Strict base64 (RFC 4648): only canonical text decodes. libsodium's codec, whose time depends only on the length.
 public enum Base64: Sendable {
-    /// Section 4, with padding.
+    /// The alphabet of section 4, with padding.
     case standard
-    /// Section 5, without padding: room ids and member secrets.
+    /// The alphabet of section 5, without padding: room ids and member secrets.
     case url
 
-    /// How many characters `count` bytes take.
+    /// The number of characters for `count` bytes.
     public func encodedCount(_ count: Int) -> Int {
         switch self {
         case .standard: (count + 2) / 3 * 4
@@ -16,7 +15,7 @@ public enum Base64: Sendable {
         }
     }
 
-    /// Writes ASCII to `text`, whose length is `encodedCount` of that of `bytes`.
+    /// Writes ASCII to `text`. Its length must be `encodedCount` of the length of `bytes`.
     public func encode(_ bytes: Span<UInt8>, into text: inout MutableSpan<UInt8>) {
         precondition(text.count == encodedCount(bytes.count))
         unsafe withTerminated(text.count, &text) { buffer in
@@ -34,11 +33,12 @@ public enum Base64: Sendable {
         return String(decoding: text, as: UTF8.self)
     }
 
-    /// Reads ASCII into the front of `bytes` and returns how many there were; nil, and `bytes` means nothing, when a character is
-    /// of another alphabet, padding is missing or too much, bits are left over, or `bytes` is too short.
+    /// Decodes ASCII into the front of `bytes`.
+    /// - Returns: the number of bytes. Nil, with undefined `bytes`, if a character is of another alphabet, padding is missing or superfluous, bits
+    ///   are left over, or `bytes` is too short.
     public func decode(_ text: Span<UInt8>, into bytes: inout MutableSpan<UInt8>) -> Int? {
         if text.isEmpty { return 0 }
-        // libsodium takes any byte above ASCII for the alphabet's last character. All are looked at, so that time tells nothing.
+        // libsodium accepts any byte above ASCII as the alphabet's last character. Check all bytes in constant time.
         var bits: UInt8 = 0
         for index in text.indices { bits |= text[index] }
         guard bits < 0x80 else { return nil }
@@ -74,8 +74,7 @@ public enum Base64: Sendable {
     }
 }
 
-/// Gives `body` room for `count` characters and the NUL that libsodium's encoder adds, copies the characters out and wipes the
-/// room.
+/// Lends `body` room for `count` characters and the NUL that libsodium's encoder appends. Copies the characters out and wipes the room.
 func withTerminated(_ count: Int, _ text: inout MutableSpan<UInt8>, _ body: (UnsafeMutableBufferPointer<CChar>) -> Void) {
     unsafe withUnsafeTemporaryAllocation(of: CChar.self, capacity: count + 1) { buffer in
         unsafe buffer.initialize(repeating: 0)

@@ -10,7 +10,7 @@ public enum Ed25519 {
         public let publicKey: [UInt8]
         private let secret: LockedMemory
 
-        /// `seed`: the 32 bytes of RFC 8032's private key.
+        /// - Parameter seed: the 32 bytes of RFC 8032's private key.
         public init(seed: Span<UInt8>) throws(LockedMemory.Unavailable) {
             precondition(seed.count == Ed25519.seedCount)
             let secret = try LockedMemory(count: 64)
@@ -26,7 +26,7 @@ public enum Ed25519 {
             self.publicKey = publicKey
         }
 
-        /// A detached signature, 64 bytes.
+        /// Returns a detached signature of 64 bytes.
         public func sign(_ message: Span<UInt8>) -> [UInt8] {
             var signature = [UInt8](repeating: 0, count: Ed25519.signatureCount)
             secret.withBytes(0..<64) { secret in
@@ -44,14 +44,14 @@ public enum Ed25519 {
         public var customMirror: Mirror { Mirror(self, children: []) }
     }
 
-    /// Whether `key` is a point that a private key may have: canonical, in the main subgroup, not of small order.
+    /// Whether `key` is a valid public key: canonical, in the main subgroup, not of small order.
     public static func isPublicKey(_ key: Span<UInt8>) -> Bool {
         guard key.count == publicKeyCount else { return false }
         Sodium.initialize()
         return unsafe key.withUnsafeBufferPointer { unsafe crypto_core_ed25519_is_valid_point($0.baseAddress!) == 1 }
     }
 
-    /// Whether `signature` is `publicKey`'s over `message`; wrong lengths are wrong signatures. Non-canonical values are refused.
+    /// Whether `signature` is valid for `message` under `publicKey`. Wrong lengths and non-canonical values are invalid.
     public static func verify(_ signature: Span<UInt8>, message: Span<UInt8>, publicKey: Span<UInt8>) -> Bool {
         guard signature.count == signatureCount, publicKey.count == publicKeyCount else { return false }
         Sodium.initialize()

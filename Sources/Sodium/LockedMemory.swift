@@ -1,13 +1,11 @@
 import CSodium
 
-/// A region for secrets: guard pages on both sides, a canary, never swapped, not in core dumps, wiped when freed
-/// (`sodium_malloc`).
+/// A region for secrets (`sodium_malloc`): guard pages, a canary, never swapped, not in core dumps, wiped when freed.
 ///
-/// Access is by range and checked against the bounds. The region itself has no lock: whoever holds it gives each range one writer
-/// at a time.
+/// Access is by range and bounds-checked. The region has no lock: its owner allows each range one writer at a time.
 @safe
 public final class LockedMemory: @unchecked Sendable, CustomStringConvertible, CustomReflectable {
-    /// The system refuses the memory, or refuses to lock it.
+    /// The system refused to allocate or lock the memory.
     public struct Unavailable: Error, Equatable, CustomStringConvertible {
         public let count: Int
         public var description: String {
@@ -19,12 +17,12 @@ public final class LockedMemory: @unchecked Sendable, CustomStringConvertible, C
     public let count: Int
     @usableFromInline let start: UnsafeMutablePointer<UInt8>
 
-    /// `count` bytes (more than none), all zero.
+    /// Allocates `count` bytes, at least one, all zero.
     public init(count: Int) throws(Unavailable) {
         precondition(count > 0)
         Sodium.initialize()
         guard let region = unsafe sodium_malloc(count) else { throw Unavailable(count: count) }
-        // sodium_malloc locks its pages but keeps quiet when that fails; asking again is harmless and tells.
+        // sodium_malloc ignores a failure to lock its pages. Locking again is harmless and reports it.
         guard unsafe sodium_mlock(region, count) == 0 else {
             unsafe sodium_free(region)
             throw Unavailable(count: count)
@@ -55,7 +53,7 @@ public final class LockedMemory: @unchecked Sendable, CustomStringConvertible, C
         return try body(&span)
     }
 
-    /// Overwrites a range with zeros.
+    /// Zeroes a range.
     public func wipe(_ range: Range<Int>) {
         precondition(range.lowerBound >= 0 && range.upperBound <= count)
         unsafe sodium_memzero(start + range.lowerBound, range.count)

@@ -1,20 +1,19 @@
 import CSodium
 import Synchronization
 
-/// libsodium, by spans: nothing here takes or returns a pointer.
+/// libsodium's functions over spans, without pointers.
 ///
-/// Lengths that a caller must know beforehand (keys, nonces, outputs) are preconditions; what comes from outside is answered with
-/// `nil`, `false` or a thrown error.
+/// Lengths that the caller knows (keys, nonces, outputs) are preconditions. Invalid input from outside yields nil, false or an error.
 public enum Sodium {
     private static let ready: Void = {
         guard sodium_init() >= 0 else { fatalError("libsodium can't be initialised: this system gives no random bytes") }
     }()
 
-    /// Initialises the library, once; every type of this module calls it before its first use of C.
+    /// Initialises the library once. Every type of this module calls it before its first use of C.
     @inline(__always)
     public static func initialize() { _ = ready }
 
-    /// Fills `bytes` from the operating system's generator.
+    /// Fills `bytes` from the operating system's random generator.
     public static func fillRandom(_ bytes: inout MutableSpan<UInt8>) {
         initialize()
         unsafe bytes.withUnsafeMutableBufferPointer {
@@ -23,7 +22,7 @@ public enum Sodium {
         }
     }
 
-    /// Random bytes drawn ahead, each handed out once.
+    /// A pool of random bytes. Each byte is used once.
     private struct Reserve {
         var bytes: [UInt8] = []
         var next = 0
@@ -31,8 +30,8 @@ public enum Sodium {
     private static let reserve = Mutex(Reserve())
     private static let reserveCount = 1024
 
-    /// Fills `bytes` (up to 64) with random bytes that will be published or stored as they are: nonces, ids of jobs. They come from
-    /// the operating system a block at a time, so that who reads this process's memory may see the next ones. Never for a secret.
+    /// Fills `bytes` (at most 64) with random bytes for values that are published or stored unencrypted: nonces, ids of jobs. Never use it for a
+    /// secret: they come from a pool, so someone who reads this process's memory may see the next ones.
     public static func fillPublicRandom(_ bytes: inout MutableSpan<UInt8>) {
         precondition(bytes.count <= 64)
         let count = bytes.count
@@ -47,7 +46,7 @@ public enum Sodium {
         for index in 0..<count { bytes[index] = drawn[index] }
     }
 
-    /// `count` random bytes, for values that are not secret; secrets are filled in place.
+    /// Returns `count` random bytes for values that are not secret. Secrets are filled in place.
     public static func randomBytes(_ count: Int) -> [UInt8] {
         var bytes = [UInt8](repeating: 0, count: count)
         var span = bytes.mutableSpan
@@ -55,13 +54,13 @@ public enum Sodium {
         return bytes
     }
 
-    /// A random number below `bound`, without bias.
+    /// Returns an unbiased random number below `bound`.
     public static func random(below bound: UInt32) -> UInt32 {
         initialize()
         return randombytes_uniform(bound)
     }
 
-    /// Compares in a time that depends on the lengths only.
+    /// Compares in a time that depends only on the lengths.
     public static func equal(_ left: Span<UInt8>, _ right: Span<UInt8>) -> Bool {
         guard left.count == right.count else { return false }
         return unsafe left.withUnsafeBufferPointer { left in
@@ -71,27 +70,27 @@ public enum Sodium {
         }
     }
 
-    /// Overwrites with zeros; the compiler can't leave it out.
+    /// Zeroes `bytes`. The compiler can't remove it.
     public static func wipe(_ bytes: inout MutableSpan<UInt8>) {
         unsafe bytes.withUnsafeMutableBufferPointer { unsafe sodium_memzero($0.baseAddress, $0.count) }
     }
 
-    /// Overwrites the array's whole capacity with zeros and leaves it empty.
+    /// Zeroes the array's whole capacity and empties it.
     ///
-    /// Only the buffer that `bytes` owns alone is reached: a second holder of the array keeps its copy.
+    /// Other copies of the array are not reached.
     public static func wipe(_ bytes: inout [UInt8]) {
         unsafe bytes.withUnsafeMutableBufferPointer { unsafe sodium_memzero($0.baseAddress, $0.count) }
-        // Growing within the capacity overwrites what an earlier, longer content left behind.
+        // Growing within the capacity overwrites the rest of an earlier, longer content.
         let spare = bytes.capacity - bytes.count
         if spare > 0 { bytes.append(contentsOf: repeatElement(0, count: spare)) }
         bytes.removeAll(keepingCapacity: false)
     }
 
-    /// Overwrites the stack below the caller: what a cipher or a hash may have spilled there.
-    public static func wipeStack(_ count: Int = 1024) { sodium_stackzero(count) }
+    /// Overwrites the stack below the caller, where a cipher or hash may have left values.
+    public static func wipeStack() { sodium_stackzero(1024) }
 
-    /// Pads in place to a multiple of `block` (ISO/IEC 7816-4): 0x80 and zeros. Returns the padded length, or nil when `bytes` is
-    /// too short.
+    /// Pads in place to a multiple of `block` (ISO/IEC 7816-4): 0x80 and zeros.
+    /// - Returns: the padded length, or nil if `bytes` is too short.
     public static func pad(_ bytes: inout MutableSpan<UInt8>, count: Int, block: Int) -> Int? {
         precondition(count >= 0 && block > 0)
         var padded = 0
@@ -101,7 +100,7 @@ public enum Sodium {
         return result == 0 ? padded : nil
     }
 
-    /// The length before `pad`, in constant time, or nil when the padding is wrong.
+    /// Returns the length before `pad`, in constant time, or nil if the padding is invalid.
     public static func unpaddedCount(_ bytes: Span<UInt8>, block: Int) -> Int? {
         precondition(block > 0)
         guard !bytes.isEmpty else { return nil }

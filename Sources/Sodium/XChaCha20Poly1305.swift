@@ -1,12 +1,12 @@
 import CSodium
 
-/// XChaCha20-Poly1305 (draft-irtf-cfrg-xchacha-03, libsodium's IETF form): key 32 bytes, nonce 24, tag 16 behind the ciphertext.
+/// XChaCha20-Poly1305 (draft-irtf-cfrg-xchacha-03, libsodium's IETF form). Key 32 bytes, nonce 24 bytes; a tag of 16 bytes follows the ciphertext.
 public enum XChaCha20Poly1305 {
     public static let keyCount = 32
     public static let nonceCount = 24
     public static let tagCount = 16
 
-    /// Writes ciphertext and tag to `sealed`, whose length is the plaintext's and 16.
+    /// Writes ciphertext and tag to `sealed`, which must be 16 bytes longer than `plaintext`.
     public static func seal(
         _ plaintext: Span<UInt8>, into sealed: inout MutableSpan<UInt8>, associatedData: Span<UInt8>, nonce: Span<UInt8>,
         key: Span<UInt8>
@@ -28,8 +28,8 @@ public enum XChaCha20Poly1305 {
         }
     }
 
-    /// Writes the plaintext to `plaintext`, whose length is that of `sealed` less 16. False, and nothing is meant by `plaintext`,
-    /// for a wrong key, nonce or associated data, changed bytes, and fewer than 16.
+    /// Writes the plaintext to `plaintext`, which must be 16 bytes shorter than `sealed`.
+    /// - Returns: false, with undefined `plaintext`, for a wrong key, nonce or associated data, changed bytes, or fewer than 16 bytes.
     public static func open(
         _ sealed: Span<UInt8>, into plaintext: inout MutableSpan<UInt8>, associatedData: Span<UInt8>, nonce: Span<UInt8>,
         key: Span<UInt8>
@@ -37,7 +37,7 @@ public enum XChaCha20Poly1305 {
         guard sealed.count >= tagCount else { return false }
         precondition(plaintext.count == sealed.count - tagCount && nonce.count == nonceCount && key.count == keyCount)
         Sodium.initialize()
-        // An empty plaintext still gets an address: the C function only checks the tag when it has none.
+        // Pass an address even for an empty plaintext: without one the C function only checks the tag.
         var none: UInt8 = 0
         let result = unsafe plaintext.withUnsafeMutableBufferPointer { plaintext in
             unsafe sealed.withUnsafeBufferPointer { sealed in

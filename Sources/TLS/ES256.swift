@@ -1,10 +1,10 @@
 internal import COpenSSL
 
-/// ECDSA with P-256 and SHA-256 as JOSE writes it (RFC 7518, 3.4): signatures are R || S, 64 bytes, not DER.
+/// ECDSA with P-256 and SHA-256 in JOSE's form (RFC 7518, 3.4): a signature is R || S, 64 bytes, not DER.
 public enum ES256 {
     public static let signatureLength = 64
 
-    /// A P-256 private key, in the form Apple gives out as `.p8` (PEM, PKCS#8).
+    /// A P-256 private key. Apple issues it as `.p8` (PEM, PKCS#8).
     @safe public final class PrivateKey: @unchecked Sendable {  // EVP_PKEY is only read after init
         private let pointer: OpaquePointer
 
@@ -14,7 +14,7 @@ public enum ES256 {
             guard unsafe isP256(pointer) else { throw .badKey }
         }
 
-        /// A new random key.
+        /// Generates a key.
         public init() throws(TLSError) {
             guard let key = unsafe makeP256() else { throw .outOfMemory }
             unsafe pointer = unsafe key
@@ -22,7 +22,7 @@ public enum ES256 {
 
         deinit { unsafe EVP_PKEY_free(pointer) }
 
-        /// PKCS#8 PEM: a secret.
+        /// The key as PKCS#8 PEM, a secret.
         public func pem() throws(TLSError) -> [UInt8] {
             try unsafe PEM.writing { unsafe PEM_write_bio_PKCS8PrivateKey($0, pointer, nil, nil, 0, nil, nil) == 1 }
         }
@@ -31,11 +31,11 @@ public enum ES256 {
             try unsafe PEM.writing { unsafe PEM_write_bio_PUBKEY($0, pointer) == 1 }
         }
 
-        /// R || S over `message`.
+        /// Returns R || S over `message`.
         public func sign(_ message: Span<UInt8>) throws(TLSError) -> [UInt8] {
             guard let context = unsafe EVP_MD_CTX_new() else { throw .outOfMemory }
             defer { unsafe EVP_MD_CTX_free(context) }
-            var der = [UInt8](repeating: 0, count: 80)  // P-256 takes at most 72
+            var der = [UInt8](repeating: 0, count: 80)  // P-256 needs at most 72
             var length = der.count
             let signed = unsafe message.withUnsafeBufferPointer { message in
                 unsafe EVP_DigestSignInit(context, nil, EVP_sha256(), nil, pointer) == 1
@@ -50,14 +50,14 @@ public enum ES256 {
     @safe public final class PublicKey: @unchecked Sendable, Equatable {  // EVP_PKEY is only read after init
         private let pointer: OpaquePointer
 
-        /// From PEM (SubjectPublicKeyInfo).
+        /// Reads PEM (SubjectPublicKeyInfo).
         /// - Throws: `TLSError.badKey` for anything but a P-256 public key.
         public init(pem: Span<UInt8>) throws(TLSError) {
             unsafe pointer = try PEM.publicKey(pem)
             guard unsafe isP256(pointer) else { throw .badKey }
         }
 
-        /// From the two numbers of a JWK (RFC 7518, 6.2.1), 32 bytes each.
+        /// Reads the coordinates of a JWK (RFC 7518, 6.2.1), 32 bytes each.
         /// - Throws: `TLSError.badKey` for a point that is not on the curve.
         public init(x: [UInt8], y: [UInt8]) throws(TLSError) {
             guard x.count == 32, y.count == 32 else { throw .badKey }
@@ -73,7 +73,7 @@ public enum ES256 {
             unsafe pointer = key
         }
 
-        /// SubjectPublicKeyInfo of a P-256 key (RFC 5480) up to its point.
+        /// The SubjectPublicKeyInfo of a P-256 key (RFC 5480) up to its point.
         private static let uncompressedPoint: [UInt8] = [
             0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a, 0x86, 0x48, 0xce,
             0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00, 0x04,
@@ -85,7 +85,7 @@ public enum ES256 {
             unsafe EVP_PKEY_eq(left.pointer, right.pointer) == 1
         }
 
-        /// Whether `signature` (R || S) is one of this key over `message`; false for one of another length.
+        /// Whether `signature` (R || S) is valid for `message`. Another length is invalid.
         public func isValid(_ signature: Span<UInt8>, for message: Span<UInt8>) -> Bool {
             guard let der = der(fromRaw: signature), let context = unsafe EVP_MD_CTX_new() else { return false }
             defer { unsafe EVP_MD_CTX_free(context) }
@@ -118,7 +118,7 @@ public enum ES256 {
         let parts = unsafe raw.withUnsafeBufferPointer { raw in
             unsafe (BN_bin2bn(raw.baseAddress, 32, nil), BN_bin2bn(raw.baseAddress! + 32, 32, nil))
         }
-        guard unsafe ECDSA_SIG_set0(signature, parts.0, parts.1) == 1 else {  // takes the numbers over
+        guard unsafe ECDSA_SIG_set0(signature, parts.0, parts.1) == 1 else {  // takes ownership of the numbers
             unsafe BN_free(parts.0)
             unsafe BN_free(parts.1)
             return nil
@@ -134,17 +134,20 @@ public enum ES256 {
     }
 }
 
-private func isP256(_ key: OpaquePointer) -> Bool {
-    var name = [CChar](repeating: 0, count: 32)
+private func isP256(_ key: OpaquePointer) -> Bool { unsafe groupName(of: key) == "prime256v1" }
+
+/// Returns the name of an elliptic curve, or nil if the key has none.
+private func groupName(of key: OpaquePointer) -> String? {
+    var name = [CChar](repeating: 0, count: 64)
     var length = 0
     guard unsafe EVP_PKEY_get_group_name(key, &name, name.count, &length) == 1 else {
         ERR_clear_error()
-        return false
+        return nil
     }
-    return name.prefix(length).elementsEqual("prime256v1".utf8CString.dropLast())
+    return String(decoding: name.prefix(length).map { UInt8(bitPattern: $0) }, as: UTF8.self)
 }
 
-/// A new P-256 key; the caller frees it.
+/// Generates a P-256 key. The caller frees it.
 func makeP256() -> OpaquePointer? {
     guard let context = unsafe EVP_PKEY_CTX_new_id(EVP_PKEY_EC, nil) else { return nil }
     defer { unsafe EVP_PKEY_CTX_free(context) }
@@ -154,4 +157,49 @@ func makeP256() -> OpaquePointer? {
         unsafe EVP_PKEY_keygen(context, &key) == 1
     else { return nil }
     return unsafe key
+}
+
+/// Why a text is no `ES256.PrivateKey`. Contains nothing of the text.
+public enum KeyFault: Error, Sendable, Equatable, CustomStringConvertible {
+    case noPEM
+    case encrypted
+    case publicKey
+    case noKey
+    /// `RSA`, `ED25519`, or `EC` with its curve.
+    case otherKind(String)
+    case damaged
+
+    /// - Parameter pem: a text that `ES256.PrivateKey` refused.
+    public init(_ pem: Span<UInt8>) {
+        self =
+            if let kind = Self.kind(pem) {
+                .otherKind(kind)
+            } else if !PEM.holds("-----BEGIN ", in: pem) {
+                .noPEM
+            } else if PEM.holds("PRIVATE KEY-----", in: pem) {
+                PEM.holds("ENCRYPTED", in: pem) ? .encrypted : .damaged
+            } else {
+                PEM.holds("PUBLIC KEY-----", in: pem) ? .publicKey : .noKey
+            }
+    }
+
+    private static func kind(_ pem: Span<UInt8>) -> String? {
+        guard let key = unsafe try? PEM.privateKey(pem) else { return nil }
+        defer { unsafe EVP_PKEY_free(key) }
+        guard let name = unsafe EVP_PKEY_get0_type_name(key) else { return "another" }
+        let kind = unsafe String(cString: name)
+        guard let curve = unsafe groupName(of: key) else { return kind }
+        return kind + " " + curve
+    }
+
+    public var description: String {
+        switch self {
+        case .noPEM: "it is not PEM text"
+        case .encrypted: "the private key in it is encrypted"
+        case .publicKey: "it contains a public key, not the private one"
+        case .noKey: "it contains no private key"
+        case .otherKind(let kind): "the private key in it is of another kind or curve (\(kind))"
+        case .damaged: "the private key in it is damaged"
+        }
+    }
 }

@@ -1,6 +1,6 @@
 internal import COpenSSL
 
-/// Reading and writing PEM in memory.
+/// Reads and writes PEM in memory.
 enum PEM {
     /// Calls `body` with a read-only BIO over `text`.
     static func reading<R>(_ text: Span<UInt8>, _ body: (OpaquePointer) throws(TLSError) -> R) throws(TLSError) -> R {
@@ -11,7 +11,7 @@ enum PEM {
         }
     }
 
-    /// The bytes `body` writes to a BIO whose memory is wiped afterwards.
+    /// Returns the bytes that `body` writes to a BIO. The BIO's memory is wiped afterwards.
     static func writing(_ body: (OpaquePointer) -> Bool) throws(TLSError) -> [UInt8] {
         guard let bio = unsafe BIO_new(BIO_s_secmem()) else { throw .outOfMemory }
         defer { unsafe BIO_free(bio) }
@@ -22,7 +22,7 @@ enum PEM {
         return text
     }
 
-    /// All certificates of `text`, in order; the caller frees them.
+    /// Returns all certificates in `text`, in order. The caller frees them.
     static func certificates(_ text: Span<UInt8>) throws(TLSError) -> [OpaquePointer] {
         try unsafe reading(text) { (bio) throws(TLSError) -> [OpaquePointer] in
             var found: [OpaquePointer] = unsafe []
@@ -44,10 +44,14 @@ enum PEM {
         for index in unsafe certificates.indices { unsafe X509_free(certificates[index]) }
     }
 
-    /// The private key in `text`; the caller frees it.
+    /// Returns the unencrypted private key in `text`. The caller frees it.
     static func privateKey(_ text: Span<UInt8>) throws(TLSError) -> OpaquePointer {
+        try unsafe key(text) { unsafe PEM_read_bio_PrivateKey($0, nil, noPassphrase, nil) }
+    }
+
+    private static func key(_ text: Span<UInt8>, _ read: (OpaquePointer) -> OpaquePointer?) throws(TLSError) -> OpaquePointer {
         try unsafe reading(text) { (bio) throws(TLSError) -> OpaquePointer in
-            guard let key = unsafe PEM_read_bio_PrivateKey(bio, nil, noPassphrase, nil) else {
+            guard let key = unsafe read(bio) else {
                 ERR_clear_error()
                 throw .badKey
             }
@@ -55,7 +59,7 @@ enum PEM {
         }
     }
 
-    /// The private key in `text`, which may be encrypted; the caller frees it.
+    /// Returns the private key in `text`, which may be encrypted. The caller frees it.
     static func privateKey(_ text: Span<UInt8>, passphrase: Span<UInt8>?) throws(ClientCertificateError) -> OpaquePointer {
         ERR_clear_error()
         defer { ERR_clear_error() }
@@ -69,33 +73,26 @@ enum PEM {
         } catch { throw .outOfMemory }
         if let key = unsafe key { return unsafe key }
         if question.wasAsked { throw passphrase?.isEmpty ?? true ? .needsPassphrase : .wrongPassphrase }
-        throw announcesKey(text) ? .badKey : .noKey
+        throw holds("PRIVATE KEY-----", in: text) ? .badKey : .noKey
     }
 
-    /// Whether `text` says that it holds a private key: OpenSSL's errors don't tell that from a damaged one.
-    private static func announcesKey(_ text: Span<UInt8>) -> Bool {
-        let mark = Array("PRIVATE KEY-----".utf8)
+    /// Whether `mark` occurs in `text`. OpenSSL's errors don't tell a missing key from a damaged one.
+    static func holds(_ mark: String, in text: Span<UInt8>) -> Bool {
+        let mark = Array(mark.utf8)
         guard text.count >= mark.count else { return false }
         return (0...text.count - mark.count).contains { start in mark.indices.allSatisfy { text[start + $0] == mark[$0] } }
     }
 
-    /// The public key in `text`; the caller frees it.
+    /// Returns the public key in `text`. The caller frees it.
     static func publicKey(_ text: Span<UInt8>) throws(TLSError) -> OpaquePointer {
-        try unsafe reading(text) { (bio) throws(TLSError) -> OpaquePointer in
-            guard let key = unsafe PEM_read_bio_PUBKEY(bio, nil, noPassphrase, nil) else {
-                ERR_clear_error()
-                throw .badKey
-            }
-            return unsafe key
-        }
+        try unsafe key(text) { unsafe PEM_read_bio_PUBKEY($0, nil, noPassphrase, nil) }
     }
-
 }
 
-/// Without it OpenSSL would ask on the terminal for the passphrase of an encrypted key.
+/// Without this callback OpenSSL would prompt on the terminal for an encrypted key's passphrase.
 private func noPassphrase(_: UnsafeMutablePointer<CChar>?, _: Int32, _: Int32, _: UnsafeMutableRawPointer?) -> Int32 { -1 }
 
-/// OpenSSL's question for a passphrase, and whether it was asked at all.
+/// The passphrase for OpenSSL's callback, and whether OpenSSL asked for it.
 private struct PassphraseQuestion {
     private var passphrase: [UInt8]?
     private(set) var wasAsked = false
@@ -119,4 +116,36 @@ private func answer(
     _ buffer: UnsafeMutablePointer<CChar>?, _ size: Int32, _: Int32, _ question: UnsafeMutableRawPointer?
 ) -> Int32 {
     unsafe question!.assumingMemoryBound(to: PassphraseQuestion.self).pointee.answer(buffer, size)
+}
+
+/// Ed25519 keys as PEM (RFC 8410). libsodium signs and verifies with them.
+public enum Ed25519PEM {
+    public static let count = 32
+
+    /// Returns the 32 bytes of a public key (SubjectPublicKeyInfo).
+    /// - Throws: `TLSError.badKey` for anything else.
+    public static func publicKey(_ pem: Span<UInt8>) throws(TLSError) -> [UInt8] {
+        let key = try unsafe PEM.publicKey(pem)
+        defer { unsafe EVP_PKEY_free(key) }
+        var bytes = [UInt8](repeating: 0, count: count)
+        var length = count
+        guard unsafe EVP_PKEY_get_base_id(key) == EVP_PKEY_ED25519,
+            unsafe EVP_PKEY_get_raw_public_key(key, &bytes, &length) == 1, length == count
+        else { throw .badKey }
+        return bytes
+    }
+
+    /// Writes the 32 bytes of a private key (unencrypted PKCS#8, RFC 8032) to `seed`.
+    /// - Throws: `TLSError.badKey` for anything else.
+    public static func privateKey(_ pem: Span<UInt8>, into seed: inout MutableSpan<UInt8>) throws(TLSError) {
+        precondition(seed.count == count)
+        let key = try unsafe PEM.privateKey(pem)
+        defer { unsafe EVP_PKEY_free(key) }
+        guard unsafe EVP_PKEY_get_base_id(key) == EVP_PKEY_ED25519 else { throw .badKey }
+        let isWhole = unsafe seed.withUnsafeMutableBufferPointer { seed in
+            var length = seed.count
+            return unsafe EVP_PKEY_get_raw_private_key(key, seed.baseAddress, &length) == 1 && length == count
+        }
+        guard isWhole else { throw .badKey }
+    }
 }

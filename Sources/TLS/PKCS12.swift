@@ -1,10 +1,10 @@
 internal import COpenSSL
 
-/// Reading PKCS#12 (`.p12`, RFC 7292).
+/// Reads PKCS#12 (`.p12`, RFC 7292).
 enum PKCS12 {
     /// The caller frees both.
     @unsafe struct Contents {
-        /// The key's certificate first; empty where there is none.
+        /// The key's certificate first. Empty if there is none.
         var chain: [OpaquePointer] = unsafe []
         var key: OpaquePointer?
     }
@@ -13,7 +13,7 @@ enum PKCS12 {
         ERR_clear_error()
         defer { ERR_clear_error() }
         guard let library = Library() else { throw .outOfMemory }
-        // Of the library's own context, in which the old ciphers are known.
+        // Allocate in the library context that has the old ciphers.
         var box = unsafe PKCS12_init_ex(NID_pkcs7_data, library.context, nil)
         guard unsafe box != nil else { throw .outOfMemory }
         defer { unsafe PKCS12_free(box) }
@@ -22,7 +22,7 @@ enum PKCS12 {
             return unsafe d2i_PKCS12(&box, &cursor, bytes.count) != nil
         }
         guard read else { throw .notPKCS12 }
-        return try unsafe Passphrase.with(passphrase) { (text) throws(ClientCertificateError) in
+        return try unsafe withPassphrase(passphrase) { (text) throws(ClientCertificateError) in
             guard unsafe PKCS12_mac_present(box) == 1 else { throw .notPKCS12 }
             guard unsafe PKCS12_verify_mac(box, text, -1) == 1 || (passphrase.isEmpty && PKCS12_verify_mac(box, nil, 0) == 1)
             else {
@@ -46,10 +46,10 @@ enum PKCS12 {
             }
             unsafe OPENSSL_sk_free(others)
         }
-        // The passphrase is the right one, so what fails now is the cipher.
+        // The passphrase was verified above, so a failure means an unsupported cipher.
         guard unsafe PKCS12_parse(box, passphrase, &key, &leaf, &others) == 1 else { throw .unsupportedPKCS12 }
         var contents = unsafe Contents()
-        // Copies, which belong to no context that ends here.
+        // Copy keys and certificates out of the library context, which is freed on return.
         unsafe contents.key = unsafe key.flatMap { unsafe copy(key: $0) }
         var certificates: [OpaquePointer] = unsafe leaf.map { unsafe [$0] } ?? []
         for index in 0..<max(0, unsafe OPENSSL_sk_num(others)) {
@@ -59,6 +59,16 @@ enum PKCS12 {
             if let copied = unsafe copy(certificate: certificates[index]) { unsafe contents.chain.append(copied) }
         }
         return unsafe contents
+    }
+
+    /// Lends the passphrase as a C string and wipes it afterwards.
+    private static func withPassphrase<R, E>(
+        _ bytes: Span<UInt8>, _ body: (UnsafePointer<CChar>) throws(E) -> R
+    ) throws(E) -> R {
+        var text = [CChar](repeating: 0, count: bytes.count + 1)
+        for index in bytes.indices { text[index] = CChar(bitPattern: bytes[index]) }
+        defer { unsafe text.withUnsafeMutableBytes { unsafe OPENSSL_cleanse($0.baseAddress, $0.count) } }
+        return try unsafe text.withUnsafeBufferPointer { (buffer) throws(E) -> R in try unsafe body(buffer.baseAddress!) }
     }
 
     private static func copy(key: OpaquePointer) -> OpaquePointer? {
@@ -79,7 +89,7 @@ enum PKCS12 {
         return unsafe d2i_X509(nil, &cursor, Int(count))
     }
 
-    /// An OpenSSL of its own, which knows RC2 and its like: Keychain Access still encrypts with them. TLS never sees it.
+    /// A separate OpenSSL library context with the legacy ciphers that Keychain Access still uses, such as RC2. TLS doesn't use it.
     @safe private final class Library {
         let context: OpaquePointer
         private let providers: [OpaquePointer?]
@@ -96,15 +106,5 @@ enum PKCS12 {
             }
             unsafe OSSL_LIB_CTX_free(context)
         }
-    }
-}
-
-/// A passphrase as C wants it, wiped afterwards.
-enum Passphrase {
-    static func with<R, E>(_ bytes: Span<UInt8>, _ body: (UnsafePointer<CChar>) throws(E) -> R) throws(E) -> R {
-        var text = [CChar](repeating: 0, count: bytes.count + 1)
-        for index in bytes.indices { text[index] = CChar(bitPattern: bytes[index]) }
-        defer { unsafe text.withUnsafeMutableBytes { unsafe OPENSSL_cleanse($0.baseAddress, $0.count) } }
-        return try unsafe text.withUnsafeBufferPointer { (buffer) throws(E) -> R in try unsafe body(buffer.baseAddress!) }
     }
 }

@@ -1,21 +1,23 @@
 internal import COpenSSL
 
-/// A throw-away certificate and its key, for simulators and tests. Its own PEM is the authority that the other end trusts.
+/// A temporary certificate and its key for simulators and tests. The peer trusts its PEM as the authority.
 public struct SelfSignedCertificate: Sendable {
     /// PEM.
     public let certificate: [UInt8]
-    /// PKCS#8 PEM: a secret.
+    /// PKCS#8 PEM, a secret.
     public let privateKey: [UInt8]
 
     /// - Parameters:
-    ///   - names: DNS names and IP addresses, at least one; all become subject alternative names.
-    ///   - days: how long it holds, from an hour ago (clocks differ).
-    /// - Throws: `TLSError.badName` for a name that is neither.
+    ///   - names: DNS names and IP addresses, at least one. All become subject alternative names.
+    ///   - days: the validity, starting an hour ago because clocks differ.
+    /// - Throws: `TLSError.badName` for anything else.
     public static func make(names: [String], days: Int) throws(TLSError) -> SelfSignedCertificate {
         try make(names: names, from: -3600, to: days * 86400)
     }
 
-    /// `from` and `to` in seconds from now.
+    /// - Parameters:
+    ///   - from: seconds from now.
+    ///   - to: seconds from now.
     static func make(names: [String], from: Int, to: Int) throws(TLSError) -> SelfSignedCertificate {
         let alternatives = try names.map { (name) throws(TLSError) in try alternativeName(name) }.joined(separator: ",")
         guard let commonName = names.first, let key = unsafe makeP256() else { throw .badName }
@@ -44,7 +46,7 @@ public struct SelfSignedCertificate: Sendable {
             privateKey: PEM.writing { unsafe PEM_write_bio_PKCS8PrivateKey($0, key, nil, nil, 0, nil, nil) == 1 })
     }
 
-    /// `DNS:name` or `IP:address`, in OpenSSL's notation; its separators can't get in.
+    /// Returns `DNS:name` or `IP:address` in OpenSSL's notation. Separators are refused.
     private static func alternativeName(_ name: String) throws(TLSError) -> String {
         if let address = unsafe a2i_IPADDRESS(name) {
             unsafe ASN1_OCTET_STRING_free(address)

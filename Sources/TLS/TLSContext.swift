@@ -1,28 +1,28 @@
 internal import COpenSSL
 
-/// What many sessions share: certificates or trust, protocol versions, ALPN. Immutable once made; a renewed
-/// certificate is a new context. TLS 1.2 and 1.3 with forward secret AEAD ciphers, no session tickets (they would link
-/// connections), no renegotiation.
+/// The certificates or trust, protocol versions and ALPN that sessions share. Immutable: a renewed certificate needs a new context.
+///
+/// TLS 1.2 and 1.3 with forward-secret AEAD ciphers, without session tickets (they would link connections) and without renegotiation.
 @safe public final class TLSContext: @unchecked Sendable {  // SSL_CTX counts references atomically and is not changed after init
     enum Role { case server, client }
 
-    /// Whom a client believes.
+    /// The authorities that a client trusts.
     public enum Trust: Sendable {
         case system
-        /// PEM certificates, and no others.
+        /// Only these PEM certificates.
         case authorities([UInt8])
     }
 
     let pointer: OpaquePointer
     let role: Role
-    /// Protocol names with their length bytes, as in RFC 7301, 3.1; in order of preference.
+    /// ALPN protocol names with length prefixes (RFC 7301, 3.1), in order of preference.
     private let protocols: [UInt8]
 
-    /// A server's context.
     /// - Parameters:
-    ///   - certificateChain: PEM, leaf first. - privateKey: PEM, unencrypted.
-    ///   - alpn: protocols in order of preference. A client that offers only others is refused; one that offers none is served.
-    ///   - clientAuthorities: PEM certificates; every client must show a certificate from one of them. Nil: none is asked for.
+    ///   - certificateChain: PEM, leaf first.
+    ///   - privateKey: PEM, unencrypted.
+    ///   - alpn: protocols in order of preference. A client that offers only other protocols is refused; one that offers none is served.
+    ///   - clientAuthorities: PEM certificates. Every client must show a certificate that one of them issued. Nil: no certificate is requested.
     public static func server(
         certificateChain: [UInt8], privateKey: Span<UInt8>, alpn: [String], clientAuthorities: [UInt8]? = nil
     ) throws(TLSError) -> TLSContext {
@@ -36,8 +36,20 @@ internal import COpenSSL
         return context
     }
 
-    /// A client's context: it verifies the chain and the host's name.
-    /// - Parameter certificate: shown to servers that ask for one.
+    /// A server's context that requests a client certificate and accepts any or none. See `TLSSession.peerCertificate`. The client still proves
+    /// possession of its key.
+    public static func server(
+        certificateChain: [UInt8], privateKey: Span<UInt8>, alpn: [String], askingForCertificatesOf authorities: [UInt8]
+    ) throws(TLSError) -> TLSContext {
+        let context = try TLSContext.server(
+            certificateChain: certificateChain, privateKey: privateKey, alpn: alpn, clientAuthorities: authorities)
+        // Continue the handshake whatever the result. SSL_get_verify_result reports it later.
+        unsafe SSL_CTX_set_verify(context.pointer, SSL_VERIFY_PEER) { _, _ in 1 }
+        return context
+    }
+
+    /// A client's context. Verifies the chain and the host name.
+    /// - Parameter certificate: shown to servers that request one.
     public static func client(
         trust: Trust, alpn: [String], certificate: ClientCertificate? = nil
     ) throws(TLSError) -> TLSContext {
@@ -51,14 +63,14 @@ internal import COpenSSL
             try context.trust(text)
         }
         if !context.protocols.isEmpty {
-            // Unlike its siblings this function returns 0 for success.
+            // Unlike similar functions this one returns 0 for success.
             let failure = unsafe SSL_CTX_set_alpn_protos(context.pointer, context.protocols, UInt32(context.protocols.count))
             guard failure == 0 else { throw .badName }
         }
         return context
     }
 
-    /// Whether a server's certificate is past its last day.
+    /// Whether a server's certificate has expired.
     public var hasExpired: Bool {
         let end = unsafe SSL_CTX_get0_certificate(pointer).flatMap { unsafe X509_get0_notAfter($0) }
         return unsafe end != nil && X509_cmp_current_time(end) < 0
@@ -82,7 +94,7 @@ internal import COpenSSL
             pointer,
             ssl_op_cleanse_plaintext | ssl_op_no_compression | ssl_op_no_renegotiation | ssl_op_no_ticket
                 | ssl_op_cipher_server_preference)
-        // Without SSL_MODE_RELEASE_BUFFERS, which takes, zeroes and frees 34 KB for each pair of records: see releaseBuffers.
+        // Without SSL_MODE_RELEASE_BUFFERS, which allocates, zeroes and frees 34 KB for each pair of records. See releaseBuffers.
         let modes = Int(SSL_MODE_ENABLE_PARTIAL_WRITE) | Int(SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER)
         unsafe SSL_CTX_ctrl(pointer, SSL_CTRL_MODE, modes, nil)
         unsafe SSL_CTX_ctrl(pointer, SSL_CTRL_SET_SESS_CACHE_MODE, Int(SSL_SESS_CACHE_OFF), nil)
@@ -93,7 +105,7 @@ internal import COpenSSL
             unsafe SessionBIO.session(SSL_get_rbio(ssl)).keyUpdates += 1
         }
         unsafe SSL_CTX_set_cipher_list(pointer, "ECDHE+AESGCM:ECDHE+CHACHA20")
-        // The macro SSL_CTX_set1_groups_list: nothing under 128 bits, and nothing slow that a stranger could ask for.
+        // The macro SSL_CTX_set1_groups_list. Only groups of at least 128 bits that are cheap: a stranger can request any of them.
         var groups = Array("X25519:P-256:P-384".utf8CString)
         unsafe groups.withUnsafeMutableBytes {
             unsafe _ = SSL_CTX_ctrl(pointer, SSL_CTRL_SET_GROUPS_LIST, 0, $0.baseAddress)
@@ -116,7 +128,7 @@ internal import COpenSSL
             throw .weakCertificate
         }
         for index in unsafe chain.indices.dropFirst() {
-            // The macro SSL_CTX_add1_chain_cert: takes a reference of its own.
+            // The macro SSL_CTX_add1_chain_cert, which adds a reference.
             let added = unsafe SSL_CTX_ctrl(pointer, SSL_CTRL_CHAIN_CERT, 1, UnsafeMutableRawPointer(chain[index]))
             guard added == 1 else { throw .badCertificate }
         }
@@ -133,13 +145,13 @@ internal import COpenSSL
         let store = unsafe SSL_CTX_get_cert_store(pointer)
         for index in unsafe authorities.indices {
             guard unsafe X509_STORE_add_cert(store, authorities[index]) == 1 else { throw .badCertificate }
-            // A server names them to its clients, so that these find the right certificate.
+            // The server sends these names so that clients can choose a certificate.
             if role == .server { unsafe _ = SSL_CTX_add_client_CA(pointer, authorities[index]) }
         }
     }
 
     private func selectProtocol() {
-        // Unretained: every session keeps its context alive.
+        // Unretained, because every session retains its context.
         let argument = unsafe Unmanaged.passUnretained(self).toOpaque()
         unsafe SSL_CTX_set_alpn_select_cb(
             pointer,
@@ -148,7 +160,7 @@ internal import COpenSSL
                 return unsafe context.protocols.withUnsafeBufferPointer { own in
                     let mutable = unsafe UnsafeMutableRawPointer(mutating: chosen!).assumingMemoryBound(
                         to: UnsafeMutablePointer<UInt8>?.self)
-                    // The first list's order decides.
+                    // The order of the first list decides.
                     let found = unsafe SSL_select_next_proto(
                         mutable, chosenLength, own.baseAddress, UInt32(own.count), offered, offeredLength)
                     return found == OPENSSL_NPN_NEGOTIATED ? SSL_TLSEXT_ERR_OK : SSL_TLSEXT_ERR_ALERT_FATAL

@@ -1,36 +1,36 @@
 internal import COpenSSL
 
-/// Why a TLS context could not be made or a session ended. No case carries bytes of the peer or of a key.
+/// Why a TLS context could not be created or a session ended. Contains no bytes of the peer or of a key.
 public enum TLSError: Error, Sendable, Equatable {
-    /// A certificate (or a list of authorities) is not readable PEM.
+    /// The certificate or the list of authorities is not readable PEM.
     case badCertificate
-    /// OpenSSL refuses a readable certificate: its key is too small, or its signature too weak.
+    /// OpenSSL refuses the certificate: its key is too small or its signature too weak.
     case weakCertificate
-    /// A private key is not readable, unencrypted PEM of a kind OpenSSL can use.
+    /// The private key is not unencrypted PEM of a supported kind.
     case badKey
     /// The private key does not belong to the certificate.
     case keyMismatch
-    /// A host name or protocol name that can't be put on the wire.
+    /// A host name or protocol name is invalid.
     case badName
 
     case certificateExpired
     case certificateNotYetValid
-    /// The chain does not end at a trusted authority (self-signed certificates included).
+    /// The chain does not end at a trusted authority. Includes self-signed certificates.
     case untrusted
     /// The certificate names another host.
     case wrongHost
-    /// Any other verdict on the peer's certificate: the `X509_V_ERR_...` code.
+    /// Another verification failure: the `X509_V_ERR_...` code.
     case certificateRejected(code: Int)
 
-    /// The peer ended the connection with this alert (RFC 8446, 6.2), 48 is `unknown_ca` for one.
+    /// The peer ended the connection with this alert (RFC 8446, 6.2), e.g. 48 for `unknown_ca`.
     case alert(UInt8)
-    /// The peer's bytes are not TLS, or not a TLS both sides accept; OpenSSL's own constant phrase.
+    /// The peer's bytes are not TLS, or no common version or cipher exists. The text is a constant of OpenSSL.
     case protocolViolation(String)
-    /// The peer changes its keys again and again (RFC 8446, 4.6.3), which keeps this end busy for nothing.
+    /// The peer updates its keys too often (RFC 8446, 4.6.3), which costs CPU.
     case tooManyKeyUpdates
-    /// Plaintext was given before the handshake ended or after the session did.
+    /// Plaintext was sent before the handshake ended or after the session did.
     case notEstablished
-    /// OpenSSL could not allocate.
+    /// OpenSSL could not allocate memory.
     case outOfMemory
 }
 
@@ -57,7 +57,7 @@ extension TLSError: CustomStringConvertible {
 }
 
 extension TLSError {
-    /// The verdict of `SSL_get_verify_result`, or nil where the certificate was accepted.
+    /// Converts the result of `SSL_get_verify_result`. Returns nil if the certificate was accepted.
     init?(verifyResult: Int) {
         switch Int32(truncatingIfNeeded: verifyResult) {
         case X509_V_OK: return nil
@@ -72,11 +72,11 @@ extension TLSError {
         }
     }
 
-    /// What the oldest entry of this thread's error queue says, as a fault of the wire.
+    /// Converts the oldest entry of this thread's error queue.
     static func takeQueued() -> TLSError {
         let code = ERR_get_error()
         let reason = ERR_GET_REASON(code)
-        // OpenSSL reports a received alert as 1000 + its number.
+        // OpenSSL reports a received alert as 1000 plus its number.
         if reason >= SSL_AD_REASON_OFFSET, let number = UInt8(exactly: reason - SSL_AD_REASON_OFFSET) { return .alert(number) }
         guard let phrase = unsafe ERR_reason_error_string(code) else { return .protocolViolation("unexpected end") }
         return .protocolViolation(unsafe String(cString: phrase))

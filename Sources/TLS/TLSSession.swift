@@ -1,39 +1,40 @@
 internal import COpenSSL
+import Linux
 
-/// One TLS connection as a machine without I/O: ciphertext in, plaintext and ciphertext out. The owner moves the bytes and
-/// keeps the deadlines; it takes the ciphertext after every call, a thrown one too (it may hold the alert for the peer).
+/// One TLS connection without I/O: ciphertext in, plaintext and ciphertext out. The owner does I/O and deadlines. Take the ciphertext after every
+/// call, even after a thrown error: it may contain an alert for the peer.
 @safe public final class TLSSession {
     public enum State: Sendable, Equatable {
         case handshaking
         case established
-        /// The peer said it will send no more (`close_notify`). An end of the connection without it is a truncation.
+        /// The peer sent `close_notify`. An end of the connection without it is a truncation.
         case closed
         case failed(TLSError)
     }
 
     public private(set) var state = State.handshaking
-    /// The protocol agreed on by ALPN, once established; nil where the peer offered none.
+    /// The ALPN protocol, once established. Nil if the peer offered none.
     public private(set) var negotiatedProtocol: String?
 
     let ssl: OpaquePointer
     private let context: TLSContext
     private var input = unsafe UnsafeRawBufferPointer(start: nil, count: 0)  // set during receive only
     private var output: [UInt8] = []
-    /// How often the peer changed its keys (RFC 8446, 4.6.3). Each costs as much as a request and brings nothing.
+    /// The number of the peer's key updates (RFC 8446, 4.6.3). Each costs as much as a request.
     var keyUpdates = 0
     private static let keyUpdateLimit = 100
-    /// Ciphertext taken in since the last moment nothing was buffered: bounds the plaintext that can come out.
+    /// Ciphertext received since nothing was buffered: an upper bound of the plaintext.
     private var backlog = 0
 
-    /// The server's end of a new connection.
+    /// Creates the server's end of a connection.
     public convenience init(accepting context: TLSContext) throws(TLSError) {
         precondition(context.role == .server, "a client's context can't accept")
         try self.init(context)
         unsafe SSL_set_accept_state(ssl)
     }
 
-    /// The client's end of a new connection; the first ciphertext is ready to be sent.
-    /// - Parameter host: DNS name or IP address the certificate must name.
+    /// Creates the client's end of a connection. The first ciphertext is ready to be sent.
+    /// - Parameter host: the DNS name or IP address that the certificate must contain.
     public convenience init(connecting context: TLSContext, to host: String) throws(TLSError) {
         precondition(context.role == .client, "a server's context can't connect")
         try self.init(context)
@@ -63,9 +64,9 @@ internal import COpenSSL
 
     deinit { unsafe SSL_free(ssl) }
 
-    /// Takes in bytes from the network and appends what they decrypt to, at most as many bytes, to `plaintext`.
-    /// Reserve capacity first where the plaintext will be wiped: an array that grows leaves a copy behind.
-    /// - Throws: what `state` holds from then on; nothing after that is decrypted.
+    /// Decrypts bytes from the network and appends the plaintext, at most as many bytes, to `plaintext`. Reserve capacity first if the plaintext will
+    /// be wiped: an array that grows leaves a copy behind.
+    /// - Throws: the error that `state` contains from then on.
     public func receive(_ ciphertext: Span<UInt8>, into plaintext: inout [UInt8]) throws(TLSError) {
         if case .failed(let error) = state { throw error }
         guard state != .closed else { return }
@@ -82,7 +83,7 @@ internal import COpenSSL
         }
     }
 
-    /// Encrypts `plaintext` to the end of `ciphertext`, after what waits for `takeCiphertext`.
+    /// Appends the encrypted `plaintext` to `ciphertext`, after output that waits for `takeCiphertext`.
     public func send(_ plaintext: Span<UInt8>, into ciphertext: inout [UInt8]) throws(TLSError) {
         takeCiphertext(into: &ciphertext)
         swap(&ciphertext, &output)
@@ -90,12 +91,12 @@ internal import COpenSSL
         try send(plaintext)
     }
 
-    /// Gives back OpenSSL's buffers, 34 KB, until there is traffic again. Without effect while a record is incomplete.
+    /// Releases OpenSSL's buffers of 34 KB until the next traffic. No effect while a record is incomplete.
     public func releaseBuffers() {
         if state == .established { unsafe _ = SSL_free_buffers(ssl) }
     }
 
-    /// Encrypts `plaintext`; the result waits for `takeCiphertext`.
+    /// Encrypts `plaintext`. The result waits for `takeCiphertext`.
     public func send(_ plaintext: Span<UInt8>) throws(TLSError) {
         if case .failed(let error) = state { throw error }
         guard state != .handshaking else { throw .notEstablished }
@@ -111,7 +112,7 @@ internal import COpenSSL
         }
     }
 
-    /// Tells the peer that no more will be sent (`close_notify`); receiving goes on.
+    /// Sends `close_notify`. Receiving continues.
     public func close() {
         guard state == .established || state == .closed else { return }
         ERR_clear_error()
@@ -121,7 +122,7 @@ internal import COpenSSL
 
     public var hasCiphertext: Bool { !output.isEmpty }
 
-    /// Moves the bytes to be sent to the end of `buffer`, without a copy where that is empty.
+    /// Moves the output to the end of `buffer`, without a copy if `buffer` is empty.
     public func takeCiphertext(into buffer: inout [UInt8]) {
         if buffer.isEmpty {
             swap(&buffer, &output)
@@ -129,6 +130,15 @@ internal import COpenSSL
             buffer.append(contentsOf: output)
             output.removeAll(keepingCapacity: true)
         }
+    }
+
+    /// The client's certificate, once established. Nil if it showed none.
+    public var peerCertificate: PeerCertificate? {
+        guard state == .established, let certificate = unsafe SSL_get1_peer_certificate(ssl) else { return nil }
+        defer { unsafe X509_free(certificate) }
+        return unsafe PeerCertificate(
+            fault: TLSError(verifyResult: SSL_get_verify_result(ssl)), userIDs: CertificateFields.userIDs(of: certificate),
+            extensions: CertificateFields.extensions(of: certificate))
     }
 
     private func handshake() throws(TLSError) {
@@ -147,12 +157,14 @@ internal import COpenSSL
         }
     }
 
-    /// Reads once; false where nothing more can be read now.
+    /// Reads once.
+    /// - Returns: false if nothing more can be read now.
     private func read(into plaintext: inout [UInt8]) throws(TLSError) -> Bool {
         ERR_clear_error()
         var result: Int32 = 0
-        Self.reserve(max(1, min(backlog, Int(SSL3_RT_MAX_PLAIN_LENGTH))), in: &plaintext)
-        plaintext.append(addingCapacity: max(1, min(backlog, Int(SSL3_RT_MAX_PLAIN_LENGTH)))) { target in
+        let room = max(1, min(backlog, Int(SSL3_RT_MAX_PLAIN_LENGTH)))
+        plaintext.reserveWiping(room)
+        plaintext.append(addingCapacity: room) { target in
             unsafe target.withUnsafeMutableBufferPointer { buffer, count in
                 result = unsafe SSL_read(ssl, buffer.baseAddress! + count, Int32(buffer.count - count))
                 if result > 0 { count += Int(result) }
@@ -174,16 +186,6 @@ internal import COpenSSL
         }
     }
 
-    /// Makes room for `more` bytes. An array that grew by itself would leave its plaintext behind.
-    private static func reserve(_ more: Int, in plaintext: inout [UInt8]) {
-        guard plaintext.capacity - plaintext.count < more else { return }
-        var larger: [UInt8] = []
-        larger.reserveCapacity(plaintext.count + more)
-        larger.append(contentsOf: plaintext)
-        swap(&plaintext, &larger)
-        unsafe larger.withUnsafeMutableBytes { unsafe OPENSSL_cleanse($0.baseAddress, $0.count) }
-    }
-
     private func fail(_ result: Int32) -> TLSError {
         var error = TLSError.takeQueued()
         if context.role == .client, let verdict = unsafe TLSError(verifyResult: SSL_get_verify_result(ssl)) { error = verdict }
@@ -192,9 +194,7 @@ internal import COpenSSL
         return error
     }
 
-    // MARK: What SessionBIO calls
-
-    func takeInput(_ buffer: UnsafeMutableRawBufferPointer) -> Int {
+    fileprivate func takeInput(_ buffer: UnsafeMutableRawBufferPointer) -> Int {
         let count = unsafe min(buffer.count, input.count)
         guard count > 0 else { return 0 }
         unsafe buffer.copyMemory(from: UnsafeRawBufferPointer(rebasing: input[..<count]))
@@ -202,5 +202,60 @@ internal import COpenSSL
         return count
     }
 
-    func putOutput(_ bytes: UnsafeRawBufferPointer) { unsafe output.append(contentsOf: bytes) }
+    fileprivate func putOutput(_ bytes: UnsafeRawBufferPointer) { unsafe output.append(contentsOf: bytes) }
+}
+
+/// A client's certificate and the result of its verification.
+public struct PeerCertificate: Sendable, Equatable {
+    /// Why the certificate is not trusted. Nil if it is currently valid, from a trusted authority and for client use.
+    public let fault: TLSError?
+    /// The user ids of the subject (0.9.2342.19200300.100.1.1), in order.
+    public let userIDs: [String]
+    /// The object identifiers of its extensions, with dots.
+    public let extensions: [String]
+
+    public init(fault: TLSError? = nil, userIDs: [String], extensions: [String] = []) {
+        self.fault = fault
+        self.userIDs = userIDs
+        self.extensions = extensions
+    }
+}
+
+/// The BIO through which OpenSSL reads the input of `TLSSession.receive` and writes output. It has no memory of its own, so an idle session needs no
+/// buffers.
+enum SessionBIO {
+    // Created once, never changed.
+    private nonisolated(unsafe) static let method: OpaquePointer? = unsafe makeMethod()
+
+    /// Creates a BIO of `session`, which must outlive it.
+    static func make(for session: TLSSession) -> OpaquePointer? {
+        guard let method = unsafe method, let bio = unsafe BIO_new(method) else { return nil }
+        unsafe BIO_set_data(bio, Unmanaged.passUnretained(session).toOpaque())
+        unsafe BIO_set_init(bio, 1)
+        return unsafe bio
+    }
+
+    private static func makeMethod() -> OpaquePointer? {
+        guard let method = unsafe BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "session") else { return nil }
+        unsafe BIO_meth_set_read(method) { bio, buffer, count in
+            unsafe BIO_clear_flags(bio, BIO_FLAGS_READ | BIO_FLAGS_SHOULD_RETRY)
+            let taken = unsafe SessionBIO.session(bio).takeInput(UnsafeMutableRawBufferPointer(start: buffer, count: Int(count)))
+            guard taken > 0 else {
+                unsafe BIO_set_flags(bio, BIO_FLAGS_READ | BIO_FLAGS_SHOULD_RETRY)
+                return -1
+            }
+            return Int32(taken)
+        }
+        unsafe BIO_meth_set_write(method) { bio, buffer, count in
+            unsafe SessionBIO.session(bio).putOutput(UnsafeRawBufferPointer(start: buffer, count: Int(count)))
+            return count
+        }
+        // Nothing is buffered here, so a flush succeeds. Every other control is unknown.
+        unsafe BIO_meth_set_ctrl(method) { _, command, _, _ in command == BIO_CTRL_FLUSH ? 1 : 0 }
+        return unsafe method
+    }
+
+    static func session(_ bio: OpaquePointer?) -> TLSSession {
+        unsafe Unmanaged<TLSSession>.fromOpaque(BIO_get_data(bio)!).takeUnretainedValue()
+    }
 }

@@ -1,5 +1,5 @@
-/// Why a push was not delivered: Apple's reasons by Apple's names, and the broker's own. Source of Apple's: "Handling notification responses
-/// from APNs". A closed list, so that no text from outside enters the ledger: what Apple adds is `other`.
+/// Why a push was not delivered: Apple's reasons by Apple's names ("Handling notification responses from APNs"), and the broker's own. The list is
+/// closed, so that no text from outside enters the ledger. Unknown reasons are `other`.
 public enum APNsReason: String, Sendable, CaseIterable {
     case badCollapseID = "BadCollapseId"
     case badDeviceToken = "BadDeviceToken"
@@ -23,7 +23,7 @@ public enum APNsReason: String, Sendable, CaseIterable {
     case missingProviderToken = "MissingProviderToken"
     case unrelatedKeyIDInToken = "UnrelatedKeyIdInToken"
     case badEnvironmentKeyIDInToken = "BadEnvironmentKeyIdInToken"
-    /// The same under the name it was also seen with.
+    /// The same reason under another name that Apple has used.
     case badEnvironmentKeyInToken = "BadEnvironmentKeyInToken"
     case badPath = "BadPath"
     case methodNotAllowed = "MethodNotAllowed"
@@ -36,26 +36,26 @@ public enum APNsReason: String, Sendable, CaseIterable {
     case serviceUnavailable = "ServiceUnavailable"
     case shutdown = "Shutdown"
 
-    /// The deadline passed and Apple could not be reached, or not be trusted.
+    /// The deadline passed while Apple could not be reached or not be trusted.
     case unreachable
-    /// It was sent and no answer came before the deadline: Apple may have it.
+    /// The push was sent, but no response arrived before the deadline. Apple may have it.
     case unknown
-    /// The deadline passed before its turn came.
+    /// The deadline passed before the push was sent.
     case late
-    /// The courier was stopped first.
+    /// The courier was stopped before the push was sent.
     case stopped
     /// The token was destroyed before an attempt succeeded.
     case revoked
-    /// There is no account at all: no key, no certificate.
+    /// No credentials are configured: no key, no certificate.
     case notConfigured = "not_configured"
-    /// An answer that is not in this list.
+    /// A response that is not in this list.
     case other
-    /// The ledger's one reason for whatever kept a push from being sent.
+    /// The ledger's reason for any push that was not sent.
     case unsent
 }
 
 extension APNsReason {
-    /// What the ledger says for it.
+    /// The reason that the ledger records.
     public var recorded: APNsReason {
         switch self {
         case .late: .unsent
@@ -65,10 +65,10 @@ extension APNsReason {
         }
     }
 
-    /// All that the ledger says.
+    /// All reasons that the ledger records.
     public static let allRecorded = allCases.filter { $0.recorded == $0 }
 
-    /// The status Apple gives it with ("Handling notification responses from APNs"); nil for the broker's own, which no answer can claim.
+    /// Apple's HTTP status for the reason. Nil for the broker's own reasons, which no response can contain.
     public var status: Int? {
         switch self {
         case .badCollapseID, .badDeviceToken, .badExpirationDate, .badMessageID, .badPriority, .badTopic, .deviceTokenNotForTopic,

@@ -1,9 +1,9 @@
 public import Sodium
 
-/// 32 bytes of a hash: by which a row is found, a node of the log's tree, the name of a policy's file.
+/// 32 bytes of a hash: an index of a row, a node of the log's tree, a policy's file name.
 @frozen
-public struct Digest: Sendable, Hashable, BitwiseCopyable, CustomStringConvertible {
-    /// The bytes in fours of eight, most significant first.
+public struct Digest: FixedBytes, Sendable, Hashable, BitwiseCopyable, CustomStringConvertible {
+    /// Eight bytes each, most significant first.
     public let first, second, third, fourth: UInt64
 
     @inlinable public static var count: Int { 32 }
@@ -13,7 +13,7 @@ public struct Digest: Sendable, Hashable, BitwiseCopyable, CustomStringConvertib
         (self.first, self.second, self.third, self.fourth) = (first, second, third, fourth)
     }
 
-    /// The digest at `offset`.
+    /// Reads the digest at `offset`.
     @inlinable
     public init(_ bytes: Span<UInt8>, at offset: Int) {
         self.init(
@@ -24,14 +24,7 @@ public struct Digest: Sendable, Hashable, BitwiseCopyable, CustomStringConvertib
     @inlinable
     public init(_ bytes: InlineArray<32, UInt8>) { self.init(bytes.span, at: 0) }
 
-    /// From 32 bytes; nil for any other number.
-    @inlinable
-    public init?(bytes: Span<UInt8>) {
-        guard bytes.count == Self.count else { return nil }
-        self.init(bytes, at: 0)
-    }
-
-    /// From 64 lower-case digits; nil for anything else.
+    /// Parses 64 lower-case digits. Returns nil for anything else.
     @inlinable
     public init?(hex: Span<UInt8>) {
         guard hex.count == 2 * Self.count, let first = Hex.number(hex, at: 0), let second = Hex.number(hex, at: 16),
@@ -40,11 +33,11 @@ public struct Digest: Sendable, Hashable, BitwiseCopyable, CustomStringConvertib
         self.init(first, second, third, fourth)
     }
 
-    /// `leading`, and the first 24 bytes of another.
+    /// Combines `leading` with the first 24 bytes of another digest.
     @inlinable
     public init(leading: UInt64, _ rest: Digest) { self.init(leading, rest.first, rest.second, rest.third) }
 
-    /// What a finished hash gives.
+    /// Finishes a hash.
     public init(finishing hash: consuming SHA256) {
         var bytes = InlineArray<32, UInt8>(repeating: 0)
         var span = bytes.mutableSpan
@@ -58,31 +51,18 @@ public struct Digest: Sendable, Hashable, BitwiseCopyable, CustomStringConvertib
         return Digest(finishing: hash)
     }
 
-    /// Takes the same time wherever they differ: what is compared may be a keyed hash of a guess.
+    /// Compares in constant time: a digest may be the keyed hash of a guess.
     @inlinable
     public static func == (left: Digest, right: Digest) -> Bool {
         (left.first ^ right.first) | (left.second ^ right.second) | (left.third ^ right.third) | (left.fourth ^ right.fourth) == 0
     }
 
-    public var bytes: [UInt8] {
-        var bytes: [UInt8] = []
-        bytes.reserveCapacity(Self.count)
-        bytes.append(self)
-        return bytes
-    }
-
-    /// Lends the 32 bytes without an array.
     @inlinable
-    public func withBytes<Result: ~Copyable, Failure: Error>(
-        _ body: (Span<UInt8>) throws(Failure) -> Result
-    ) throws(Failure) -> Result {
-        var bytes = InlineArray<32, UInt8>(repeating: 0)
-        var span = bytes.mutableSpan
-        span.write(bigEndian: first, at: 0)
-        span.write(bigEndian: second, at: 8)
-        span.write(bigEndian: third, at: 16)
-        span.write(bigEndian: fourth, at: 24)
-        return try body(bytes.span)
+    public func write(to bytes: inout MutableSpan<UInt8>) {
+        bytes.write(bigEndian: first, at: 0)
+        bytes.write(bigEndian: second, at: 8)
+        bytes.write(bigEndian: third, at: 16)
+        bytes.write(bigEndian: fourth, at: 24)
     }
 
     /// 64 lower-case digits.
@@ -90,16 +70,6 @@ public struct Digest: Sendable, Hashable, BitwiseCopyable, CustomStringConvertib
 
     public var base64: String { withBytes { Base64.standard.encode($0) } }
 
-    /// Nothing of it: an index shows who is meant to anyone who can derive it.
+    /// Redacted, because anyone who can derive an index can recognise its owner.
     public var description: String { "<digest>" }
-}
-
-extension [UInt8] {
-    @inlinable
-    public mutating func append(_ digest: Digest) {
-        append(bigEndian: digest.first)
-        append(bigEndian: digest.second)
-        append(bigEndian: digest.third)
-        append(bigEndian: digest.fourth)
-    }
 }

@@ -1,33 +1,33 @@
-/// Hexadecimal digits: lower case out, either case in. What it does to bytes of a secret takes a time that depends on their number only.
+/// Hexadecimal digits: lower case for output, either case for input. The time depends only on the number of bytes.
 public enum Hex {
-    /// The digit for 0 to 15.
+    /// Returns the digit for a value of 0 to 15.
     @inlinable
     public static func digit(_ value: UInt8) -> UInt8 {
-        // Without a branch or a table: 39 is from behind "9" to "a".
+        // No branch and no table. 39 is the distance from behind "9" to "a".
         let isLetter = (9 &- value) >> 7
         return UInt8(ascii: "0") &+ value &+ isLetter &* 39
     }
 
-    /// The value of a digit; nil for anything else.
+    /// Returns the value of a digit, or nil for anything else.
     @inlinable
     public static func value(_ digit: UInt8) -> UInt8? {
         let (value, wrong) = parts(digit)
         return wrong == 0 ? value : nil
     }
 
-    /// The value of a digit, and 0; or no matter what, and more than 0. Without a branch.
+    /// Returns the value of a digit and 0, or an undefined value and a number above 0. Has no branch.
     @inlinable
     static func parts(_ digit: UInt8) -> (value: UInt8, wrong: UInt8) {
         let number = UInt16(digit) &- 0x30
         let letter = UInt16(digit | 0x20) &- 0x61
-        // All ones where it is below ten, or below six.
+        // All ones if the number is below ten, or the letter below six.
         let isNumber = UInt16(truncatingIfNeeded: (Int32(number) &- 10) >> 16)
         let isLetter = UInt16(truncatingIfNeeded: (Int32(letter) &- 6) >> 16)
         let value = number & isNumber | (letter &+ 10) & isLetter
         return (UInt8(truncatingIfNeeded: value), UInt8(truncatingIfNeeded: ~(isNumber | isLetter)))
     }
 
-    /// Writes two digits a byte to `text`, whose length is twice that of `bytes`.
+    /// Writes two digits per byte to `text`. Its length must be twice that of `bytes`.
     @inlinable
     public static func encode(_ bytes: Span<UInt8>, into text: inout MutableSpan<UInt8>) {
         precondition(text.count == bytes.count * 2)
@@ -45,7 +45,8 @@ public enum Hex {
         return String(decoding: text, as: UTF8.self)
     }
 
-    /// Reads digits into `bytes`; false, and `bytes` means nothing, unless `text` is exactly twice as many digits.
+    /// Decodes digits into `bytes`.
+    /// - Returns: false, with undefined `bytes`, unless `text` has exactly twice as many digits.
     @inlinable
     public static func decode(_ text: Span<UInt8>, into bytes: inout MutableSpan<UInt8>) -> Bool {
         guard text.count == bytes.count * 2 else { return false }
@@ -58,12 +59,12 @@ public enum Hex {
         return wrong == 0
     }
 
-    /// The number of 16 lower-case digits from `start` on; nil for anything else.
+    /// Parses the 16 lower-case digits from `start` on. Returns nil for anything else.
     @inlinable
     public static func number(_ text: Span<UInt8>, at start: Int) -> UInt64? {
         guard start + 16 <= text.count else { return nil }
         var value: UInt64 = 0
-        // Without a branch for each digit: bits above the low four are set by what is none.
+        // Errors are collected without a branch: a byte that is no digit sets bits above the low four.
         var wrong: UInt8 = 0
         for index in start..<start + 16 {
             let (number, letter) = (text[index] &- UInt8(ascii: "0"), text[index] &- UInt8(ascii: "a"))

@@ -1,4 +1,4 @@
-/// First in, first out, in amortised constant time.
+/// A first-in, first-out queue with amortised constant time.
 @frozen
 public struct Queue<Element> {
     @usableFromInline var elements: [Element?] = []
@@ -31,7 +31,7 @@ public struct Queue<Element> {
         elements[head] = nil
         head += 1
         if head == elements.count || head > 1_024 && head * 2 > elements.count {
-            // After a burst the memory is given back.
+            // Free the memory after a burst.
             if isEmpty, head > 1_024 { elements = [] } else { elements.removeFirst(head) }
             head = 0
         }
@@ -43,10 +43,10 @@ public struct Queue<Element> {
         elements[head...].contains { $0.map(predicate) ?? false }
     }
 
-    /// Takes out what `predicate` holds of, in order.
+    /// Removes and returns the elements that satisfy `predicate`, in order.
     @inlinable
     public mutating func extract(where predicate: (Element) -> Bool) -> [Element] {
-        // Nearly always none: the queue is looked through again and again, and need not be built anew each time.
+        // Usually there is none. Then don't rebuild the queue.
         guard contains(where: predicate) else { return [] }
         var taken: [Element] = []
         var kept: [Element?] = []

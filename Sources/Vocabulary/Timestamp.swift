@@ -1,23 +1,23 @@
 import Linux
 
-/// Unix milliseconds as RFC 3339 writes them, in UTC to the second: `2026-01-02T03:04:05Z`.
+/// Unix milliseconds as RFC 3339 text, in UTC and whole seconds: `2026-01-02T03:04:05Z`.
 public enum Timestamp {
     public static let count = 20
-    /// The end of year 9999, exclusive: four digits hold no more.
+    /// The exclusive end of year 9999, the last with four digits.
     public static let endMs: UInt64 = 253_402_300_800_000
 
-    /// Appends `ms` without the part of a second. A time after year 9999 is written as that year's last second.
+    /// Appends `ms` in whole seconds. A time after year 9999 becomes that year's last second.
     public static func append(_ ms: UInt64, to text: inout [UInt8]) {
         let seconds = min(ms, endMs - 1) / 1000
         let date = CalendarDate(daysSince1970: seconds / 86400)
         let time = seconds % 86400
-        append(date.year / 100, UInt8(ascii: "0"), to: &text, then: nil)
-        append(date.year % 100, UInt8(ascii: "0"), to: &text, then: UInt8(ascii: "-"))
-        append(date.month, UInt8(ascii: "0"), to: &text, then: UInt8(ascii: "-"))
-        append(date.day, UInt8(ascii: "0"), to: &text, then: UInt8(ascii: "T"))
-        append(time / 3600, UInt8(ascii: "0"), to: &text, then: UInt8(ascii: ":"))
-        append(time / 60 % 60, UInt8(ascii: "0"), to: &text, then: UInt8(ascii: ":"))
-        append(time % 60, UInt8(ascii: "0"), to: &text, then: UInt8(ascii: "Z"))
+        append(date.year / 100, to: &text, then: nil)
+        append(date.year % 100, to: &text, then: UInt8(ascii: "-"))
+        append(date.month, to: &text, then: UInt8(ascii: "-"))
+        append(date.day, to: &text, then: UInt8(ascii: "T"))
+        append(time / 3600, to: &text, then: UInt8(ascii: ":"))
+        append(time / 60 % 60, to: &text, then: UInt8(ascii: ":"))
+        append(time % 60, to: &text, then: UInt8(ascii: "Z"))
     }
 
     public static func text(_ ms: UInt64) -> String {
@@ -33,7 +33,7 @@ public enum Timestamp {
         return text(ms).dropLast() + "." + part + "Z"
     }
 
-    /// Unix ms of the 20 characters at `start`; nil for another spelling, a date that does not exist, or a time before 1970.
+    /// Parses the 20 characters at `start`. Returns nil for another format, a date that does not exist, or a time before 1970.
     public static func parse(_ text: Span<UInt8>, at start: Int) -> UInt64? {
         guard start + count <= text.count,
             text[start + 4] == UInt8(ascii: "-"), text[start + 7] == UInt8(ascii: "-"), text[start + 10] == UInt8(ascii: "T"),
@@ -51,9 +51,9 @@ public enum Timestamp {
     }
 
     @inline(__always)
-    private static func append(_ number: UInt64, _ zero: UInt8, to text: inout [UInt8], then mark: UInt8?) {
-        text.append(zero + UInt8(truncatingIfNeeded: number / 10))
-        text.append(zero + UInt8(truncatingIfNeeded: number % 10))
+    private static func append(_ number: UInt64, to text: inout [UInt8], then mark: UInt8?) {
+        text.append(UInt8(ascii: "0") + UInt8(truncatingIfNeeded: number / 10))
+        text.append(UInt8(ascii: "0") + UInt8(truncatingIfNeeded: number % 10))
         if let mark { text.append(mark) }
     }
 

@@ -102,7 +102,7 @@ actor ScriptedServer: LoopActor {
     var requests: [Request] { listener.requests }
     var connections: Int { listener.accepted }
     /// Packets to it are lost from now on, as if nobody were there.
-    func vanish() { listener.socket.takeNoNewConnections() }
+    func vanish() { listener.socket.rejectNewConnections() }
     var connectedAt: [UInt64] { listener.connectedAt }
     var openConnections: Int { listener.peers.count }
 }

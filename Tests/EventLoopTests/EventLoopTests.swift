@@ -76,7 +76,7 @@ private actor Counter: LoopActor {
         }
     }
 
-    @Test func workFromManyThreadsAllArrives() async throws {
+    @Test func allWorkOfManyThreadsArrives() async throws {
         let running = try RunningLoop()
         let count = Mutex(0)
         let threads = try (0..<8).map { _ in

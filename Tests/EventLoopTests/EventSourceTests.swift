@@ -2,7 +2,7 @@ import EventLoop
 import Linux
 import Testing
 
-/// Reads what comes and writes down what it saw.
+/// Reads from a socket and reports its events.
 private final class Reader: EventSource {
     let socket: Socket
     let onReady: (Reader, Events) -> Void
@@ -18,7 +18,7 @@ private final class Reader: EventSource {
     }
 }
 
-/// Sources are tried on a loop that runs on the test's own thread, so that each step is seen.
+/// Tests sources on a loop that runs on the test's own thread, so that each step is visible.
 @Suite struct EventSourceTests {
     private func onALoop(_ body: @escaping @Sendable (EventLoop, Log) throws -> Void) throws -> [String] {
         let log = Log()
@@ -59,7 +59,7 @@ private final class Reader: EventSource {
             _ = try one.first.write([1].span)
             _ = try two.first.write([1].span)
             let registrations = Registrations()
-            // Both are ready in the first turn; whichever is called first removes both.
+            // Both are ready in the first turn. The first one called removes both.
             let hit: (Reader, Events) -> Void = { _, _ in
                 log.add("called")
                 for registration in registrations.all { loop.remove(registration) }
@@ -73,7 +73,7 @@ private final class Reader: EventSource {
     }
 
     @Test func aReusedDescriptorGetsNoEventOfItsPredecessor() throws {
-        // Another test may be quicker and take the number: then once more.
+        // Another test may take the number first. Then repeat.
         for _ in 0..<100 {
             let entries = try reuseADescriptor()
             if entries == ["first", "number not reused"] { continue }
@@ -90,7 +90,7 @@ private final class Reader: EventSource {
             _ = try one.first.write([1].span)
             _ = try two.first.write([1].span)
             let state = Registrations()
-            // Whoever comes first closes the other and opens a quiet socket, which gets the same number.
+            // The first one called closes the other and opens a quiet socket, which gets the same number.
             let hit: (Reader, Events) -> Void = { reader, _ in
                 log.add("first")
                 let other = state.readers.firstIndex { $0 !== reader }!
@@ -113,7 +113,7 @@ private final class Reader: EventSource {
         }
     }
 
-    @Test func interestIsHeededAlsoWithinABatch() throws {
+    @Test func interestAppliesWithinABatch() throws {
         let entries = try onALoop { loop, log in
             let pair = try Socket.pair()
             let state = Registrations()

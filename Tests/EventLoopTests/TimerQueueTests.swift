@@ -4,7 +4,8 @@ import Testing
 @testable import EventLoop
 
 @Suite struct TimerQueueTests {
-    /// Takes all that is due at `now`, and says which in order.
+    /// Runs the next timer that is due at `now`.
+    /// - Returns: false if none is.
     private func due(_ queue: inout TimerQueue, _ now: UInt64) -> Bool {
         let mark = queue.mark
         guard let action = queue.nextDue(now, before: mark) else { return false }
@@ -12,7 +13,7 @@ import Testing
         return true
     }
 
-    @Test func firesInTheOrderOfDeadlinesThenOfSetting() {
+    @Test func firesByDeadlineThenByCreation() {
         var queue = TimerQueue()
         let log = Log()
         for (name, deadline) in [("c", 30), ("a", 10), ("b1", 20), ("b2", 20), ("late", 31)] as [(String, UInt64)] {
@@ -25,7 +26,7 @@ import Testing
         #expect(queue.nextDeadline() == 31)
     }
 
-    @Test func aCancelledTimerNeverFiresAndLetsGoOfItsAction() {
+    @Test func aCancelledTimerNeverFiresAndReleasesItsAction() {
         var queue = TimerQueue()
         weak var held: Log?
         let id: TimerID
@@ -41,7 +42,7 @@ import Testing
         #expect(!due(&queue, 100))
     }
 
-    @Test func anOldNameDoesNotCancelTheTimerThatTookItsPlace() {
+    @Test func anOldIDDoesNotCancelATimerInItsSlot() {
         var queue = TimerQueue()
         let log = Log()
         let old = queue.schedule(at: 5) {}
@@ -52,7 +53,7 @@ import Testing
         #expect(log.entries == ["new"])
     }
 
-    @Test func cancellingManyDoesNotPileUp() {
+    @Test func cancelledTimersAreCompacted() {
         var queue = TimerQueue()
         let kept = queue.schedule(at: 1) {}
         for index in 0..<10_000 { queue.cancel(queue.schedule(at: 1000 + UInt64(index)) {}) }

@@ -1,4 +1,4 @@
-/// What libFuzzer, whose `main` this program has, calls with each input.
+/// libFuzzer, whose `main` this program uses, calls this function with each input.
 @c(LLVMFuzzerTestOneInput) @safe
 public func fuzzOneInput(_ bytes: UnsafePointer<UInt8>?, _ count: Int) -> Int32 {
     FuzzTarget.chosen.run(unsafe Array(UnsafeBufferPointer(start: bytes, count: count)))

@@ -1,8 +1,11 @@
+import HTTP1
 import HTTP2
 
-/// One HTTP/2 session and a peer that sends what the input says.
+@testable import HTTPServer
+
+/// One HTTP/2 session and a peer controlled by the input.
 enum HTTP2Fuzz {
-    /// Small, so that short inputs reach them.
+    /// Small limits, so that short inputs reach them.
     static func limits(headerTableBytes: UInt32) -> HTTP2Limits {
         var limits = HTTP2Limits(bodyBytes: 300, concurrentStreams: 4)
         limits.headerListBytes = 600
@@ -15,19 +18,19 @@ enum HTTP2Fuzz {
 
     static func run(_ input: [UInt8], as role: HTTP2Session.Role) {
         var input = FuzzInput(input)
-        // The rest of most inputs means something only behind a preface.
+        // Most inputs need a preface to be meaningful.
         let form = input.byte()
         let limits = limits(headerTableBytes: form & 1 == 0 ? 4096 : 0)
         let steps = HTTP2Script.steps(input, withPreface: form != 0xFF, for: role)
         let whole = play(steps, .whole, role, limits)
         let bytes = play(steps, .bytes, role, limits)
-        // nghttp2 counts the calls that bring a CONTINUATION frame's head, not the frames: its limit of 8 comes sooner byte by byte.
+        // nghttp2 counts calls with a CONTINUATION frame's head instead of frames, so byte by byte its limit of 8 is reached sooner.
         if bytes.error == .badMessage && whole.error != .badMessage { return }
         require(whole == bytes, "the same happens however the bytes come: \(whole) \(bytes)")
     }
 
     struct Reading: Equatable {
-        /// Without the data of messages that never end or grow too large: how much of it comes before the fault depends on the pieces.
+        /// Excludes the data of messages that never end or are too large: its amount depends on the pieces.
         var events: [HTTP2Event] = []
         var output: [UInt8] = []
         var error: HTTP2Error?
@@ -49,16 +52,16 @@ enum HTTP2Fuzz {
     }
 }
 
-/// A session under way.
+/// A running session.
 struct HTTP2Play {
     let session: HTTP2Session
     var reading = HTTP2Fuzz.Reading()
     private var watch: HTTP2Watch
-    /// Requests that have come and are not answered yet.
+    /// Unanswered requests.
     private var unanswered: [Int32] = []
     private var answered: Set<Int32> = []
     private var open: Set<Int32> = []
-    /// The most that may have been written by now.
+    /// The upper bound of the output so far.
     private var outputBound = 200
 
     init(_ role: HTTP2Session.Role, _ limits: HTTP2Limits) throws(HTTP2Error) {
@@ -123,7 +126,7 @@ struct HTTP2Play {
         }
     }
 
-    /// Answers what is open, without a body, so that no window can be in the way: then it must be over.
+    /// Answers open requests without a body, so that no window can block. Then every stream must close.
     mutating func settle() throws(HTTP2Error) {
         guard session.role == .server else { return }
         let last = unanswered
@@ -145,5 +148,134 @@ struct HTTP2Play {
         let preface = session.role == .client ? HTTP2Frame.preface.count : 0
         require(reading.output.isEmpty || HTTP2Frame.frames(reading.output.dropFirst(preface)) != nil, "whole frames are written")
         return reading
+    }
+}
+
+/// Checks a session's events against its contract.
+struct HTTP2Watch {
+    private struct Stream {
+        var headers: HTTP2Headers?
+        var received = 0
+        var isTooLarge = false
+        var hasEnded = false
+    }
+
+    let role: HTTP2Session.Role
+    let limits: HTTP2Limits
+    private var streams: [Int32: Stream] = [:]
+    private var closed: Set<Int32> = []
+    /// The events with adjacent data joined, for comparison.
+    private(set) var events: [HTTP2Event] = []
+
+    init(role: HTTP2Session.Role, limits: HTTP2Limits) { (self.role, self.limits) = (role, limits) }
+
+    func hasHead(_ id: Int32) -> Bool { streams[id]?.headers != nil }
+
+    mutating func see(_ event: HTTP2Event) {
+        check(event)
+        if case .data(let stream, let bytes) = event, case .data(stream, let before)? = events.last {
+            events[events.count - 1] = .data(stream: stream, HTTP2Data(before.bytes + bytes.bytes))
+        } else {
+            events.append(event)
+        }
+    }
+
+    private mutating func check(_ event: HTTP2Event) {
+        switch event {
+        case .headers(let id, let headers):
+            require(streams[id]?.headers == nil, "one head a stream")
+            require(streams[id]?.isTooLarge != true, "no head after it was too large")
+            check(headers)
+            change(id) { $0.headers = headers }
+        case .data(let id, let bytes):
+            require(streams[id]?.headers != nil, "data after a head")
+            require(streams[id]?.isTooLarge == false && streams[id]?.hasEnded == false, "data before the end")
+            change(id) { $0.received += bytes.count }
+            require(streams[id]!.received <= limits.bodyBytes, "a body within its limit")
+        case .tooLarge(let id, _):
+            require(streams[id]?.isTooLarge != true, "too large once")
+            change(id) { $0.isTooLarge = true }
+        case .end(let id):
+            require(streams[id] != nil, "an end after a head")
+            require(streams[id]!.hasEnded == false, "one end a stream")
+            change(id) { $0.hasEnded = true }
+            checkLength(streams[id]!)
+        case .closed(let id, _):
+            require(!closed.contains(id), "closed once")
+            closed.insert(id)
+            streams[id] = nil
+        case .settings, .goAway, .pingAcknowledged: break
+        }
+    }
+
+    private mutating func change(_ id: Int32, _ change: (inout Stream) -> Void) {
+        require(!closed.contains(id), "nothing is heard of a closed stream")
+        change(&streams[id, default: Stream()])
+    }
+
+    private func checkLength(_ stream: Stream) {
+        guard !stream.isTooLarge, let headers = stream.headers, let length = headers["content-length"],
+            headers[":method"] != "CONNECT", ![204, 304].contains(headers.status)
+        else { return }
+        require(Int(length) == stream.received, "a body of the length it says: \(length), \(stream.received)")
+    }
+
+    /// RFC 9113 section 8.2 and 8.3.
+    private func check(_ headers: HTTP2Headers) {
+        require(headers.count <= limits.headerFields, "header fields within their limit")
+        var size = 0
+        var once: Set<String> = []
+        var isBehindPseudo = false
+        for index in 0..<headers.count {
+            let (name, value) = headers[index]
+            size += name.utf8.count + headers.withValue(at: index) { $0.count } + 32
+            let isPseudo = name.hasPrefix(":")
+            require(!isPseudo || !isBehindPseudo, "pseudo-header fields first")
+            isBehindPseudo = isBehindPseudo || !isPseudo
+            if isPseudo || name == "content-length" || (name == "host" && role == .server) {
+                require(once.insert(name).inserted, "\(name) once")
+            }
+            require(!name.isEmpty && name.utf8.allSatisfy { $0 > 0x20 && $0 < 0x7F && !(0x41...0x5A).contains($0) }, "a name")
+            require(value.utf8.allSatisfy { $0 != 0 && $0 != 0x0A && $0 != 0x0D }, "a value of one line")
+            require(!["connection", "transfer-encoding", "upgrade", "keep-alive", "proxy-connection"].contains(name), name)
+            require(name != "te" || value == "trailers", "te: \(value)")
+            if name == "content-length" { require(value.utf8.allSatisfy { (0x30...0x39).contains($0) } && value != "", value) }
+        }
+        require(size <= limits.headerListBytes, "header bytes within their limit")
+        switch role {
+        case .client: require((200...999).contains(headers.status ?? 0) && once.contains(":status"), "a final status")
+        case .server:
+            require(headers[":method"]?.isEmpty == false && !once.contains(":status"), "a method")
+            guard headers[":method"] != "CONNECT" else { return }
+            require(headers[":scheme"]?.isEmpty == false && headers[":path"]?.isEmpty == false, "scheme and path")
+            require(once.contains(":authority") || once.contains("host"), "an authority")
+            StreamRequestFuzz.check(headers)
+        }
+    }
+}
+
+/// A header block that the server accepts over HTTP/2 must be valid as HTTP/1.1 too, because a proxy may translate it.
+enum StreamRequestFuzz {
+    static func check(_ headers: HTTP2Headers) {
+        guard case .taken(let builder, _) = StreamRequest(headers, MessageLimits()) else { return }
+        let message = builder.finish()
+        var text = Array((headers[":method"] ?? "").utf8) + [0x20]
+        text += message.withTarget(copy) + Array(" HTTP/1.1\r\n".utf8)
+        if let authority = headers.withValue(of: ":authority", copy) { text += Array("host: ".utf8) + authority + [0x0D, 0x0A] }
+        var hasHost = headers[":authority"] != nil
+        headers.forEachField { _, name, value in
+            if name[0] == UInt8(ascii: ":") || name.isToken("content-length") || (hasHost && name.isToken("host")) { return }
+            if name.isToken("host") { hasHost = true }
+            text += copy(name) + [0x3A, 0x20] + copy(value) + [0x0D, 0x0A]
+        }
+        text += [0x0D, 0x0A]
+        guard let plain = PlainRequest(text) else {
+            fatalError("a request that HTTP/1.1 does not allow: \(String(decoding: text, as: UTF8.self).debugDescription)")
+        }
+        require(plain.values("host") == [message.withHeader("host", copy)], "one host")
+        require(plain.target == message.withTarget(copy), "the same target")
+        require(
+            RequestParser().parse(text.span) == .complete(consumed: text.count) || message.method == .other,
+            "taken as HTTP/1.1 too")
     }
 }

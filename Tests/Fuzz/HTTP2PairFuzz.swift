@@ -1,13 +1,13 @@
 import HTTP2
 
-/// A server's session and an honest client's, whose bytes are carried as the input says, and may be changed on the way.
+/// A server and an honest client. The input controls the transfer of their bytes and may change them.
 struct HTTP2PairFuzz {
     private struct End {
         let session: HTTP2Session
         var watch: HTTP2Watch
         var outbox: [UInt8] = []
         var hasFailed = false
-        /// Streams on which a message has come whole, and its body.
+        /// Streams with a complete message, and its body.
         var received: [Int32: [UInt8]] = [:]
         var whole: [Int32] = []
         var open: Set<Int32> = []
@@ -71,7 +71,7 @@ struct HTTP2PairFuzz {
             try? client.session.reset(stream: id, .cancel)
             client.collect()
         default:
-            // A hundred unanswered ones are a flood.
+            // A hundred unanswered pings are a flood.
             pings += 1
             if pings > 50 { return }
             try? (choice & 8 == 0 ? client : server).session.submitPing(UInt64(choice))
@@ -81,7 +81,7 @@ struct HTTP2PairFuzz {
     }
 
     private mutating func request(_ choice: UInt8, _ body: [UInt8]) {
-        // Only the peer's settings tell how many streams it takes at once.
+        // The limit on streams is unknown before the peer's settings.
         guard requests.count < 30, client.session.hasRemoteSettings || requests.isEmpty else { return }
         var head: HTTP2Headers = [":method": "POST", ":scheme": "https", ":authority": "x", ":path": "/"]
         for index in 0..<Int(choice >> 3 & 3) {
@@ -106,7 +106,7 @@ struct HTTP2PairFuzz {
         to.receive(bytes)
     }
 
-    /// - Returns: whether anything is other than before.
+    /// - Returns: whether the bytes changed.
     private static func damage(_ bytes: inout [UInt8], _ kind: UInt8, _ input: inout FuzzInput) -> Bool {
         guard !bytes.isEmpty else { return false }
         let place = (Int(input.byte()) << 8 | Int(input.byte())) % bytes.count
@@ -120,7 +120,7 @@ struct HTTP2PairFuzz {
         return bytes != before
     }
 
-    /// Answers and carries what is left; between honest ends all of it arrives, and every stream ends.
+    /// Answers and transfers the rest. Between honest ends all of it arrives, and every stream ends.
     private mutating func finish() {
         var rounds = 0
         repeat {

@@ -1,11 +1,11 @@
 import HTTP2
 
-/// What an input makes happen to a session: bytes from its peer, frames of all kinds in any order or no frames at all, and its owner's calls.
+/// A step derived from the input: bytes from the peer, such as frames of any kind and order, or a call of the owner.
 enum HTTP2Step {
     case receive([UInt8])
-    /// Takes what is to be sent, up to so many bytes.
+    /// Takes output up to `limit` bytes.
     case send(limit: Int)
-    /// A server answers the oldest open request, or the newest; a client makes a request.
+    /// A server answers the oldest or the newest open request. A client sends a request.
     case message(oldest: Bool, bodyBytes: Int)
     case interim
     case reset
@@ -78,13 +78,13 @@ struct HTTP2Script {
         HTTP2Frame(type: type, flags: flags, stream: stream, payload: payload).bytes
     }
 
-    /// Small and large numbers out of two bytes.
+    /// Derives small and large numbers from two bytes.
     private mutating func number() -> [UInt8] {
         let (low, shift) = (input.byte(), input.byte())
         return HTTP2Frame.bytes(UInt32(low) << UInt32(shift & 31) | UInt32(shift >> 5))
     }
 
-    /// The newest stream, mostly.
+    /// Usually the newest stream.
     private mutating func onStream() -> UInt32 {
         let choice = input.byte()
         return choice < 0xC0 ? max(stream, 3) - 2 * UInt32(choice & 1) : UInt32(choice & 31)
@@ -112,7 +112,7 @@ struct HTTP2Script {
         "x", "content-length", "x",
     ]
 
-    /// Header fields as literals, indexed, or any bytes.
+    /// Header fields as literals, indexed, or random bytes.
     private mutating func fields() -> [UInt8] {
         var block: [UInt8] = []
         for _ in 0..<input.number(upTo: 8) {
@@ -133,5 +133,40 @@ struct HTTP2Script {
     /// A literal without indexing (RFC 7541 section 6.2.2), for lengths under 127.
     private static func literal(_ name: String, _ value: [UInt8]) -> [UInt8] {
         [0, UInt8(name.utf8.count)] + Array(name.utf8) + [UInt8(value.count)] + value
+    }
+}
+
+/// An HTTP/2 frame (RFC 9113 section 4.1), with a deliberately simple encoder and decoder.
+struct HTTP2Frame {
+    var type: UInt8
+    var flags: UInt8 = 0
+    var stream: UInt32 = 0
+    var payload: [UInt8] = []
+
+    static let preface = Array("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".utf8)
+
+    var bytes: [UInt8] {
+        var bytes = Array(Self.bytes(UInt32(payload.count)).dropFirst())
+        bytes += [type, flags]
+        bytes += Self.bytes(stream)
+        return bytes + payload
+    }
+
+    static func bytes(_ number: UInt32) -> [UInt8] { (0..<4).map { UInt8(truncatingIfNeeded: number >> (24 - 8 * $0)) } }
+
+    /// Decodes the frames in `bytes`. Returns nil if the last one is incomplete.
+    static func frames(_ bytes: ArraySlice<UInt8>) -> [HTTP2Frame]? {
+        var rest = bytes
+        var frames: [HTTP2Frame] = []
+        while !rest.isEmpty {
+            let head = Array(rest.prefix(9))
+            let length = head.prefix(3).reduce(0) { $0 << 8 | Int($1) }
+            rest = rest.dropFirst(9)
+            guard head.count == 9, rest.count >= length else { return nil }
+            let stream = head[5...].reduce(0) { $0 << 8 | UInt32($1) }
+            frames.append(HTTP2Frame(type: head[3], flags: head[4], stream: stream, payload: Array(rest.prefix(length))))
+            rest = rest.dropFirst(length)
+        }
+        return frames
     }
 }

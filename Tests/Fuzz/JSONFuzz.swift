@@ -8,11 +8,11 @@ import Sealing
 @testable import Courier
 @testable import Policy
 
-/// JSON: our reader against the simulator's and Foundation's, and what is read of a request's body.
+/// Compares our JSON parser with the simulator's and Foundation's, and parses request bodies.
 enum JSONFuzz {
     static func run(_ input: [UInt8]) {
         let value = try? JSONValue(input.span, deepest: deepest)
-        // The readers count levels in ways of their own: only far from their ends must they agree.
+        // The parsers count nesting differently, so compare only far from the limits.
         if input.count(where: { $0 == UInt8(ascii: "{") || $0 == UInt8(ascii: "[") }) < deepest {
             let second = SecondReader.read(input)
             require(value.flatMap { hasDistinctNames($0) ? SecondValue($0) : nil } == second, "both readers say the same")
@@ -27,7 +27,7 @@ enum JSONFuzz {
 
     private static let deepest = 60
 
-    /// What is asked for beyond RFC 8259 of a body: an object, no name twice in it, at most 16 levels.
+    /// The requirements on a body beyond RFC 8259: an object, distinct names, at most 16 levels.
     private static func isBody(_ value: JSONValue) -> Bool {
         guard case .object(let members) = value else { return false }
         return Set(members.map { Array($0.key.utf8) }).count == members.count && depth(value) <= JSONObject.deepest
@@ -81,7 +81,7 @@ enum JSONFuzz {
                     require(Array(input[range]) == bytes, "plain text")
                 }
             case .number:
-                // The least Int has no positive twin and is refused.
+                // The smallest Int has no positive counterpart and is refused.
                 require(number == member.value.int || member.value.int == .min, "the same number")
                 require(bytes == nil && flag == nil, "nothing but a number")
             case .bool(let value): require(flag == value && bytes == nil && number == nil, "the same truth value")
@@ -112,7 +112,7 @@ enum JSONFuzz {
     }()
 }
 
-/// Any JSON value as Foundation reads it; of numbers only that they are some.
+/// Any JSON value as Foundation parses it. Numbers are not compared.
 enum FoundationValue: Decodable {
     case null, number
     case string(String)
@@ -150,5 +150,12 @@ extension SecondValue {
             case .object(let members):
                 .object(Dictionary(members.map { ($0.key, SecondValue($0.value)) }, uniquingKeysWith: { $1 }))
             }
+    }
+}
+
+/// Lint reports a problem for every policy file that is refused.
+enum PolicyFuzz {
+    static func run(_ input: [UInt8]) {
+        require(Policy.lint(input).isEmpty == ((try? Policy(input)) != nil), "lint finds why a file is refused")
     }
 }

@@ -1,6 +1,6 @@
 @testable import Ledger
 
-/// What an auditor reads from a log that may lie: each form is taken in its one spelling only. The first byte says which form it is.
+/// Formats that an auditor reads from an untrusted log. Each is accepted in its canonical encoding only. The first byte selects the format.
 enum LedgerFuzz {
     static func run(_ input: [UInt8]) {
         guard let form = input.first else { return }

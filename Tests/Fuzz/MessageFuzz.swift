@@ -6,15 +6,15 @@ import WebSocket
 
 @testable import API
 
-/// What apps with accounts send: a socket's messages and webhooks of calls. What is taken says the same to Foundation, and of what is dropped
-/// nothing is said back but plain names.
+/// Input of apps with accounts: WebSocket messages and call webhooks. Accepted values equal Foundation's. Dropped fields are reported by plain names
+/// only.
 enum MessageFuzz {
     static func run(_ input: [UInt8]) {
         let theirs = try? JSONDecoder().decode([String: FoundationValue].self, from: Data(input))
         let body = HTTPRequest(method: .post, target: "/", body: input)
         if let call = try? body.fields({ CallBody($0) }) { check(call, theirs) }
         if let request = try? body.fields({ SessionRequest($0) }) { check(request, theirs) }
-        // The engine takes messages of valid UTF-8 only.
+        // The server accepts only messages in valid UTF-8.
         guard let text = String(validating: input, as: UTF8.self) else { return }
         if let name = SessionRequest.name(of: TextMessage(text)) { require(names.contains(name), "a name of ours") }
     }

@@ -1,6 +1,6 @@
 import HTTP1
 
-/// The client's reader of HTTP/1.1: the input is a stream of answers, which then ends.
+/// The client's HTTP/1.1 parser. The input is a stream of responses, which then ends.
 enum ResponseFuzz {
     struct Answer: Equatable {
         let status: UInt16

@@ -1,6 +1,6 @@
 @testable import APNsSimulator
 
-/// JSON as the simulator reads it, with a reader of its own.
+/// The simulator's separate JSON parser.
 enum SecondReader {
     /// Nil if `bytes` aren't JSON or repeat a name anywhere.
     static func read(_ bytes: [UInt8]) -> SecondValue? { JSON(parsing: bytes).map(SecondValue.init) }

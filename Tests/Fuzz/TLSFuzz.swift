@@ -1,6 +1,6 @@
 import TLS
 
-/// A server's TLS session and an honest client, whose bytes are carried as the input says: whole, in part, twice, or changed on the way.
+/// A server's TLS session and an honest client. The input controls the transfer of their bytes: complete, in part, twice, or changed.
 struct TLSFuzz {
     private static let contexts: (server: TLSContext, client: TLSContext) = {
         guard let identity = try? SelfSignedCertificate.make(names: ["localhost"], days: 1),
@@ -11,12 +11,12 @@ struct TLSFuzz {
         return (server, client)
     }()
 
-    /// One end: its session, what it has sent and what it has read.
+    /// One end: its session, sent and received plaintext.
     private struct End {
         let session: TLSSession
         var sent: [UInt8] = []
         var plaintext: [UInt8] = []
-        /// Ciphertext that waits to be carried away.
+        /// Ciphertext not yet transferred.
         var outbox: [UInt8] = []
         var hasClosed = false
         var received = 0
@@ -99,14 +99,14 @@ struct TLSFuzz {
         }
     }
 
-    /// Carries all that waits, or only so many bytes.
+    /// Transfers all bytes, or a part of them.
     private static func carry(_ from: inout End, _ to: inout End, _ count: Int) {
         let bytes = Array(from.outbox.prefix(count == 0 ? .max : count * 7))
         from.outbox.removeFirst(bytes.count)
         to.receive(bytes)
     }
 
-    /// - Returns: whether anything is other than before.
+    /// - Returns: whether the bytes changed.
     private static func damage(_ bytes: inout [UInt8], _ choice: UInt8, _ input: inout FuzzInput) -> Bool {
         guard !bytes.isEmpty else { return false }
         let place = (Int(input.byte()) << 8 | Int(input.byte())) % bytes.count
@@ -129,7 +129,7 @@ struct TLSFuzz {
         }
     }
 
-    /// Carries what is left; between honest ends all of it arrives.
+    /// Transfers the rest. Between honest ends all of it arrives.
     private mutating func finish() {
         while !client.outbox.isEmpty || !server.outbox.isEmpty {
             Self.carry(&client, &server, 0)

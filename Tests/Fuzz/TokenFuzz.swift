@@ -5,7 +5,7 @@ import Sodium
 
 @testable import API
 
-/// JWTs: as they come from anyone, with a header and claims that were signed as they are, and the set that names the keys.
+/// JWTs: unsigned input, input as a signed header and claims, and key sets.
 enum TokenFuzz {
     private static let now: UInt64 = 1_800_000_000_000
     private static let secret = Array("the fuzzed secret, which no one knows".utf8)
@@ -21,7 +21,7 @@ enum TokenFuzz {
 
     static func run(_ input: [UInt8]) {
         require(principal(input) == nil, "nobody signs without the secret")
-        // Up to a zero a header, then claims.
+        // A header up to a zero, then claims.
         let parts = input.split(separator: 0, maxSplits: 1, omittingEmptySubsequences: false)
         let claims = parts.count > 1 ? Array(parts[1]) : input
         let header = parts.count > 1 ? Array(parts[0]) : Array(#"{"alg":"HS256"}"#.utf8)
@@ -37,7 +37,7 @@ enum TokenFuzz {
         return message + Array(("." + Base64.url.encode(code.span)).utf8)
     }
 
-    /// What was taken says the same to Foundation.
+    /// Accepted claims equal Foundation's.
     private static func check(_ principal: Principal, _ header: [UInt8], _ claims: [UInt8]) {
         struct Header: Decodable { let alg: String }
         struct Claims: Decodable {

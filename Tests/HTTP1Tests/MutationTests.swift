@@ -2,9 +2,9 @@ import Testing
 
 @testable import HTTP1
 
-/// Damaged requests: however they are cut, the same comes of them, and nothing past the limits is kept.
+/// Damaged requests parse the same in any pieces and stay within the limits.
 @Suite struct MutationTests {
-    /// A reproducible source of chance (SplitMix64).
+    /// A reproducible random number generator (SplitMix64).
     struct Chance: RandomNumberGenerator {
         var state: UInt64
         mutating func next() -> UInt64 {
@@ -42,7 +42,7 @@ import Testing
     }
 
     @Test(arguments: 0..<3)
-    func damagedRequestsAreReadTheSameHoweverTheyAreCut(_ seed: Int) {
+    func damagedRequestsParseTheSameInAnyPieces(_ seed: Int) {
         var chance = Chance(state: UInt64(seed))
         let limits = MessageLimits(targetBytes: 64, headerBytes: 256, headerCount: 8, bodyBytes: 64)
         var accepted = 0
@@ -55,7 +55,7 @@ import Testing
                 "\(String(decoding: input, as: UTF8.self).debugDescription) \(cuts)")
             accepted += whole.messages.count
         }
-        // The damage must leave some whole, or nothing was tested.
+        // Some requests must stay valid, or the test shows nothing.
         #expect(accepted > 400)
     }
 }

@@ -2,7 +2,7 @@ import Testing
 
 @testable import HTTP1
 
-/// What came of a stream of bytes: the messages, and the refusal that ended it, if one did.
+/// The result of parsing a stream: messages, and the failure that ended it.
 struct Reading: Equatable, CustomStringConvertible {
     var messages: [String] = []
     var failure: ParseFailure?
@@ -46,7 +46,7 @@ func read(bytes input: [UInt8], cuts: [Int] = [], limits: MessageLimits) -> Read
     return reading
 }
 
-/// The same whole, cut in two at every byte, and byte by byte.
+/// Parses the text as a whole, cut in two at every byte, and byte by byte.
 func readInAllWays(_ text: String, limits: MessageLimits = MessageLimits()) -> Reading {
     let whole = read(text, limits: limits)
     let count = text.utf8.count
@@ -89,7 +89,7 @@ func readInAllWays(_ text: String, limits: MessageLimits = MessageLimits()) -> R
                 ["post /c 0123456789"]
             ),
             (
-                // Trailers that would mean something in a head mean nothing.
+                // Trailers have no effect, even if their names matter in a head.
                 "POST /c HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nContent-Length: 500\r\nHost: b\r\n"
                     + "Connection: close\r\n\r\n",
                 ["post /c "]
@@ -171,7 +171,7 @@ func readInAllWays(_ text: String, limits: MessageLimits = MessageLimits()) -> R
         "GET / HTTP/1.1 \r\nHost: a\r\n\r\n",
         "GET / HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer a\r\nauthorization: Bearer a\r\n\r\n",
         "GET / HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer a\r\nX: y\r\nAUTHORIZATION:\r\n\r\n",
-        // What is not well-formed is not asked what it expects.
+        // A malformed request is refused before its expectations are checked.
         "GET / HTTP/1.1\r\nExpect: miracles\r\nContent-Encoding: gzip\r\n\r\n",
         "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
         "\u{16}\u{3}\u{1}\u{2}\u{0}\u{1}\u{0}\u{1}\u{fc}\u{3}\u{3}",  // a TLS client
@@ -275,9 +275,9 @@ func readInAllWays(_ text: String, limits: MessageLimits = MessageLimits()) -> R
         return whole
     }
 
-    /// Every byte but the right one, in every place of the framing where a CR or an LF belongs.
+    /// Every wrong byte in every place of the framing where a CR or an LF belongs.
     @Test(arguments: ["2\r\n{}\r\n0\r\n\r\n", "1;a=b\r\n{\r\n01\r\n}\r\n0\r\n\r\n"])
-    func aChunkEndsInNothingButCRLF(_ body: String) {
+    func aChunkEndsInCRLFOnly(_ body: String) {
         let good = Array(body.utf8)
         let head = Self.chunked.utf8.count
         #expect(readInAllWays(Self.chunked + body).messages == ["post / {}"])
@@ -331,14 +331,14 @@ func readInAllWays(_ text: String, limits: MessageLimits = MessageLimits()) -> R
             ("Content-Encoding: gzip\r\nContent-Encoding: identity", .unsupportedEncoding),
             ("Authorization: Bearer a", nil),
         ] as [(String, ParseFailure?)])
-    func whatARequestMayAskFor(_ lines: String, _ failure: ParseFailure?) {
+    func checksExpectationsAndEncodings(_ lines: String, _ failure: ParseFailure?) {
         let text = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\(lines)\r\n\r\n"
         #expect(readInAllWays(text).failure == failure)
-        // Asked once: the next request stands for itself.
+        // The next request is checked separately.
         if failure == nil { #expect(readInAllWays(text + text).messages == ["post / ", "post / "]) }
     }
 
-    @Test func version10IsNotToldToGoOn() {
+    @Test func version10GetsNoContinue() {
         let parser = RequestParser()
         let text = "POST / HTTP/1.0\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n"
         #expect(parser.parse(Array(text.utf8).span) == .incomplete)
@@ -387,7 +387,7 @@ func readInAllWays(_ text: String, limits: MessageLimits = MessageLimits()) -> R
         #expect(reading.failure == failure)
     }
 
-    @Test func whatFollowsAChunkedBodyIsNotCountedWithIt() {
+    @Test func bytesAfterAChunkedBodyDoNotCount() {
         let limits = MessageLimits(targetBytes: 10, headerBytes: 60, headerCount: 3, bodyBytes: 5)
         let text = Self.chunked + "2\r\nhi\r\n0\r\nA: b\r\n\r\n"
         let next = String(repeating: "GET / HTTP/1.1\r\nHost: a\r\n\r\n", count: 10)
@@ -438,7 +438,7 @@ func readInAllWays(_ text: String, limits: MessageLimits = MessageLimits()) -> R
         message.withBody { body in #expect(body.count == 3 && body[0] == 0 && body[2] == 0) }
     }
 
-    /// What the parser holds of a message.
+    /// The parser's stored bytes.
     private func held(_ parser: RequestParser) -> [UInt8] {
         let count = unsafe parser.handle.machine.pointee.store.count
         return unsafe parser.handle.machine.pointee.store.withSpan(0..<count) { held in held.indices.map { held[$0] } }
@@ -459,7 +459,7 @@ func readInAllWays(_ text: String, limits: MessageLimits = MessageLimits()) -> R
         #expect(held(parser).allSatisfy { $0 == 0 })
     }
 
-    @Test func anAbandonedRequestLeavesNoByteAndIsNotGoneOnWith() {
+    @Test func anAbandonedRequestLeavesNoByteAndEndsParsing() {
         let parser = RequestParser()
         let text = "POST /secret HTTP/1.1\r\nHost: a\r\nContent-Length: 7\r\n\r\nsecret"
         #expect(parser.parse(Array(text.utf8).span) == .incomplete)
@@ -471,7 +471,7 @@ func readInAllWays(_ text: String, limits: MessageLimits = MessageLimits()) -> R
         #expect(held(parser).count == 33)
     }
 
-    @Test func listsAreReadByToken() {
+    @Test func findsTokensInLists() {
         func holds(_ text: String) -> Bool { Array(text.utf8).span.listContains("upgrade") }
         #expect(holds("Upgrade"))
         #expect(holds("keep-alive,  UPGRADE\t"))
@@ -483,7 +483,7 @@ func readInAllWays(_ text: String, limits: MessageLimits = MessageLimits()) -> R
     @Test(arguments: [
         "", "a.test", "a.test:", "A-b_c~1:65535", "a%41", "127.0.0.1", "127.0.0.1:80", "[::1]", "[::ffff:127.0.0.1]:8787",
     ])
-    func hostIsTaken(_ host: String) {
+    func acceptsHost(_ host: String) {
         #expect(read("GET / HTTP/1.1\r\nHost: \(host)\r\n\r\n").messages == ["get / "])
     }
 
@@ -493,7 +493,7 @@ func readInAllWays(_ text: String, limits: MessageLimits = MessageLimits()) -> R
             "a:b", "a:80:80", "::1",
             "[::1", "[]", "[", "[::1]x", "[a.test]", "]",
         ])
-    func hostIsRefused(_ host: String) {
+    func refusesHost(_ host: String) {
         #expect(readInAllWays("GET / HTTP/1.1\r\nHost: \(host)\r\n\r\n").failure == .malformed)
     }
 }

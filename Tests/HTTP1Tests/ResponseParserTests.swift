@@ -2,7 +2,7 @@ import HTTP1
 import Testing
 
 @Suite struct ResponseParserTests {
-    /// Reads one answer, byte by byte when `slowly`, and ends the stream after it.
+    /// Parses one response, byte by byte if `slowly`, and ends the stream.
     func read(_ text: String, head: Bool = false, slowly: Bool = false, limits: MessageLimits = MessageLimits()) -> String {
         let parser = ResponseParser(limits: limits)
         parser.expectNoBody(head)
@@ -55,7 +55,7 @@ import Testing
         #expect(read("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", limits: limits) == "bodyTooLarge")
     }
 
-    @Test func theEndOfTheStreamMakesNoAnswerOfARefusedOne() {
+    @Test func aRefusedResponseStaysRefusedAtTheEnd() {
         let parser = ResponseParser(limits: MessageLimits(targetBytes: 10, headerBytes: 10))
         let text = "HTTP/1.0 200 " + String(repeating: "x", count: 200) + "\r\n\r\nuntil the end"
         #expect(parser.parse(Array(text.utf8).span) == .failed(.headersTooLarge))

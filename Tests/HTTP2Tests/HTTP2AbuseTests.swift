@@ -1,7 +1,7 @@
 import HTTP2
 import Testing
 
-/// What a hostile peer may send.
+/// Input of a hostile peer.
 @Suite struct HTTP2AbuseTests {
     static func server(change: (inout HTTP2Limits) -> Void = { _ in }) throws -> HTTP2Session {
         var limits = HTTP2Limits(bodyBytes: 16 * 1024)
@@ -48,7 +48,7 @@ import Testing
         #expect(server.isFinished)
     }
 
-    /// Until the peer acknowledges our settings, nghttp2 resets streams beyond the limit by itself, and tells nobody.
+    /// Until the peer acknowledges our settings, nghttp2 resets streams beyond the limit by itself, without a callback.
     @Test func streamsBeyondTheLimitAreCountedBeforeTheSettingsAreAcknowledged() throws {
         let server = try HTTP2Session(.server, limits: HTTP2Limits(bodyBytes: 1, concurrentStreams: 1))
         try server.receive(Frames.preface + Frames.headers(stream: 1, Frames.request(), end: false))
@@ -62,7 +62,7 @@ import Testing
         #expect(Self.goAway(server) != nil || server.isFinished)
     }
 
-    @Test func aMalformedBlockIsOverWhenItIsRefused() throws {
+    @Test func aMalformedBlockEndsWhenRefused() throws {
         let server = try Self.server()
         try server.receive(Frames.headers(stream: 1, Frames.request() + Frames.literal("UPPER", "x"), end: true))
         #expect(!server.isInHeaderBlock)
@@ -70,7 +70,7 @@ import Testing
         #expect(server.isInHeaderBlock)
     }
 
-    @Test func answeredStreamsPayForResets() throws {
+    @Test func answeredStreamsOffsetResets() throws {
         let server = try Self.server()
         for number in UInt32(0)..<1000 {
             let answered = number * 4 + 1
@@ -84,7 +84,7 @@ import Testing
         #expect(!server.isFinished)
     }
 
-    /// The peer makes this end do the resetting ("made you reset"): a body of another length than said is a stream error.
+    /// The peer provokes resets ("made you reset"): a body of another length than `content-length` is a stream error.
     @Test func provokedResetsCountToo() throws {
         let server = try Self.server()
         var code: UInt32?
@@ -99,21 +99,21 @@ import Testing
         #expect(code == HTTP2ErrorCode.enhanceYourCalm.rawValue)
     }
 
-    @Test func pingsWithoutTakingTheAnswersAreAFlood() throws {
+    @Test func unreadPingAnswersAreAFlood() throws {
         let server = try Self.server()
         #expect(throws: HTTP2Error.flooded) {
             for number in UInt32(0)..<200 { try server.receive(Frames.ping(number)) }
         }
     }
 
-    @Test func settingsWithoutTakingTheAnswersAreAFlood() throws {
+    @Test func unreadSettingsAnswersAreAFlood() throws {
         let server = try Self.server()
         #expect(throws: HTTP2Error.flooded) {
             for _ in 0..<200 { try server.receive(Frames.frame(type: 4, flags: 0, stream: 0, [])) }
         }
     }
 
-    @Test func controlFramesForEverEndTheConnection() throws {
+    @Test func endlessControlFramesEndTheConnection() throws {
         let server = try Self.server { $0.controlFrames = 50 }
         var code: UInt32?
         for number in UInt32(0)..<60 where code == nil {
@@ -138,7 +138,7 @@ import Testing
     }
 
     @Test(arguments: [UInt8(0x10), 0x42])
-    func framesPassedOverInSilenceAreBounded(type: UInt8) throws {
+    func ignoredFramesAreBounded(type: UInt8) throws {
         let server = try Self.server { $0.bytesBetweenRequests = 2000 }
         for stream in UInt32(0)..<20 {
             try server.receive(Frames.headers(stream: 2 * stream + 1, Frames.request(), end: true))
@@ -149,7 +149,7 @@ import Testing
         #expect(Self.goAway(server) == HTTP2ErrorCode.enhanceYourCalm.rawValue)
     }
 
-    @Test func continuationsForEverAreAFlood() throws {
+    @Test func endlessContinuationsAreAFlood() throws {
         let server = try Self.server()
         #expect(throws: HTTP2Error.self) {
             try server.receive(Frames.headers(stream: 1, Frames.request(), end: true, endHeaders: false))
@@ -169,7 +169,7 @@ import Testing
         try server.submitResponse(stream: 1, [":status": "431"], body: [])
     }
 
-    @Test func aBodyBeyondTheLimitIsToldOnceAndDropped() throws {
+    @Test func aBodyOverTheLimitIsReportedOnceAndDropped() throws {
         let pair = try HTTP2Pair(serverBody: 1000)
         let id = try pair.client.submitRequest(HTTP2Pair.request, body: [UInt8](repeating: 1, count: 100_000))
         try pair.run()
@@ -227,7 +227,7 @@ import Testing
         #expect(!server.takeEvents().contains { if case .headers = $0 { true } else { false } })
     }
 
-    @Test func aBodyOfAnotherLengthThanSaidIsAStreamError() throws {
+    @Test func aBodyOfAnotherLengthIsAStreamError() throws {
         let server = try Self.server()
         let block = Frames.request() + Frames.literal("content-length", "5")
         try server.receive(Frames.headers(stream: 1, block, end: false))
@@ -245,7 +245,7 @@ import Testing
         #expect(begun.count == 2)
     }
 
-    /// Any bytes after a good preface: no trap, no endless work.
+    /// Random bytes after a valid preface cause neither a trap nor endless work.
     @Test func survivesNoise() throws {
         var state: UInt64 = 0x9e37_79b9_7f4a_7c15
         func next() -> UInt8 {

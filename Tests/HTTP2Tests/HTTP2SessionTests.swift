@@ -3,7 +3,7 @@ import Testing
 
 @Suite struct HTTP2SessionTests {
     @Test(arguments: [1, 5, 100, Int.max])
-    func carriesARequestAndItsResponseWhateverThePieces(step: Int) throws {
+    func transfersARequestAndItsResponseInAnyPieces(step: Int) throws {
         let pair = try HTTP2Pair()
         let body = [UInt8]((0..<300_000).map { UInt8(truncatingIfNeeded: $0 &* 7) })  // more than a stream's window
         let id = try pair.client.submitRequest(HTTP2Pair.request, body: body)
@@ -45,7 +45,7 @@ import Testing
         #expect(pair.server.takeEvents() == [.headers(stream: id, HTTP2Pair.request), .end(stream: id)])
     }
 
-    @Test func onlyOneStreamBeforeTheSettingsThenAsManyAsTheySay() throws {
+    @Test func theStreamLimitIsOneBeforeTheSettings() throws {
         let pair = try HTTP2Pair { $0.concurrentStreams = 7 }
         #expect(pair.client.remoteConcurrentStreams == 1)
         try pair.run()
@@ -66,7 +66,7 @@ import Testing
         #expect(pair.server.takeEvents().contains(.headers(stream: second, HTTP2Pair.request)))
     }
 
-    @Test func goAwayNamesTheLastStreamAndTheOthersAreRefused() throws {
+    @Test func goAwayRefusesStreamsAboveTheLast() throws {
         let pair = try HTTP2Pair.connected()
         let ids = try (0..<3).map { _ in try pair.client.submitRequest(HTTP2Pair.request, body: []) }
         try pair.run()
@@ -81,14 +81,14 @@ import Testing
         #expect(!pair.client.takesRequests)
         #expect(throws: HTTP2Error.noMoreStreams) { _ = try pair.client.submitRequest(HTTP2Pair.request, body: []) }
 
-        // The stream below it still gets its answer.
+        // The stream below the limit still gets its response.
         try pair.server.submitResponse(stream: ids[0], HTTP2Pair.response, body: [])
         try pair.run()
         #expect(pair.client.takeEvents().last == .closed(stream: ids[0], .noError))
         #expect(pair.client.isFinished)
     }
 
-    @Test func aRequestThatWaitsWhenGoAwayComesIsRefusedNotLost() throws {
+    @Test func goAwayRefusesWaitingRequests() throws {
         let pair = try HTTP2Pair.connected { $0.concurrentStreams = 1 }
         let first = try pair.client.submitRequest(HTTP2Pair.request, body: [])
         let second = try pair.client.submitRequest(HTTP2Pair.request, body: [])
@@ -110,7 +110,7 @@ import Testing
         #expect(throws: HTTP2Error.noSuchStream) { try pair.server.submitResponse(stream: id, HTTP2Pair.response, body: []) }
     }
 
-    @Test func pingsComeBackWithTheirPayload() throws {
+    @Test func pingsReturnTheirPayload() throws {
         let pair = try HTTP2Pair.connected()
         try pair.client.submitPing(0x0102_0304_0506_0708)
         try pair.run()
@@ -127,7 +127,7 @@ import Testing
                 var bytes: [UInt8] = []
                 try pair.client.takeOutbound(into: &bytes)
                 try pair.server.receive(bytes)
-                // What arrives is what was sent, in a table or not.
+                // The received headers equal the sent ones, indexed or not.
                 #expect(pair.server.takeEvents().first == .headers(stream: id, headers))
                 return bytes.count
             }
@@ -138,7 +138,7 @@ import Testing
         #expect(incremental[0] > 200 && incremental[1] < 50)
     }
 
-    @Test func trailersAndInformationalResponsesAreSwallowed() throws {
+    @Test func trailersAreDropped() throws {
         // A request with trailers, by hand: HEADERS, DATA, HEADERS with END_STREAM; fields as literals.
         let server = try HTTP2Session(.server, limits: HTTP2Limits(bodyBytes: 100))
         let trailers = [UInt8](Frames.literal("x", "y"))
@@ -163,7 +163,7 @@ import Testing
         #expect("\(headers)" == "[:status, apns-id, apns-id]")
     }
 
-    @Test func whatCameAfterAMarkIsTakenOut() {
+    @Test func wipeRemovesFieldsAfterAMark() {
         var headers: HTTP2Headers = [":method": "POST", ":path": "", "a": "b"]
         let (mark, bytes) = (headers.mark, headers.copyBytes())
         for value in ["dead", "be"] {

@@ -8,7 +8,7 @@ import WebSocket
 
 @testable import HTTPServer
 
-/// Accepts one connection, writes what it is told, and closes if told so.
+/// Accepts one connection and writes prepared responses.
 final class ScriptedServer {
     let listener: Socket
     let address: SocketAddress
@@ -71,7 +71,7 @@ func text(_ response: ClientResponse) -> String { "\(response.status) \(String(d
         let server = try ScriptedServer()
         let url = server.url
         for round in 1...2 {
-            // A GET may be sent twice, so that it does not matter whether the client has seen the first connection's end yet.
+            // A GET may be sent twice, so the result is the same whether or not the client has seen the end of the first connection.
             async let answer = client.send(url)
             let socket = try await server.accept()
             _ = try socket.write(Array("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n\(round)".utf8).span)
@@ -82,7 +82,7 @@ func text(_ response: ClientResponse) -> String { "\(response.status) \(String(d
         loop.join()
     }
 
-    @Test func answersTakeTheirTime() async throws {
+    @Test func slowResponsesAreAwaited() async throws {
         try await withServer { server, address, handler in
             let client = HTTPClient(loop: server.loop)
             #expect(await Self.failure { try await client.send("http://\(address)/held", timeoutMs: 50) } == .timedOut)
@@ -100,7 +100,7 @@ func text(_ response: ClientResponse) -> String { "\(response.status) \(String(d
             ("HTTP/1.1 200 OK\r\n\r\nhello", nil),
             ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n", nil),
         ] as [(String, ClientError?)])
-    func answersMustBeComplete(_ answer: String, _ expected: ClientError?) async throws {
+    func responsesMustBeComplete(_ answer: String, _ expected: ClientError?) async throws {
         let loop = try EventLoop(name: "client")
         try loop.start()
         let server = try ScriptedServer()
@@ -120,7 +120,7 @@ func text(_ response: ClientResponse) -> String { "\(response.status) \(String(d
         loop.join()
     }
 
-    @Test func whatCanNotBeReachedIsSaid() async throws {
+    @Test func unreachableServersAreReported() async throws {
         let loop = try EventLoop(name: "client")
         try loop.start()
         let client = HTTPClient(loop: loop)
@@ -154,7 +154,7 @@ func text(_ response: ClientResponse) -> String { "\(response.status) \(String(d
         #expect(throws: ClientError.badURL(url)) { try Origin.parse(url) }
     }
 
-    @Test func webSocketsTalk() async throws {
+    @Test func webSocketsExchangeMessages() async throws {
         try await withServer {
             $0.pingMs = 10
         } _: { server, address, handler in
@@ -164,7 +164,7 @@ func text(_ response: ClientResponse) -> String { "\(response.status) \(String(d
                 try await client.send(Array(text.utf8))
                 #expect(try await client.receive() == Array(text.utf8))
             }
-            // Silence, while pings are answered.
+            // Pings are answered without any messages.
             await #expect(throws: ClientError.timedOut) { try await client.receive(timeoutMs: 100) }
             try await client.send(Array("c".utf8))
             #expect(try await client.receive() == Array("c".utf8))
@@ -174,7 +174,7 @@ func text(_ response: ClientResponse) -> String { "\(response.status) \(String(d
         }
     }
 
-    @Test func aWebSocketThatIsRefusedSaysSo() async throws {
+    @Test func aRefusedWebSocketIsReported() async throws {
         try await withServer { server, address, _ in
             let client = WebSocketClient(loop: server.loop)
             await #expect(throws: ClientError.notUpgraded(200)) { try await client.connect("ws://\(address)/other") }
@@ -210,7 +210,7 @@ func text(_ response: ClientResponse) -> String { "\(response.status) \(String(d
         }
     }
 
-    @Test func requestsAndWebSocketsGoThroughTLS() async throws {
+    @Test func requestsAndWebSocketsWorkOverTLS() async throws {
         try await withSecureServer { server, address, handler, trust in
             let client = HTTPClient(loop: server.loop, tls: trust)
             for count in 0..<3 { #expect(text(try await client.send("https://\(address)/\(count)")) == "200 get /\(count) ") }
@@ -236,7 +236,7 @@ func text(_ response: ClientResponse) -> String { "\(response.status) \(String(d
         }
     }
 
-    @Test func aHandshakeThatStallsIsCutOff() async throws {
+    @Test func aStalledHandshakeIsClosed() async throws {
         try await withSecureServer {
             $0.handshakeMs = 50
         } _: { server, address, _, _ in
@@ -247,18 +247,17 @@ func text(_ response: ClientResponse) -> String { "\(response.status) \(String(d
         }
     }
 
-    @Test func plainTextIsNotAnswered() async throws {
+    @Test func plaintextIsNotAnswered() async throws {
         try await withSecureServer { server, address, _, _ in
-            let client = try await RawClient(address)
-            try await client.write("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+            let client = try await RawClient(address, writing: "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
             #expect(try await client.answersUntilEnd() == [])
             #expect(await server.statistics.requests == 0)
             #expect(await server.statistics.refusals == 1)
         }
     }
 
-    /// Neither the handshake's deadline nor the end's may start anew with each byte.
-    @Test func garbageInATrickleEndsInTime() async throws {
+    /// Single bytes must not restart the deadlines of the handshake and of lingering.
+    @Test func slowGarbageMeetsTheDeadline() async throws {
         try await withSecureServer {
             $0.lingerMs = 100
         } _: { server, address, _, _ in
@@ -275,7 +274,7 @@ func text(_ response: ClientResponse) -> String { "\(response.status) \(String(d
         }
     }
 
-    @Test func aClientWithoutTrustGivesUp() async throws {
+    @Test func aClientWithoutTrustFails() async throws {
         try await withSecureServer { server, address, _, _ in
             let other = try SelfSignedCertificate.make(names: ["127.0.0.1"], days: 1)
             let trust = try TLSContext.client(trust: .authorities(other.certificate), alpn: [])
@@ -286,7 +285,7 @@ func text(_ response: ClientResponse) -> String { "\(response.status) \(String(d
         }
     }
 
-    @Test func tooManyConnectionsAreTurnedAwayThroughTLS() async throws {
+    @Test func excessConnectionsAreRefusedOverTLS() async throws {
         try await withSecureServer {
             $0.setQuota(.connections, Quota(1))
         } _: { server, address, _, trust in

@@ -38,7 +38,7 @@ import Testing
         #expect(deadlines.nextDue(.idle) == 10)
     }
 
-    /// Against a plain list that is searched each time.
+    /// Compares with a list that is searched linearly.
     @Test func randomUseMatchesASimpleModel() {
         var deadlines = Deadlines { UInt64($0.rawValue * 10 + 5) }
         var model: [(slot: Int, kind: Deadlines.Kind, due: UInt64)] = []
@@ -63,7 +63,7 @@ import Testing
         }
     }
 
-    /// A slow peer in each phase: what it is told, if anything, before it is closed.
+    /// The responses, if any, that a slow peer gets in each phase before it is closed.
     @Test(arguments: [
         ("", ""),
         ("GET / HTT", "408"),
@@ -92,12 +92,11 @@ import Testing
         }
     }
 
-    @Test func aTrickleDoesNotMoveTheDeadline() async throws {
+    @Test func slowBytesDoNotMoveTheDeadline() async throws {
         try await withServer {
             $0.headerMs = 100
         } _: { _, address, _ in
-            let client = try await RawClient(address)
-            try await client.write("GET / HTTP/1.1\r\nHost: a\r\nX: ")
+            let client = try await RawClient(address, writing: "GET / HTTP/1.1\r\nHost: a\r\nX: ")
             let start = Clock.monotonicMs
             while !client.hasEnded, Clock.monotonicMs < start + 60_000 {
                 _ = try? client.socket.write([0x78].span)
@@ -108,19 +107,18 @@ import Testing
         }
     }
 
-    @Test func aPeerThatDoesNotReadIsCutOff() async throws {
+    @Test func aPeerThatDoesNotReadIsClosed() async throws {
         try await withServer {
             $0.writeMs = 50
         } _: { server, address, _ in
-            let client = try await RawClient(address)
-            try await client.write("GET /large HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\nGET")
+            let client = try await RawClient(address, writing: "GET /large HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\nGET")
             try await eventually { await server.statistics.requests == 1 }
             try await eventually { await server.statistics.openConnections == 0 }
             withExtendedLifetime(client) {}
         }
     }
 
-    @Test func aPeerThatAsksOnAndDoesNotReadIsCutOff() async throws {
+    @Test func aPeerThatSendsAndDoesNotReadIsClosed() async throws {
         try await withServer {
             $0.writeMs = 50
             $0.idleMs = 3_600_000
@@ -139,7 +137,7 @@ import Testing
         }
     }
 
-    @Test func aPeerThatNeverClosesIsCutOff() async throws {
+    @Test func aPeerThatNeverClosesIsClosed() async throws {
         try await withServer {
             $0.lingerMs = 50
         } _: { server, address, _ in
@@ -157,8 +155,7 @@ import Testing
             $0.headerMs = 100
             $0.bodyMs = 100
         } _: { _, address, handler in
-            let client = try await RawClient(address)
-            try await client.write("GET /held HTTP/1.1\r\nHost: a\r\n\r\n")
+            let client = try await RawClient(address, writing: "GET /held HTTP/1.1\r\nHost: a\r\n\r\n")
             try await eventually { handler.heldCount == 1 }
             try await Task.sleep(for: .milliseconds(200))
             handler.release()

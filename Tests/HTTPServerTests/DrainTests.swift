@@ -4,15 +4,12 @@ import Testing
 @testable import HTTPServer
 
 @Suite struct DrainTests {
-    @Test func drainAnswersWhatHasComeAndClosesTheRest() async throws {
+    @Test func drainAnswersPendingRequestsAndClosesTheRest() async throws {
         try await withServer { server, address, handler in
-            let idle = try await RawClient(address)
-            try await idle.write("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+            let idle = try await RawClient(address, writing: "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
             #expect(try await idle.answers(1) == ["200 get / "])
-            let busy = try await RawClient(address)
-            try await busy.write("GET /held HTTP/1.1\r\nHost: a\r\n\r\n")
-            let partial = try await RawClient(address)
-            try await partial.write("GET /p HTTP/1.1\r\n")
+            let busy = try await RawClient(address, writing: "GET /held HTTP/1.1\r\nHost: a\r\n\r\n")
+            let partial = try await RawClient(address, writing: "GET /p HTTP/1.1\r\n")
             try await eventually { await server.statistics.openConnections == 3 && handler.heldCount == 1 }
 
             async let drain: Void = server.drain(deadlineMs: 60_000)
@@ -28,7 +25,7 @@ import Testing
         }
     }
 
-    @Test func requestsThatWereSentInARowAreAllAnswered() async throws {
+    @Test func drainAnswersAllPipelinedRequests() async throws {
         try await withServer { server, address, handler in
             let client = try await RawClient(address)
             try await client.write(
@@ -36,7 +33,7 @@ import Testing
             try await eventually { handler.heldCount == 1 }
             async let drain: Void = server.drain(deadlineMs: 60_000)
             try await eventually { await server.isDraining }
-            // Sent while the server drains, before it has said a word of that.
+            // Sent while the server drains, before it has announced that.
             try await client.write("GET /4 HTTP/1.1\r\nHost: a\r\n\r\n")
             handler.release()
             #expect(try await client.answersUntilEnd() == ["200 get /held ", "200 get /2 ", "200 get /3 ", "200 get /4  close"])
@@ -44,12 +41,11 @@ import Testing
         }
     }
 
-    @Test func aRequestOnAnIdleConnectionIsStillAnswered() async throws {
+    @Test func drainAnswersARequestOnAnIdleConnection() async throws {
         try await withServer {
             $0.drainIdleMs = 500
         } _: { server, address, _ in
-            let used = try await RawClient(address)
-            try await used.write("GET /1 HTTP/1.1\r\nHost: a\r\n\r\n")
+            let used = try await RawClient(address, writing: "GET /1 HTTP/1.1\r\nHost: a\r\n\r\n")
             #expect(try await used.answers(1) == ["200 get /1 "])
             let unused = try await RawClient(address)
             try await eventually { await server.statistics.openConnections == 2 }
@@ -62,7 +58,7 @@ import Testing
         }
     }
 
-    @Test func aWebSocketThatNeverAnswersDoesNotHoldUpTheEnd() async throws {
+    @Test func aSilentWebSocketDoesNotDelayTheDrain() async throws {
         try await withServer {
             $0.drainIdleMs = 50
         } _: { server, address, handler in
@@ -84,8 +80,7 @@ import Testing
 
     @Test func drainEndsAtItsDeadline() async throws {
         try await withServer { server, address, handler in
-            let client = try await RawClient(address)
-            try await client.write("GET /held HTTP/1.1\r\nHost: a\r\n\r\n")
+            let client = try await RawClient(address, writing: "GET /held HTTP/1.1\r\nHost: a\r\n\r\n")
             try await eventually { handler.heldCount == 1 }
             let start = Clock.monotonicMs
             await server.drain(deadlineMs: 50)

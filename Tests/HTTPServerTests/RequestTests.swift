@@ -8,10 +8,9 @@ import Testing
 @Suite struct RequestTests {
     static let get = "GET /x?y HTTP/1.1\r\nHost: a\r\n\r\n"
 
-    @Test func answersHaveTheirHeaderLines() async throws {
+    @Test func responsesHaveTheirHeaderLines() async throws {
         try await withServer { _, address, _ in
-            let client = try await RawClient(address)
-            try await client.write(Self.get)
+            let client = try await RawClient(address, writing: Self.get)
             #expect(try await client.answers(1) == ["200 get /x?y "])
             let lines = client.text.split(separator: "\r\n", omittingEmptySubsequences: false).map(String.init)
             #expect(lines[0] == "HTTP/1.1 200 OK")
@@ -20,7 +19,7 @@ import Testing
         }
     }
 
-    @Test func connectionsAreKept() async throws {
+    @Test func connectionsAreReused() async throws {
         try await withServer { server, address, _ in
             let client = try await RawClient(address)
             for count in 1...5 {
@@ -65,10 +64,7 @@ import Testing
             try await eventually { await server.statistics.requests > 0 }
             try await Task.sleep(for: .milliseconds(50))
             #expect(await server.statistics.requests < 5)
-            try await eventually {
-                client.read()
-                return client.received.count > 80_000_000
-            }
+            try await client.eventually { client.received.count > 80_000_000 }
             #expect(await server.statistics.requests == 20)
         }
     }
@@ -77,18 +73,16 @@ import Testing
         ("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", "200 get /  close"),
         ("GET / HTTP/1.0\r\n\r\n", "200 get /  close"),
     ])
-    func connectionsThatShouldCloseDo(_ request: String, _ answer: String) async throws {
+    func closesConnectionsOnRequest(_ request: String, _ answer: String) async throws {
         try await withServer { _, address, _ in
-            let client = try await RawClient(address)
-            try await client.write(request + Self.get)
+            let client = try await RawClient(address, writing: request + Self.get)
             #expect(try await client.answersUntilEnd() == [answer])
         }
     }
 
     @Test func anHTTP10ClientMayKeepItsConnection() async throws {
         try await withServer { _, address, _ in
-            let client = try await RawClient(address)
-            try await client.write("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n")
+            let client = try await RawClient(address, writing: "GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n")
             #expect(try await client.answers(1) == ["200 get / "])
             #expect(client.text.contains("Connection: keep-alive\r\n"))
         }
@@ -96,8 +90,7 @@ import Testing
 
     @Test func headAnswersHaveNoBody() async throws {
         try await withServer { _, address, _ in
-            let client = try await RawClient(address)
-            try await client.write("HEAD /abc HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+            let client = try await RawClient(address, writing: "HEAD /abc HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
             _ = try? await client.answersUntilEnd()
             #expect(client.text.contains("Content-Length: 10\r\n"))
             #expect(client.text.hasSuffix("\r\n\r\n"))
@@ -106,37 +99,32 @@ import Testing
 
     @Test func anAnswer204HasNoLength() async throws {
         try await withServer { _, address, _ in
-            let client = try await RawClient(address)
-            try await client.write("GET /none HTTP/1.1\r\nHost: a\r\n\r\n" + Self.get)
+            let client = try await RawClient(address, writing: "GET /none HTTP/1.1\r\nHost: a\r\n\r\n" + Self.get)
             #expect(try await client.answers(2) == ["204 ", "200 get /x?y "])
             #expect(!client.text.prefix(120).contains("Content-Length: 0"))
         }
     }
 
-    @Test func aClientThatWaitsForContinueGetsItOnce() async throws {
+    @Test func continueIsSentOnce() async throws {
         try await withServer { _, address, _ in
             let client = try await RawClient(address)
             try await client.write("POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n")
-            try await eventually {
-                client.read()
-                return client.text == "HTTP/1.1 100 Continue\r\n\r\n"
-            }
+            try await client.eventually { client.text == "HTTP/1.1 100 Continue\r\n\r\n" }
             try await client.write("h")
             try await client.write("i")
             #expect(try await client.answers(1) == ["200 post / hi"])
-            #expect(client.text.components("100 Continue") == 1)
-            // Refused by its length, it is not told to go on.
+            #expect(client.text.ranges(of: "100 Continue").count == 1)
+            // A body refused by its length gets no 100 Continue.
             let other = try await RawClient(address)
             try await other.write("POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 99999\r\n\r\n")
             #expect(try await other.answersUntilEnd().first?.hasPrefix("413 ") == true)
-            #expect(other.text.components("100 Continue") == 0)
+            #expect(other.text.ranges(of: "100 Continue").count == 0)
         }
     }
 
-    @Test func aClientThatStopsWritingStillGetsItsAnswer() async throws {
+    @Test func aHalfClosedClientGetsItsResponse() async throws {
         try await withServer { server, address, handler in
-            let client = try await RawClient(address)
-            try await client.write(Self.get + "GET /held HTTP/1.1\r\nHost: a\r\n\r\n")
+            let client = try await RawClient(address, writing: Self.get + "GET /held HTTP/1.1\r\nHost: a\r\n\r\n")
             client.socket.finishWriting()
             try await eventually { handler.heldCount == 1 }
             handler.release()
@@ -145,18 +133,16 @@ import Testing
         }
     }
 
-    @Test func aClientThatGoesAwayIsForgotten() async throws {
+    @Test func aDisconnectedClientIsRemoved() async throws {
         try await withServer { server, address, handler in
             do {
-                let client = try await RawClient(address)
-                try await client.write("GET /held HTTP/1.1\r\nHost: a\r\n\r\n")
+                let client = try await RawClient(address, writing: "GET /held HTTP/1.1\r\nHost: a\r\n\r\n")
                 try await eventually { handler.heldCount == 1 }
                 client.socket.resetOnClose()
             }
             try await eventually { await server.statistics.openConnections == 0 }
             handler.release()
-            let client = try await RawClient(address)
-            try await client.write(Self.get)
+            let client = try await RawClient(address, writing: Self.get)
             #expect(try await client.answers(1) == ["200 get /x?y "])
         }
     }
@@ -189,7 +175,7 @@ import Testing
     func badRequestsAreAnsweredThenClosed(_ request: String, _ status: Int, _ code: String) async throws {
         try await withServer { server, address, _ in
             let client = try await RawClient(address)
-            // More follows, so that closing at once would reset the connection under the answer.
+            // More bytes follow, so closing at once would reset the connection before the response is read.
             try await client.write(request + String(repeating: "x", count: 60_000))
             let answers = try await client.answersUntilEnd()
             #expect(answers.count == 1)
@@ -203,21 +189,19 @@ import Testing
     @Test(arguments: [("http://a.B:1/x?y", "/x?y"), ("HTTPS://A.b:1/", "/"), ("*", "*"), ("/a//b", "/a//b"), ("/?", "/?")])
     func targets(_ target: String, _ expected: String) async throws {
         try await withServer { _, address, _ in
-            let client = try await RawClient(address)
-            try await client.write("GET \(target) HTTP/1.1\r\nHost: a.b:1\r\n\r\n")
+            let client = try await RawClient(address, writing: "GET \(target) HTTP/1.1\r\nHost: a.b:1\r\n\r\n")
             #expect(try await client.answers(1) == ["200 get \(expected) "])
         }
     }
 
-    @Test func aVersion10RequestMayNameItsHostInTheTargetAlone() async throws {
+    @Test func aVersion10RequestMayHaveItsHostInTheTargetOnly() async throws {
         try await withServer { _, address, _ in
-            let client = try await RawClient(address)
-            try await client.write("GET http://a/x HTTP/1.0\r\n\r\n")
+            let client = try await RawClient(address, writing: "GET http://a/x HTTP/1.0\r\n\r\n")
             #expect(try await client.answersUntilEnd() == ["200 get /x  close"])
         }
     }
 
-    @Test func tooManyConnectionsAreTurnedAway() async throws {
+    @Test func excessConnectionsAreRefused() async throws {
         try await withServer {
             $0.setQuota(.connections, Quota(2))
         } _: { server, address, _ in
@@ -243,7 +227,7 @@ import Testing
         }
     }
 
-    @Test func aUnixSocketServesToo() async throws {
+    @Test func servesAUnixSocket() async throws {
         let path = "/tmp/mayfly-test-\(UInt64.random(in: 0 ... .max)).sock"
         defer { try? File.remove(path) }
         try await withServer {
@@ -265,35 +249,22 @@ import Testing
             ("unix", false), ("unix:1", false), ("", false), ("localhost,127.0.0.1", false),
             ("localhost@attacker.example", false),
         ])
-    func loopbackIsKnownByItsNames(_ host: String, _ isLoopback: Bool) {
+    func recognisesLoopbackNames(_ host: String, _ isLoopback: Bool) {
         let request = HTTPRequest(method: .get, target: "/", headers: [("host", host)])
         #expect(request.namesLoopback == isLoopback)
     }
 
-    @Test func withoutAHostNothingIsNamed() { #expect(!HTTPRequest(method: .get, target: "/").namesLoopback) }
+    @Test func aRequestWithoutHostIsNotLoopback() { #expect(!HTTPRequest(method: .get, target: "/").namesLoopback) }
 
-    @Test func requestsInMemoryAreLikeThoseFromTheWire() async {
+    @Test func requestsInMemoryEqualThoseFromTheNetwork() async {
         let request = HTTPRequest(method: .put, target: "/a?b", headers: [("X-Y", "z"), ("x-y", "w")], body: [0x68, 0x69])
         #expect(
             request.path == "/a" && request.query == "b" && request.header("x-y") == "z" && request.headers("x-y") == ["z", "w"])
         #expect(await EchoHandler().respond(to: request).body == Array("put /a?b hi".utf8))
     }
-}
-
-extension String {
-    /// How often `part` stands in it.
-    func components(_ part: String) -> Int {
-        var count = 0
-        var rest = self[...]
-        while let start = rest.indices.first(where: { rest[$0...].hasPrefix(part) }) {
-            count += 1
-            rest = rest[start...].dropFirst(part.count)
-        }
-        return count
-    }
 
     // Promise: own-share-429
-    @Test func anAddressBeyondItsShareIsToldSo() async throws {
+    @Test func anAddressOverItsShareIsRefused() async throws {
         try await withServer {
             $0.setQuota(.connections, Quota(100, network: Share(2)))
         } _: { server, _, _ in
@@ -306,7 +277,7 @@ extension String {
                 #expect(try await peer.statusLine().hasPrefix("HTTP/1.1 \(status) "))
             }
             #expect(await server.overflows == 1)
-            // One that goes makes room.
+            // A closed connection makes room.
             peers.removeFirst()
             peers.remove(at: 1)
             try await eventually { await server.statistics.openConnections == 2 }
@@ -317,7 +288,7 @@ extension String {
         }
     }
 
-    @Test func thoseWhoAreToldSoAreFew() async throws {
+    @Test func refusedConnectionsAreLimited() async throws {
         try await withServer {
             $0.setQuota(.connections, Quota(100, network: Share(1)))
         } _: { server, _, _ in
@@ -329,7 +300,7 @@ extension String {
     }
 }
 
-/// The other end of a connection that the server is told comes from some address.
+/// The client's end of a connection for which the server sees a fake address.
 private final class PairedClient {
     private let socket: Socket
     private var received = ""

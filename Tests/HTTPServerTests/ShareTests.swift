@@ -8,7 +8,7 @@ import WebSocket
 
 @testable import HTTPServer
 
-/// What one client can take, and what the others notice.
+/// The limits of one client, and the effect on others.
 @Suite struct ShareTests {
     private let withStreams = StreamTests().withStreams
 
@@ -21,7 +21,7 @@ import WebSocket
     }
 
     // Promise: own-connection-closed
-    @Test func aConnectionThatTakesNothingIsCutOffAtItsShare() async throws {
+    @Test func aConnectionThatReadsNothingIsClosedAtItsShare() async throws {
         try await withStreams {
             $0.setQuota(.streamBytes, Quota(1 << 20, connection: Share(20_000)))
         } _: { server, address, _, trust in
@@ -35,16 +35,13 @@ import WebSocket
         }
     }
 
-    @Test func whoTakesAnswersIsToldOfTheShare() async throws {
+    @Test func aReadingPeerOverItsShareIsRefused() async throws {
         try await withStreams {
             $0.setQuota(.streams, Quota(100, connection: Share(64), network: Share(2)))
         } _: { server, address, handler, trust in
             let client = try await StreamClient(address, trust)
             let held = [try client.request("GET", "/held"), try client.request("GET", "/held")]
-            try await eventually {
-                try client.turn()
-                return handler.heldCount == 2
-            }
+            try await client.eventually { handler.heldCount == 2 }
             for _ in 0..<10 {
                 let refused = try client.request("GET", "/a")
                 let answer = try await client.answer(refused)
@@ -58,7 +55,7 @@ import WebSocket
         }
     }
 
-    @Test func theStreamThatHasStalledLongestGoesFirst() async throws {
+    @Test func theLongestStalledStreamEndsFirst() async throws {
         try await withStreams {
             $0.setQuota(.streams, Quota(100, connection: Share(64), network: Share(6)))
             $0.stallMs = 1
@@ -69,33 +66,27 @@ import WebSocket
             try await eventually { await !server.stalled.isEmpty }
             let other = try await StreamClient(address, trust)
             for _ in 0..<6 { #expect(try await other.answer(try other.request("GET", "/b")) == "200 get /b ") }
-            try await eventually {
-                try stalled.turn()
-                // RST_STREAM with CANCEL, of the first.
-                return stalled.frames.contains(sequence: [0, 0, 4, 3, 0, 0, 0, 0, 1, 0, 0, 0, 8])
-            }
+            // RST_STREAM with CANCEL, of the first.
+            try await stalled.eventually { stalled.frames.contains(sequence: [0, 0, 4, 3, 0, 0, 0, 0, 1, 0, 0, 0, 8]) }
             #expect(!stalled.frames.contains(sequence: [0, 0, 4, 3, 0, 0, 0, 0, 11, 0, 0, 0, 8]))
             #expect(await server.statistics.refusals == 0)
         }
     }
 
-    @Test func aBodyThatExistsOnceCountsForNobody() async throws {
+    @Test func sharedBodiesAreNotCharged() async throws {
         try await withStreams {
             $0.setQuota(.streamBytes, Quota(1 << 20, connection: Share(100_000)))
         } _: { server, address, handler, trust in
             let client = try await StreamClient(address, trust, raw: true)
             try client.write(Self.noWindow + asks(0..<10, "/shared"))
-            try await eventually {
-                try client.turn()
-                return await server.statistics.requests == 10
-            }
+            try await client.eventually { await server.statistics.requests == 10 }
             #expect(await server.statistics.refusals == 0)
             #expect(await server.streamBytes < 50_000)
             #expect(handler.shared.allSatisfy { $0 == 0x78 })
         }
     }
 
-    @Test(arguments: [false, true]) func requestsBeyondATurnsShareWait(acrossConnections: Bool) async throws {
+    @Test(arguments: [false, true]) func requestsOverATurnsShareWait(acrossConnections: Bool) async throws {
         try await withStreams {
             $0.setQuota(
                 .requestsInTurn,
@@ -124,7 +115,7 @@ import WebSocket
         }
     }
 
-    /// The path of a request says which of two networks it comes from, through a trusted proxy.
+    /// A request's path selects one of two networks behind a trusted proxy.
     private func beTwoPayers(_ configuration: inout ServerConfiguration, greedy: String) {
         configuration.setQuota(.requestsInTurn, Quota(network: Share(2 * Turn.contendedWeight), windowMs: 1))
         let proxy = configuration.shares.proxy(.v4(9, port: 0))
@@ -132,7 +123,7 @@ import WebSocket
         configuration.origin = { $0.path == greedy ? .v4(1, port: 0) : .v4(2, port: 0) }
     }
 
-    @Test func besideOthersAPayerGetsLessOfATurnAndRestsAfterIt() async throws {
+    @Test func aPayerAmongOthersGetsLessOfATurnAndPauses() async throws {
         let time = Atomic<UInt64>(1_000)
         let clock: @Sendable () -> UInt64 = { time.load(ordering: .relaxed) }
         try await withServer(clock: clock) {
@@ -155,16 +146,16 @@ import WebSocket
             try await atOnce(server) { for client in many { try await client.write("GET /held HTTP/1.1\r\nHost: a\r\n\r\n") } }
             for started in [2, 4, 6] {
                 try await eventually { handler.heldCount == started }
-                // Nobody else waits for it.
+                // No other payer waits.
                 try await bystander()
                 #expect(handler.heldCount == started)
-                try await eventually { await server.isResting }
-                passMs(Turn.restMs)
+                try await eventually { await server.isPausing }
+                passMs(Turn.pauseMs)
             }
             try await eventually { handler.heldCount == 7 }
             #expect(await !server.hasWaiting)
 
-            // Alone again, it has its whole share of a turn, and no rest.
+            // Alone again, it has its whole share of a turn and no pause.
             handler.release()
             for client in many { #expect(try await client.answers(1) == ["200 get /held "]) }
             passMs(Turn.contentionMs)
@@ -181,17 +172,16 @@ import WebSocket
         } _: { server, address, handler in
             var sockets: [RawWebSocket] = []
             for _ in 0..<5 { sockets.append(try await RawWebSocket(address)) }
-            let other = try await RawClient(address)
-            try await other.write("GET /other HTTP/1.1\r\nHost: a\r\n\r\n")
+            let other = try await RawClient(address, writing: "GET /other HTTP/1.1\r\nHost: a\r\n\r\n")
             #expect(try await other.answers(1).count == 1)
             try await atOnce(server) {
                 for socket in sockets { try await socket.client.write(RawWebSocket.text("hold")) }
             }
             for started in [2, 4] {
                 try await eventually { handler.heldCount == started }
-                // The clock must stand still until the rest has begun.
-                try await eventually { await server.isResting }
-                time.add(Turn.restMs, ordering: .relaxed)
+                // The clock must not advance before the pause has begun.
+                try await eventually { await server.isPausing }
+                time.add(Turn.pauseMs, ordering: .relaxed)
                 server.loop.submit {}
             }
             try await eventually { handler.heldCount == 5 }
@@ -212,7 +202,7 @@ import WebSocket
         }
     }
 
-    @Test func aRequestThatWaitsIsForgottenWithItsConnection() async throws {
+    @Test func aWaitingRequestIsDroppedWithItsConnection() async throws {
         try await withServer {
             $0.setQuota(.requestsInTurn, Quota(network: Share(0), windowMs: 1))
         } _: { server, address, handler in
@@ -227,15 +217,14 @@ import WebSocket
         }
     }
 
-    @Test func socketsThatDoNotJoinHaveAShare() async throws {
+    @Test func unjoinedSocketsHaveAShare() async throws {
         try await withServer {
             $0.setQuota(.unjoinedSockets, Quota(100, network: Share(2)))
         } _: { server, address, _ in
             let first = try await RawWebSocket(address)
             let second = try await RawWebSocket(address)
             func isRefused() async throws -> Bool {
-                let client = try await RawClient(address)
-                try await client.write(RawWebSocket.handshake)
+                let client = try await RawClient(address, writing: RawWebSocket.handshake)
                 let answers = try await client.answersUntilEnd()
                 return answers.first?.hasPrefix("429 ") == true
             }
@@ -253,7 +242,7 @@ import WebSocket
         }
     }
 
-    @Test func aTrustedProxyPaysForItsConnectionsAndItsCallersForTheirRequests() async throws {
+    @Test func aTrustedProxyPaysForConnectionsAndItsCallersForRequests() async throws {
         try await withServer {
             $0.setQuota(.connections, Quota(160, network: Share(1)))
             $0.setQuota(.unjoinedSockets, Quota(100, network: Share(1)))
@@ -267,17 +256,14 @@ import WebSocket
                 let client = try await RawClient(address)
                 kept.append(client)
                 try await client.write(RawWebSocket.handshake.dropLast(1) + "X-Forwarded-For: \(caller)\r\n\r\n")
-                try await eventually {
-                    client.read()
-                    return client.text.contains("\r\n")
-                }
+                try await client.eventually { client.text.contains("\r\n") }
                 answers.append(String(client.text.prefix(12).suffix(3)))
             }
             #expect(answers == ["101", "101", "429", "101"])
         }
     }
 
-    @Test func aRequestBehindATrustedProxyHoldsItsStreamForItsCaller() async throws {
+    @Test func aRequestBehindATrustedProxyChargesItsCaller() async throws {
         try await withStreams {
             $0.setQuota(.streams, Quota(1_000, connection: Share(64), network: Share(2)))
             let shares = $0.shares
@@ -289,17 +275,11 @@ import WebSocket
                 try client.request("GET", path, [("x-forwarded-for", caller)])
             }
             _ = try (0..<2).map { _ in try ask("/held", "192.0.2.1") }
-            try await eventually {
-                try client.turn()
-                return handler.heldCount == 2
-            }
+            try await client.eventually { handler.heldCount == 2 }
             #expect(try await client.answer(ask("/a", "192.0.2.1")).hasPrefix("429 "))
             #expect(try await client.answer(ask("/a", "192.0.2.2")).hasPrefix("200 "))
             handler.release()
-            try await eventually {
-                try client.turn()
-                return await server.configuration.shares.used(.streams) == 0
-            }
+            try await client.eventually { await server.configuration.shares.used(.streams) == 0 }
             #expect(try await client.answer(ask("/a", "192.0.2.1")).hasPrefix("200 "))
             #expect(await server.streamBytes == 0)
         }
@@ -307,22 +287,20 @@ import WebSocket
 
     private static let large = String(repeating: "GET /large HTTP/1.1\r\nHost: a\r\n\r\n", count: 20)
 
-    @Test func anAnswerThatIsTakenLateIsChargedUntilThen() async throws {
+    @Test func anUnreadResponseStaysCharged() async throws {
         try await withServer { server, address, _ in
-            let client = try await RawClient(address)
-            try await client.write(Self.large)
+            let client = try await RawClient(address, writing: Self.large)
             try await eventually { await server.streamBytes > 0 }
             #expect(try await client.answers(20).count == 20)
             try await eventually { await server.streamBytes == 0 }
         }
     }
 
-    @Test func anAnswerBeyondTheShareOfWhoDoesNotTakeItEndsTheConnection() async throws {
+    @Test func anUnreadResponseOverTheShareEndsTheConnection() async throws {
         try await withServer {
             $0.setQuota(.streamBytes, Quota(1 << 30, network: Share(1)))
         } _: { server, address, _ in
-            let client = try await RawClient(address)
-            try await client.write(Self.large)
+            let client = try await RawClient(address, writing: Self.large)
             try await eventually { await server.statistics.openConnections == 0 }
             #expect(await server.statistics.refusals == 1)
             #expect(await server.streamBytes == 0)
@@ -330,9 +308,7 @@ import WebSocket
         }
     }
 
-    // MARK: Without a server
-
-    @Test func stalledConnectionsStandInTheirOrder() {
+    @Test func stalledConnectionsKeepTheirOrder() {
         let shares = Shares()
         let (a, b) = (shares.network(.v4(1, port: 0)), shares.network(.v4(2, port: 0)))
         var stalled = StalledConnections()
@@ -372,6 +348,6 @@ import WebSocket
 
 extension HTTPServer {
     fileprivate var turnNumber: UInt64 { turn.number }
-    fileprivate var isResting: Bool { !turn.resting.isEmpty }
+    fileprivate var isPausing: Bool { !turn.paused.isEmpty }
     fileprivate var hasWaiting: Bool { !turn.waiting.isEmpty }
 }

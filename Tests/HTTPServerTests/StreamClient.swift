@@ -3,18 +3,18 @@ import Linux
 import TLS
 import Testing
 
-/// An HTTP/2 peer over TLS: a well-behaved session, or bytes of the test's own.
+/// An HTTP/2 client over TLS: a regular session, or raw bytes of the test.
 final class StreamClient {
     let socket: Socket
     let tls: TLSSession
-    /// Nil: frames are written by hand, and what comes back is read as frames.
+    /// Nil: the test writes and reads raw frames.
     let session: HTTP2Session?
     private(set) var events: [HTTP2Event] = []
     private(set) var frames: [UInt8] = []
     private(set) var hasEnded = false
-    /// What the server sends stays in the kernel.
-    var isDeaf = false
-    /// Nothing more is sent; what comes is still read.
+    /// The client stops reading.
+    var isNotReading = false
+    /// The client stops writing and still reads.
     private var hasClosed = false
     private var outgoing: [UInt8] = []
 
@@ -22,14 +22,11 @@ final class StreamClient {
         socket = try Socket.connect(to: address)
         tls = try TLSSession(connecting: trust, to: "127.0.0.1")
         session = raw ? nil : try HTTP2Session(.client, limits: HTTP2Limits(bodyBytes: 8_000_000))
-        try await eventually {
-            try turn()
-            return tls.state != .handshaking || hasEnded
-        }
+        try await eventually { tls.state != .handshaking || hasEnded }
         if case .failed(let error) = tls.state { throw error }
     }
 
-    /// Moves whatever can be moved.
+    /// Sends and receives available bytes.
     func turn() throws {
         if tls.state == .established, !hasClosed, let session {
             var bytes: [UInt8] = []
@@ -42,7 +39,7 @@ final class StreamClient {
         } catch {
             outgoing = []
         }
-        if !isDeaf { try read() }
+        if !isNotReading { try read() }
     }
 
     private func read() throws {
@@ -68,7 +65,7 @@ final class StreamClient {
         }
     }
 
-    /// Says that no more will be sent (`close_notify`).
+    /// Sends `close_notify`.
     func closeTLS() throws {
         try turn()
         hasClosed = true
@@ -87,18 +84,25 @@ final class StreamClient {
         return try #require(session).submitRequest(headers, body: body)
     }
 
-    /// Waits until what `look` is after has come.
+    /// Sends and receives until `isTrue`.
+    func eventually(_ isTrue: () async throws -> Bool) async throws {
+        try await HTTPServerTests.eventually {
+            try turn()
+            return try await isTrue()
+        }
+    }
+
+    /// Waits until `look` finds something.
     func until<Found>(_ look: ([HTTP2Event]) -> Found?) async throws -> Found {
         var found: Found?
         try await eventually {
-            try turn()
             found = look(events)
             return found != nil || hasEnded
         }
         return try #require(found)
     }
 
-    /// The answer on `stream`: status and body.
+    /// Returns the response on `stream`: status and body.
     func answer(_ stream: Int32) async throws -> String {
         _ = try await until { events in events.first { $0.ends(stream) } }
         return answerSoFar(stream)
@@ -122,10 +126,7 @@ final class StreamClient {
 
     /// Reads until the server closes.
     func untilEnd() async throws {
-        try await eventually {
-            try turn()
-            return hasEnded
-        }
+        try await eventually { hasEnded }
     }
 }
 

@@ -10,19 +10,19 @@ import Testing
     }
 
     @Test(arguments: ["a.test", "a.test:8787", "127.0.0.1", "[::1]:80"])
-    func authorityIsTaken(_ authority: String) {
+    func acceptsAuthority(_ authority: String) {
         #expect(isTaken([":method": "GET", ":scheme": "https", ":authority": authority, ":path": "/"]))
         #expect(isTaken([":method": "GET", ":scheme": "https", ":path": "/", "host": authority]))
     }
 
     @Test(arguments: ["u@a.test", "a:b", "a,b", "a/b", "a b", "[::1", "a\u{e9}"])
-    func authorityIsRefused(_ authority: String) {
+    func refusesAuthority(_ authority: String) {
         #expect(!isTaken([":method": "GET", ":scheme": "https", ":authority": authority, ":path": "/"]))
         #expect(!isTaken([":method": "GET", ":scheme": "https", ":path": "/", "host": authority]))
     }
 
     @Test(arguments: [("0", true), ("16384", true), ("16385", false), ("000016384", true), ("99999999999999999999", false)])
-    func lengthIsHeldToTheLimit(length: String, isTaken wanted: Bool) {
+    func contentLengthIsLimited(length: String, isTaken wanted: Bool) {
         #expect(
             isTaken([":method": "POST", ":scheme": "https", ":authority": "a", ":path": "/", "content-length": length]) == wanted)
     }

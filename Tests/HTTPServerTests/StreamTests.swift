@@ -6,7 +6,7 @@ import Testing
 
 @testable import HTTPServer
 
-/// The public listener's HTTP/2: what a handler sees, what a peer is told, what it may not do.
+/// HTTP/2 of the public listener, as seen by handlers and peers.
 @Suite struct StreamTests {
     func withStreams(
         _ configure: (inout ServerConfiguration) -> Void = { _ in },
@@ -18,7 +18,7 @@ import Testing
         let trust = try TLSContext.client(trust: .authorities(pair.certificate), alpn: ["h2"])
         try await withServer {
             $0.tls = context
-            // Answers of /large are larger than a connection's share.
+            // Responses of /large exceed a connection's share.
             $0.setQuota(.streamBytes, Quota(128 << 20))
             configure(&$0)
         } _: { server, address, handler in
@@ -26,7 +26,7 @@ import Testing
         }
     }
 
-    @Test func requestsAreAnsweredSideBySide() async throws {
+    @Test func requestsAreAnsweredConcurrently() async throws {
         try await withStreams { server, address, handler, trust in
             let client = try await StreamClient(address, trust)
             #expect(client.tls.negotiatedProtocol == "h2")
@@ -47,7 +47,7 @@ import Testing
         }
     }
 
-    @Test func answersHaveTheirHeaderFields() async throws {
+    @Test func responsesHaveTheirHeaderFields() async throws {
         try await withStreams { _, address, _, trust in
             let client = try await StreamClient(address, trust)
             func headers(_ method: String, _ path: String) async throws -> HTTP2Headers {
@@ -86,19 +86,19 @@ import Testing
         ("/a", [], 16_385, 413),
         ("/a", [], 200_000, 413),
     ])
-    func badRequestsAreTold(_ path: String, _ more: [(String, String)], _ body: Int, _ status: Int) async throws {
+    func badRequestsAreAnswered(_ path: String, _ more: [(String, String)], _ body: Int, _ status: Int) async throws {
         try await withStreams { server, address, _, trust in
             let client = try await StreamClient(address, trust)
             let bad = try client.request("POST", path, more, body: [UInt8](repeating: 0x61, count: body))
             #expect(try await client.answer(bad).hasPrefix("\(status) "))
-            // The connection goes on.
+            // The connection stays open.
             #expect(try await client.answer(try client.request("GET", "/next")) == "200 get /next ")
             #expect(await server.statistics.refusals == (status == 200 ? 0 : 1))
             #expect(await server.streamBytes == 0)
         }
     }
 
-    /// What nghttp2 refuses by itself it resets, as RFC 9113 section 8.1.1 has it.
+    /// nghttp2 resets malformed messages by itself (RFC 9113 section 8.1.1).
     @Test(arguments: [("/a b", []), ("a", []), ("/a", [("connection", "close")]), ("/a", [("X", "y")]), ("/a", [("te", "gzip")])])
     func malformedMessagesAreReset(_ path: String, _ more: [(String, String)]) async throws {
         try await withStreams { server, address, _, trust in
@@ -106,15 +106,12 @@ import Testing
             let block = more.reduce(Frames.request(path: path)) { $0 + Frames.literal($1.0, $1.1) }
             try client.write(Frames.preface + Frames.frame(type: 1, flags: 5, stream: 1, block))
             // RST_STREAM with PROTOCOL_ERROR.
-            try await eventually {
-                try client.turn()
-                return client.frames.contains(sequence: [0, 0, 4, 3, 0, 0, 0, 0, 1, 0, 0, 0, 1])
-            }
+            try await client.eventually { client.frames.contains(sequence: [0, 0, 4, 3, 0, 0, 0, 0, 1, 0, 0, 0, 1]) }
             #expect(await server.statistics.requests == 0)
         }
     }
 
-    @Test func whoAsksForAContinueGetsIt() async throws {
+    @Test func continueIsSentOnRequest() async throws {
         try await withStreams { _, address, _, trust in
             let client = try await StreamClient(address, trust, raw: true)
             let block =
@@ -130,9 +127,7 @@ import Testing
         }
     }
 
-    // MARK: Slow peers
-
-    @Test func aRequestThatDoesNotEndIsGivenUp() async throws {
+    @Test func anIncompleteRequestTimesOut() async throws {
         try await withStreams {
             $0.bodyMs = 50
             $0.streamCheckMs = 10
@@ -140,17 +135,14 @@ import Testing
             let client = try await StreamClient(address, trust, raw: true)
             try client.write(Frames.preface + Frames.frame(type: 1, flags: 4, stream: 1, Frames.request(path: "/slow")))
             try client.write(Frames.frame(type: 0, flags: 0, stream: 1, [1, 2, 3]))
-            try await eventually {
-                try client.turn()
-                return client.frames.contains(sequence: Array("request_timeout".utf8))
-            }
+            try await client.eventually { client.frames.contains(sequence: Array("request_timeout".utf8)) }
             #expect(await server.statistics.refusals == 1)
             #expect(await server.streamBytes == 0)
             #expect(await server.statistics.openConnections == 1)
         }
     }
 
-    @Test func aHeaderBlockThatDoesNotEndEndsTheConnection() async throws {
+    @Test func anIncompleteHeaderBlockEndsTheConnection() async throws {
         try await withStreams {
             $0.headerMs = 50
             $0.streamCheckMs = 10
@@ -163,7 +155,7 @@ import Testing
     }
 
     @Test(arguments: ["", "PRI * HTTP/2.0\r\n"])
-    func aPrefaceThatDoesNotComeEndsTheConnection(_ bytes: String) async throws {
+    func aMissingPrefaceEndsTheConnection(_ bytes: String) async throws {
         try await withStreams {
             $0.headerMs = 50
         } _: { server, address, _, trust in
@@ -192,34 +184,31 @@ import Testing
         }
     }
 
-    @Test func anAnswerThatNobodyTakesIsGivenUp() async throws {
+    @Test func anUnreadResponseTimesOut() async throws {
         try await withStreams {
             $0.writeMs = 50
             $0.streamCheckMs = 10
         } _: { server, address, _, trust in
             let client = try await StreamClient(address, trust, raw: true)
-            // No window: the answer's body can't leave.
+            // A window of zero blocks the response's body.
             let noWindow = Frames.frame(type: 4, flags: 0, stream: 0, [0, 4, 0, 0, 0, 0])
             try client.write(
                 Array("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".utf8) + noWindow
                     + Frames.frame(type: 1, flags: 5, stream: 1, Frames.request(path: "/large")))
             // RST_STREAM with CANCEL.
-            try await eventually {
-                try client.turn()
-                return client.frames.contains(sequence: [0, 0, 4, 3, 0, 0, 0, 0, 1, 0, 0, 0, 8])
-            }
+            try await client.eventually { client.frames.contains(sequence: [0, 0, 4, 3, 0, 0, 0, 0, 1, 0, 0, 0, 8]) }
             #expect(await server.statistics.openConnections == 1)
         }
     }
 
-    @Test func aPeerThatDoesNotReadIsCutOff() async throws {
+    @Test func aPeerThatDoesNotReadIsClosed() async throws {
         try await withStreams {
             $0.writeMs = 50
             $0.setQuota(.streamBytes, Quota(400 << 20))
         } _: { server, address, _, trust in
             let client = try await StreamClient(address, trust, raw: true)
-            client.isDeaf = true
-            // Windows larger than the kernel's buffers, so that the socket itself stops taking bytes.
+            client.isNotReading = true
+            // Windows larger than the kernel's buffers, so that the socket itself blocks.
             let settings = Frames.frame(type: 4, flags: 0, stream: 0, [0, 4, 0x7F, 0xFF, 0xFF, 0xFF])
             let window = Frames.frame(type: 8, flags: 0, stream: 0, [0x7F, 0, 0, 0])
             var bytes = Array("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".utf8) + settings + window
@@ -233,14 +222,11 @@ import Testing
         }
     }
 
-    @Test func aPeerThatHasClosedItsDirectionIsAnsweredAndLeft() async throws {
+    @Test func aHalfClosedPeerIsAnsweredAndClosed() async throws {
         try await withStreams { server, address, handler, trust in
             let client = try await StreamClient(address, trust)
             let held = try client.request("GET", "/held")
-            try await eventually {
-                try client.turn()
-                return handler.heldCount == 1
-            }
+            try await client.eventually { handler.heldCount == 1 }
             try client.closeTLS()
             handler.release()
             #expect(try await client.answer(held) == "200 get /held ")
@@ -249,9 +235,7 @@ import Testing
         }
     }
 
-    // MARK: Limits
-
-    @Test func tooManyConnectionsAreToldSo() async throws {
+    @Test func excessConnectionsAreAnswered() async throws {
         try await withStreams {
             $0.setQuota(.connections, Quota(1))
         } _: { _, address, _, trust in
@@ -264,16 +248,13 @@ import Testing
         }
     }
 
-    @Test func whatStreamsHoldTogetherIsBounded() async throws {
+    @Test func memoryOfStreamsIsBounded() async throws {
         try await withStreams {
             $0.setQuota(.streamBytes, Quota(20_000))
         } _: { server, address, handler, trust in
             let client = try await StreamClient(address, trust)
             let held = try client.request("POST", "/held", body: [UInt8](repeating: 0x61, count: 10_000))
-            try await eventually {
-                try client.turn()
-                return handler.heldCount == 1
-            }
+            try await client.eventually { handler.heldCount == 1 }
             let second = try client.request("POST", "/b", body: [UInt8](repeating: 0x61, count: 10_000))
             #expect(try await client.answer(second).hasPrefix("503 "))
             handler.release()
@@ -284,7 +265,7 @@ import Testing
         }
     }
 
-    @Test func answersThatNobodyTakesAreBounded() async throws {
+    @Test func unreadResponsesAreBounded() async throws {
         try await withStreams {
             $0.setQuota(.streamBytes, Quota(10_000_000))
             $0.writeMs = 500
@@ -297,10 +278,7 @@ import Testing
                 bytes += Frames.frame(type: 1, flags: 5, stream: stream, Frames.request(path: "/large"))
             }
             try client.write(bytes)
-            try await eventually {
-                try client.turn()
-                return await server.statistics.refusals == 1
-            }
+            try await client.eventually { await server.statistics.refusals == 1 }
             #expect(await server.streamBytes < 10_000_000)
             client.socket.finishWriting()
             try await eventually { await server.statistics.openConnections == 0 }
@@ -308,7 +286,7 @@ import Testing
         }
     }
 
-    @Test func aRequestCutShortHoldsNothing() async throws {
+    @Test func aTruncatedRequestChargesNothing() async throws {
         try await withStreams { server, address, _, trust in
             let client = try await StreamClient(address, trust, raw: true)
             try client.write(
@@ -322,14 +300,11 @@ import Testing
         }
     }
 
-    @Test func aStreamThatIsResetIsForgotten() async throws {
+    @Test func aResetStreamIsRemoved() async throws {
         try await withStreams { server, address, handler, trust in
             let client = try await StreamClient(address, trust)
             let held = try client.request("POST", "/held", body: [UInt8](repeating: 0x61, count: 100))
-            try await eventually {
-                try client.turn()
-                return handler.heldCount == 1
-            }
+            try await client.eventually { handler.heldCount == 1 }
             try client.session?.reset(stream: held, .cancel)
             #expect(try await client.answer(try client.request("GET", "/next")) == "200 get /next ")
             handler.release()
@@ -338,25 +313,20 @@ import Testing
         }
     }
 
-    // MARK: Drain
-
-    @Test func aDrainAnswersWhatIsOnItsWay() async throws {
+    @Test func aDrainAnswersRequestsOnTheirWay() async throws {
         try await withStreams {
             $0.drainIdleMs = 60_000
         } _: { server, address, handler, trust in
             let client = try await StreamClient(address, trust)
             let held = try client.request("GET", "/held")
-            try await eventually {
-                try client.turn()
-                return handler.heldCount == 1
-            }
-            client.isDeaf = true
+            try await client.eventually { handler.heldCount == 1 }
+            client.isNotReading = true
             async let drain: Void = server.drain(deadlineMs: 60_000)
             try await eventually { await server.isDraining }
             // Sent before the client has read the server's notice.
             let late = try client.request("GET", "/late")
             try client.turn()
-            client.isDeaf = false
+            client.isNotReading = false
             #expect(try await client.answer(late) == "200 get /late ")
             _ = try await client.until { $0.lazy.compactMap(\.goAwayCode).first }
             handler.release()
@@ -368,7 +338,7 @@ import Testing
         }
     }
 
-    @Test func aPeerThatIgnoresTheDrainIsLeftBehind() async throws {
+    @Test func aPeerThatIgnoresTheDrainIsClosed() async throws {
         try await withStreams {
             $0.drainIdleMs = 50
         } _: { server, address, _, trust in
@@ -380,7 +350,7 @@ import Testing
         }
     }
 
-    @Test func aNewCertificateIsForNewConnections() async throws {
+    @Test func aNewCertificateAppliesToNewConnections() async throws {
         try await withStreams { server, address, _, trust in
             let old = try await StreamClient(address, trust)
             let pair = try SelfSignedCertificate.make(names: ["127.0.0.1"], days: 1)
@@ -395,7 +365,7 @@ import Testing
     }
 }
 
-/// Frames written by hand (RFC 9113, 4.1; RFC 7541, 6.2.2).
+/// Frames encoded by hand (RFC 9113, 4.1; RFC 7541, 6.2.2).
 enum Frames {
     static let preface = Array("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".utf8) + frame(type: 4, flags: 0, stream: 0, [])
 

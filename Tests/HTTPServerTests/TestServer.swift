@@ -9,12 +9,12 @@ import WebSocket
 
 @testable import HTTPServer
 
-/// Answers what it was asked, and notes what became of its WebSockets.
+/// Answers requests and records events of its WebSockets.
 final class EchoHandler: HTTPHandler {
     private let events = Mutex<[String]>([])
     private let held = Mutex<[CheckedContinuation<Void, Never>]>([])
 
-    /// The answer to /shared: the one array, whoever asks.
+    /// The shared body of /shared.
     let shared = [UInt8](repeating: 0x78, count: 200_000)
     private let asked = Mutex<[String]>([])
     /// The paths of all requests.
@@ -23,7 +23,7 @@ final class EchoHandler: HTTPHandler {
     var log: [String] { events.withLock { $0 } }
     private func note(_ event: String) { events.withLock { $0.append(event) } }
 
-    /// Lets requests for /held go on.
+    /// Continues requests for /held.
     func release() {
         let waiting = held.withLock { held in
             defer { held = [] }
@@ -74,7 +74,7 @@ final class EchoHandler: HTTPHandler {
     func closed(_ socket: WebSocketHandle, code: CloseCode) async { note("closed \(code.rawValue)") }
 }
 
-/// A server on a loop of its own for the length of `use`.
+/// Runs a server on its own loop during `use`.
 func withServer(
     _ configure: (inout ServerConfiguration) -> Void = { _ in },
     _ use: (HTTPServer, SocketAddress, EchoHandler) async throws -> Void
@@ -112,7 +112,7 @@ extension ServerConfiguration {
     }
 }
 
-/// Holds the server's loop while `prepare` runs, so that it finds all of that at once: its deadlines can't pass in between.
+/// Blocks the server's loop while `prepare` runs, so that the server sees all of its effects at once and no deadline passes in between.
 func atOnce<R>(_ server: HTTPServer, _ prepare: () async throws -> R) async throws -> R {
     let gate = DispatchSemaphore(value: 0)
     let isHeld = Atomic(false)
@@ -127,7 +127,7 @@ func atOnce<R>(_ server: HTTPServer, _ prepare: () async throws -> R) async thro
 
 struct TimedOut: Error {}
 
-/// Waits for something that another thread brings about.
+/// Waits for an effect of another thread.
 func eventually(_ isTrue: () async throws -> Bool) async throws {
     let deadline = Clock.monotonicMs + 60_000
     while try await !isTrue() {
@@ -141,7 +141,7 @@ final class RawClient {
     let socket: Socket
     private(set) var received: [UInt8] = []
     private(set) var hasEnded = false
-    /// Answers the server's end with its own.
+    /// Closes when the server closes.
     var closesInTurn = true
 
     init(_ address: SocketAddress) async throws {
@@ -149,17 +149,22 @@ final class RawClient {
         try await Task.sleep(for: .milliseconds(1))
     }
 
+    convenience init(_ address: SocketAddress, writing text: String) async throws {
+        try await self.init(address)
+        try await write(text)
+    }
+
     func write(_ text: String) async throws { try await write(Array(text.utf8)) }
 
     func write(_ bytes: [UInt8]) async throws {
         var offset = 0
-        try await eventually {
+        try await HTTPServerTests.eventually {
             offset += try socket.write(bytes.span.extracting(droppingFirst: offset)) ?? 0
             return offset == bytes.count
         }
     }
 
-    /// Takes what is there. A reset counts as an end.
+    /// Reads available bytes. A reset counts as an end.
     func read() {
         var buffer = [UInt8](repeating: 0, count: 65536)
         while !hasEnded {
@@ -180,23 +185,27 @@ final class RawClient {
 
     var text: String { String(decoding: received, as: UTF8.self) }
 
-    /// The answers so far: status and body, without what differs each time.
+    /// Reads until `isTrue`.
+    func eventually(_ isTrue: () async throws -> Bool) async throws {
+        try await HTTPServerTests.eventually {
+            read()
+            return try await isTrue()
+        }
+    }
+
+    /// The responses so far: status and body, without variable parts.
     func answers(_ count: Int) async throws -> [String] {
         var found: [String] = []
         try await eventually {
-            read()
             found = parse()
             return found.count >= count || hasEnded
         }
         return found
     }
 
-    /// All answers until the server closes.
+    /// Returns all responses until the server closes.
     func answersUntilEnd() async throws -> [String] {
-        try await eventually {
-            read()
-            return hasEnded
-        }
+        try await eventually { hasEnded }
         return parse()
     }
 

@@ -17,10 +17,7 @@ final class RawWebSocket {
     init(_ address: SocketAddress, alongWith bytes: [UInt8] = []) async throws {
         client = try await RawClient(address)
         try await client.write(Array(Self.handshake.utf8) + bytes)
-        try await eventually {
-            client.read()
-            return client.text.contains("\r\n\r\n")
-        }
+        try await client.eventually { client.text.contains("\r\n\r\n") }
         #expect(client.text.hasPrefix("HTTP/1.1 101 "))
         // The example of RFC 6455, section 1.3.
         #expect(client.text.contains("\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n"))
@@ -77,7 +74,7 @@ final class RawWebSocket {
 }
 
 @Suite struct WebSocketTests {
-    @Test func messagesGoBothWaysInOrder() async throws {
+    @Test func messagesArriveInOrder() async throws {
         try await withServer { server, address, handler in
             let socket = try await RawWebSocket(address)
             try await socket.send("one")
@@ -95,7 +92,7 @@ final class RawWebSocket {
         }
     }
 
-    @Test func messagesMayComeWithTheHandshake() async throws {
+    @Test func messagesMayFollowTheHandshakeAtOnce() async throws {
         try await withServer { _, address, handler in
             let socket = try await RawWebSocket(address, alongWith: RawWebSocket.text("early"))
             #expect(try await socket.messages(1) == ["early"])
@@ -125,7 +122,7 @@ final class RawWebSocket {
         }
     }
 
-    @Test func theHandlerSeesWhatCameBeforeTheEnd() async throws {
+    @Test func theHandlerGetsMessagesSentBeforeTheEnd() async throws {
         try await withServer { _, address, handler in
             do {
                 let socket = try await RawWebSocket(address)
@@ -185,7 +182,7 @@ final class RawWebSocket {
         }
     }
 
-    @Test func theHandlerHearsOfTheAnswerToItsPing() async throws {
+    @Test func theHandlerGetsTheAnswerToItsPing() async throws {
         try await withServer { _, address, handler in
             let socket = try await RawWebSocket(address)
             try await socket.send("ping")
@@ -196,7 +193,7 @@ final class RawWebSocket {
         }
     }
 
-    /// Who has a socket pinged again and again does not keep it alive.
+    /// Repeated pings of a handler do not keep a silent socket open.
     @Test func aHandlersPingsDoNotMoveTheServersOwn() async throws {
         try await withServer {
             $0.pingMs = 200
@@ -214,7 +211,7 @@ final class RawWebSocket {
         }
     }
 
-    @Test func aSocketThatDoesNotAnswerPingsIsCutOff() async throws {
+    @Test func aSocketThatDoesNotAnswerPingsIsClosed() async throws {
         try await withServer {
             $0.pingMs = 20
             $0.pongMs = 50
@@ -227,7 +224,7 @@ final class RawWebSocket {
         }
     }
 
-    @Test func aPeerThatDoesNotCloseIsCutOff() async throws {
+    @Test func aPeerThatDoesNotCloseIsClosed() async throws {
         try await withServer {
             $0.closeMs = 50
         } _: { server, address, _ in
@@ -238,7 +235,7 @@ final class RawWebSocket {
         }
     }
 
-    @Test func aPeerThatDoesNotReadIsDropped() async throws {
+    @Test func aWebSocketPeerThatDoesNotReadIsClosed() async throws {
         try await withServer { server, address, handler in
             let socket = try await RawWebSocket(address)
             try await socket.send("flood")
@@ -248,7 +245,7 @@ final class RawWebSocket {
         }
     }
 
-    @Test func drainSaysGoingAway() async throws {
+    @Test func drainClosesWithGoingAway() async throws {
         try await withServer { server, address, handler in
             let socket = try await RawWebSocket(address)
             try await socket.send("x")
@@ -260,7 +257,7 @@ final class RawWebSocket {
         }
     }
 
-    /// What would be a handshake but for its method, version, or body; and what names no upgrade.
+    /// Requests with a wrong method, version or body, or without an upgrade.
     @Test(arguments: [
         ("POST", "1.1", "Upgrade", "", "400"),
         ("GET", "1.0", "Upgrade", "", "400"),
@@ -268,7 +265,7 @@ final class RawWebSocket {
         ("GET", "1.1", "Upgrade", "Transfer-Encoding: chunked\r\n\r\n5\r\n12345\r\n0\r\n\r\n", "400"),
         ("GET", "1.1", "keep-alive", "", "200"),
     ])
-    func requestsThatAreNoHandshake(
+    func invalidHandshakesAreRefused(
         _ method: String, _ version: String, _ connection: String, _ more: String, _ status: String
     ) async throws {
         try await withServer { _, address, _ in
@@ -289,7 +286,9 @@ final class RawWebSocket {
         ("/ws", "websocket", "13", "dGhlIHNhbXBsZSBub25jZ!==", "400"),
         ("/ws", "websocket", "13", "", "400"),
     ])
-    func handshakesThatFail(_ path: String, _ upgrade: String, _ version: String, _ key: String, _ status: String) async throws {
+    func badHandshakesAreAnswered(
+        _ path: String, _ upgrade: String, _ version: String, _ key: String, _ status: String
+    ) async throws {
         try await withServer { _, address, _ in
             let client = try await RawClient(address)
             try await client.write(

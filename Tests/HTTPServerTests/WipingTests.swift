@@ -1,11 +1,12 @@
 import HTTP1
+import Linux
 import Testing
 
 @testable import HTTPServer
 
 extension HTTPServer {
-    /// Answers the one connection there is, or none of that name.
-    /// - Returns: the answer's body as it was left.
+    /// Answers the only connection, or a closed one.
+    /// - Returns: the body afterwards.
     fileprivate func bodyLeft(of response: HTTPResponse, connected: Bool) -> [UInt8] {
         var response = response
         let id = connected ? slots.compactMap { $0 }.first?.id : nil
@@ -16,36 +17,35 @@ extension HTTPServer {
     fileprivate var parserPhases: [ParsePhase?] { slots.compactMap { $0 }.map { $0.http1?.parser.phase } }
 }
 
-/// What the engine holds no longer than it must.
+/// Secrets that the server wipes.
 @Suite struct WipingTests {
     static let secret = Array("a room id".utf8)
 
-    @Test func anAnswersBodyIsZeroedOnceItIsWritten() async throws {
+    @Test func aResponseBodyIsZeroedAfterItWasWritten() async throws {
         try await withServer { server, address, handler in
-            let client = try await RawClient(address)
-            try await client.write("GET /held HTTP/1.1\r\nHost: a\r\n\r\n")
+            let client = try await RawClient(address, writing: "GET /held HTTP/1.1\r\nHost: a\r\n\r\n")
             try await eventually { handler.heldCount == 1 }
             let response = HTTPResponse(status: 200, contentType: .text, body: Self.secret)
             #expect(await server.bodyLeft(of: response, connected: true) == [UInt8](repeating: 0, count: 9))
             #expect(try await client.answers(1) == ["200 a room id"])
-            // A body that someone else holds is theirs.
+            // A shared body is not wiped.
             #expect(response.body == Self.secret)
         }
     }
 
-    @Test func anAnswerForNobodyIsZeroedToo() async throws {
+    @Test func aResponseForAClosedConnectionIsZeroed() async throws {
         try await withServer { server, _, _ in
             let response = HTTPResponse(status: 200, body: Self.secret)
             #expect(await server.bodyLeft(of: response, connected: false) == [UInt8](repeating: 0, count: 9))
         }
     }
 
-    /// A client that is refused may keep its connection open for as long as the engine lingers.
+    /// A refused client may keep its connection open while the server lingers.
     @Test(arguments: [
         "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nsecret", "GET /secret",
         "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 99999\r\n\r\n",
     ])
-    func aSlowOrLargeRequestIsZeroedWhenItIsRefused(_ text: String) async throws {
+    func aRefusedRequestIsZeroed(_ text: String) async throws {
         try await withServer {
             $0.headerMs = 50
             $0.bodyMs = 50
@@ -54,16 +54,13 @@ extension HTTPServer {
             let client = try await RawClient(address)
             client.closesInTurn = false
             try await client.write(text)
-            try await eventually {
-                client.read()
-                return client.hasEnded
-            }
+            try await client.eventually { client.hasEnded }
             #expect(client.text.hasPrefix("HTTP/1.1 4"))
             #expect(await server.parserPhases == [.failed])
         }
     }
 
-    @Test func aBufferThatGrowsKeepsItsBytes() {
+    @Test func aGrowingBufferKeepsItsBytes() {
         var bytes: [UInt8] = [1, 2, 3]
         bytes.reserveWiping(1000)
         #expect(bytes == [1, 2, 3])

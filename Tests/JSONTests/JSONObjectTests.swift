@@ -1,7 +1,7 @@
 import JSON
 import Testing
 
-// `#expect` and `#require` can't hold a span, so that reads stand in functions of their own.
+// `#expect` and `#require` can't capture a span, so reads are in separate functions.
 private func parse(_ bytes: [UInt8]) -> JSONObject? { JSONObject(bytes.span) }
 private func integer(_ object: JSONObject, _ name: String, _ body: [UInt8]) throws -> Int? {
     try object.integer(name, in: body.span)
@@ -33,7 +33,7 @@ private func texts(_ object: JSONObject, _ name: String, _ body: [UInt8]) throws
         "{}", " {\"a\" : 1 } \n", "{\"a\":[1,2.5e-3,{\"b\":null}],\"c\":\"\\u00e9\\n\"}", "{\"\":0}", "{\"a\":-0.0E+1}",
         "{\"ü\":\"日本\"}",
     ])
-    func takesObjects(_ text: String) { #expect(object(text) != nil) }
+    func acceptsObjects(_ text: String) { #expect(object(text) != nil) }
 
     @Test(arguments: [
         "", " ", "null", "1", "\"a\"", "[]", "{", "}", "{}{}", "{} x", "{\"a\"}", "{\"a\":}", "{\"a\":1,}", "{,}", "{a:1}",
@@ -42,9 +42,9 @@ private func texts(_ object: JSONObject, _ name: String, _ body: [UInt8]) throws
         "{\"a\":1,\"\\u0061\":2}", "\u{feff}{}", "{\"\\ud800\":1}", "{\"a\":\"\\ud83d\"}", "{\"a\":\"\\ude00\\ud83d\"}",
         "{\"a\":1}\u{0}",
     ])
-    func refusesAllElse(_ text: String) { #expect(object(text) == nil) }
+    func refusesAnythingElse(_ text: String) { #expect(object(text) == nil) }
 
-    @Test func refusesBytesThatAreNoText() {
+    @Test func refusesInvalidUTF8() {
         #expect(parse([0x7b, 0x22, 0xff, 0x22, 0x3a, 0x31, 0x7d]) == nil)
         // An overlong slash, and a surrogate in UTF-8.
         #expect(parse(([0x7b, 0x22, 0xc0, 0xaf, 0x22, 0x3a, 0x31, 0x7d] as [UInt8])) == nil)
@@ -52,7 +52,7 @@ private func texts(_ object: JSONObject, _ name: String, _ body: [UInt8]) throws
     }
 
     @Test(arguments: [2, 16, 17, 2_000])
-    func namesAreDistinctHoweverManyThereAre(_ count: Int) {
+    func refusesRepeatedNames(_ count: Int) {
         let members = (0..<count).map { "\"\($0)\":0" }
         #expect(object("{" + members.joined(separator: ",") + "}") != nil)
         for more in [members[0], members[count / 2], members[count - 1], "\"\\u0031\":1"] {
@@ -70,7 +70,7 @@ private func texts(_ object: JSONObject, _ name: String, _ body: [UInt8]) throws
         #expect(object(String(repeating: "{\"a\":", count: 8_000)) == nil)
     }
 
-    @Test func everyCutIsRefused() {
+    @Test func refusesTruncatedText() {
         let whole = Array("{\"a\":[1,{\"b\":\"\\u00e9\"}],\"c\":-1.5e3}".utf8)
         #expect(parse(whole) != nil)
         for end in 0..<whole.count { #expect(parse(Array(whole[..<end])) == nil) }
@@ -98,7 +98,7 @@ private func texts(_ object: JSONObject, _ name: String, _ body: [UInt8]) throws
         #expect(throws: JSONObject.Failure.outOfRange) { try plainString(object, "d", body) }
     }
 
-    /// Half of an escaped text, read into an array that grew on the way, would lie in freed memory.
+    /// An array that grows while an escape is decoded would leave a part of the text in freed memory.
     @Test func escapesAreDecodedIntoOneArray() throws {
         let escaped = String(repeating: "\\n", count: 1000)
         let body = Array("{\"a\":\"\(escaped)\"}".utf8)
@@ -123,9 +123,9 @@ private func texts(_ object: JSONObject, _ name: String, _ body: [UInt8]) throws
         "\\ud83d\\",
         "\\ud83d\\ude0",
     ])
-    func refusesHalfAnEscape(_ escaped: String) { #expect(object("{\"a\":\"\(escaped)\"}") == nil) }
+    func refusesIncompleteEscapes(_ escaped: String) { #expect(object("{\"a\":\"\(escaped)\"}") == nil) }
 
-    @Test func readsWhatStandsInside() throws {
+    @Test func readsNestedValues() throws {
         let body = Array(#" {"a":{"b":[1,{"c":"x"},"y"],"d":{"e":1,"\u0065":2}},"\u0066":["z","\n"]}"#.utf8)
         let object = try #require(parse(body))
         #expect(names(object, body) == ["a", "f"])

@@ -8,7 +8,7 @@ import Testing
         return String(decoding: writer.finish(), as: UTF8.self)
     }
 
-    @Test func anObjectIsHandedOverWithRoomForALineEnd() {
+    @Test func aFinishedObjectHasRoomForANewline() {
         for count in 0..<600 {
             var writer = JSONWriter()
             writer.add("a", plain: [UInt8](repeating: 0x61, count: count).span)
@@ -20,7 +20,7 @@ import Testing
         }
     }
 
-    @Test func membersComeInTheirOrder() {
+    @Test func writesMembersInOrder() {
         let text = written { json in
             json.add("a", "x\"\\\u{1}\n{")
             json.add("b", 5)
@@ -41,7 +41,7 @@ import Testing
                 + #""i":null,"j":"k[","l":[1],"m":"on","p":0.5}"#)
     }
 
-    @Test func objectsStandInsideOneAnother() {
+    @Test func writesNestedObjects() {
         let text = written { json in
             json.add("a") { _ in }
             json.add("b") { inner in
@@ -55,7 +55,7 @@ import Testing
         #expect(written { _ in } == "{}")
     }
 
-    @Test func everyTextIsReadBack() throws {
+    @Test func writtenTextsParse() throws {
         var all = ""
         for scalar in UInt32(0)...0x2_0000 { Unicode.Scalar(scalar).map { all.unicodeScalars.append($0) } }
         for text in [all, "", "\u{10ffff}"] {

@@ -9,7 +9,7 @@ import Testing
     private func path(_ name: String) -> String { "\(folder)/\(name)" }
     private func bytes(_ text: String) -> [UInt8] { Array(text.utf8) }
 
-    @Test func replacingFollowsNoLinkThatLiesBesideTheFile() throws {
+    @Test func replacingFollowsNoLinkBesideTheFile() throws {
         let (file, other) = (path("published"), path("of someone else"))
         try File.write(other, bytes("kept").span, mode: 0o600)
         try File.symbolicLink(file + ".new", to: other)
@@ -20,7 +20,7 @@ import Testing
         #expect(try File.isMountPoint("/"))
     }
 
-    @Test func replacesWholeWithTheModeAsked() throws {
+    @Test func replacesAtomicallyWithTheRequestedMode() throws {
         let file = path("a")
         try File.replaceDurably(file, bytes("first").span, mode: 0o640)
         try File.replaceDurably(file, bytes("second").span, mode: 0o600)
@@ -36,7 +36,7 @@ import Testing
         #expect(try File.status(path("wide"))?.isPrivate == false)
     }
 
-    @Test func leftoverOfACrashedReplaceIsErasedFirst() throws {
+    @Test func replacingErasesTheLeftoverOfACrash() throws {
         let file = path("key")
         try File.write(path("key.new"), bytes("half written secret").span, mode: 0o600)
         let leftover = try OpenFile(path("key.new"), .read)
@@ -57,22 +57,22 @@ import Testing
         if size > 0 { #expect(throws: Errno.self) { try File.read(path("f"), limit: size - 1) } }
     }
 
-    @Test func whatIsNoFileIsNotOpened() throws {
+    @Test func refusesToOpenSpecialFiles() throws {
         let socket = try Socket.listen(on: .unix(path("socket")))
         for other in [path("socket"), "/dev/zero", "/dev/null"] {
             for access in [OpenFile.Access.read, .readWrite, .create(mode: 0o600)] {
                 let error = #expect(throws: Errno.self) { _ = try OpenFile(other, access) }
                 #expect(error?.description.contains("which is a pipe, a device or a socket") == true, "\(other)")
-                // What the number says besides tells nobody anything.
+                // The text of the error number adds nothing.
                 #expect(error?.description.contains("Invalid argument") == false)
             }
         }
         #expect(throws: Errno.self) { try File.replaceDurably(path("socket"), [1].span, mode: 0o600) }
         #expect(try File.status(path("socket"))?.kind == .socket)
         _ = consume socket
-        // To lock it, or to make its names durable.
+        // Folders can be opened to lock or sync them.
         _ = try OpenFile(folder, .read)
-        // A record may go to a terminal.
+        // Appending to a terminal is allowed.
         try OpenFile("/dev/null", .append(mode: 0o600)).write(bytes("x").span, at: 0)
     }
 
@@ -98,7 +98,7 @@ import Testing
         #expect(throws: Errno.self) { try File.makeFolder(path("plain/under")) }
     }
 
-    @Test func aLinkIsSeenAsItselfOrItsTarget() throws {
+    @Test func statusDescribesALinkOrItsTarget() throws {
         try File.write(path("t"), bytes("abc").span, mode: 0o600)
         try File.symbolicLink(path("l"), to: path("t"))
         #expect(try File.status(path("l"))?.kind == .file)
@@ -125,7 +125,7 @@ import Testing
         #expect(throws: Errno.self) { try reader.write(bytes("x").span, at: 0) }
     }
 
-    @Test func onlyOneHolderOfALock() throws {
+    @Test func aLockHasOneHolder() throws {
         let first = try OpenFile(path("lock"), .create(mode: 0o600))
         let second = try OpenFile(path("lock"), .create(mode: 0o600))
         #expect(try first.tryLock())
@@ -156,5 +156,35 @@ import Testing
     @Test(arguments: [("a/b", "a"), ("a", "."), ("/a", "/"), ("/a/b/c", "/a/b")])
     func folderOfAPath(path: String, folder: String) {
         #expect(File.folder(of: path) == folder)
+    }
+}
+
+@Suite struct FileSystemTests {
+    @Test func syncsTheFileSystemOfAFolder() throws {
+        let folder = try File.makeTemporaryFolder()
+        defer { try? File.removeTree(folder) }
+        let bytes: [UInt8] = [1, 2, 3]
+        let system = try FileSystem(folder)
+        try File.write("\(folder)/a", bytes.span, mode: 0o600)
+        try system.sync()
+        #expect(try File.read("\(folder)/a", limit: 10) == bytes)
+    }
+
+    @Test func refusesAnythingButAFolder() {
+        #expect(throws: Errno.self) { _ = try FileSystem("/nowhere/at/all") }
+        #expect(throws: Errno.self) { _ = try FileSystem("/etc/hostname") }
+    }
+}
+
+@Suite struct WipingTests {
+    @Test func zeroesPartOrAllOfAnArray() {
+        var bytes: [UInt8] = [1, 2, 3, 4]
+        wipe(&bytes, first: 2)
+        #expect(bytes == [0, 0, 3, 4])
+        wipe(&bytes)
+        #expect(bytes == [0, 0, 0, 0])
+        var none: [UInt8] = []
+        wipe(&none)
+        #expect(none.isEmpty)
     }
 }

@@ -1,6 +1,7 @@
-import Linux
 import Synchronization
 import Testing
+
+@testable import Linux
 
 @Suite struct ProcessTests {
     @Test func clocksAgreeWithEachOther() {
@@ -64,7 +65,65 @@ import Testing
         #expect(ProcessControl.residentMemory > 1 << 20)
         #expect(try ProcessControl.raiseDescriptorLimit() >= 256)
         #expect(try File.exists(ProcessControl.executable()))
-        #expect(ProcessControl.environment("PATH") != nil)
-        #expect(ProcessControl.environment("MAYFLY_SURELY_UNSET") == nil)
+    }
+}
+
+/// Programs that are run for their output.
+@Suite struct ChildOutputTests {
+    private func run(
+        _ script: String, room: Int = 64, deadlineMs: UInt64 = 10_000
+    ) throws -> (outcome: ChildProcess.Outcome, text: String) {
+        var bytes = [UInt8](repeating: 0, count: room)
+        var span = bytes.mutableSpan
+        let outcome = try ChildProcess.read("/bin/sh", arguments: ["-c", script], into: &span, deadlineMs: deadlineMs)
+        guard case .ended(_, let count) = outcome else { return (outcome, "") }
+        return (outcome, String(decoding: bytes[..<count], as: UTF8.self))
+    }
+
+    @Test func readsOutputButNotErrors() throws {
+        let (outcome, text) = try run("printf one; echo no >&2; sleep 0.05; printf two; exit 3")
+        #expect(outcome == .ended(.status(3), count: 6) && text == "onetwo")
+        #expect(try run("exit 0").outcome == .ended(.status(0), count: 0))
+    }
+
+    @Test func aChildHasEmptyInputAndItsOwnGroup() throws {
+        #expect(try run("cat; echo $$; ps -o pgid= -p $$ | tr -d ' '").text.split(separator: "\n").count == 2)
+        let lines = try run("cat; echo $$; ps -o pgid= -p $$ | tr -d ' '").text.split(separator: "\n")
+        #expect(lines[0] == lines[1])
+    }
+
+    @Test func excessOutputIsCutAndEndsTheChild() throws {
+        let begin = Clock.monotonicMs
+        let (outcome, text) = try run("exec cat /dev/zero", room: 10)
+        guard case .ended(.killed(.pipe), count: 10) = outcome else {
+            Issue.record("\(outcome) \(text.count)")
+            return
+        }
+        #expect(Clock.monotonicMs - begin < 5_000)
+    }
+
+    @Test(arguments: ["sleep 60", "exec >&-; sleep 60", "sleep 60 & exit 0"])
+    func aChildAndItsDescendantsAreKilledAtTheDeadline(script: String) throws {
+        let begin = Clock.monotonicMs
+        #expect(try run(script, deadlineMs: 200).outcome == .tooSlow)
+        #expect((200..<5_000).contains(Clock.monotonicMs - begin))
+    }
+
+    @Test func aMissingProgramIsAnError() {
+        var bytes: [UInt8] = [0]
+        #expect(throws: Errno.self) {
+            var span = bytes.mutableSpan
+            _ = try ChildProcess.read("/nonexistent/program", arguments: [], into: &span, deadlineMs: 1)
+        }
+    }
+}
+
+@Suite struct CalendarDateTests {
+    @Test func daysAndDatesAreInverse() {
+        for days: UInt64 in stride(from: 0, to: 3_000_000, by: 97) {
+            let date = CalendarDate(daysSince1970: days)
+            #expect(date.daysSince1970 == days)
+            #expect((1...12).contains(date.month) && (1...31).contains(date.day))
+        }
     }
 }

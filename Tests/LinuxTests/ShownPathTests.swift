@@ -22,7 +22,7 @@ import Testing
         #expect("\(ShownPath(folder + "/key @ home+1.p8"))" == "\"\(folder)/key @ home+1.p8\"")
     }
 
-    @Test func aPathIsOneLineAndNoCommand() throws {
+    @Test func controlCharactersAreEscaped() throws {
         for name in ["a\nb", "a\u{1b}[31m", "a\u{9b}b", "a\u{2028}b", "a\"b\\"] {
             let path = folder + "/" + name
             #expect(!ShownPath(path).description.contains(folder), "nothing is there")
@@ -33,7 +33,7 @@ import Testing
         }
     }
 
-    /// Keys' texts, passphrases, tokens, provider tokens: behind a slash too, which base64 has.
+    /// Keys, passphrases, tokens and provider tokens, also after a slash, which base64 contains.
     @Test(arguments: [
         "", "Tr0ub4dor-passphrase", "/Tr0ub4dor", "var-less", "MIGTAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBHkwdwIBAQQg",
         "MIGTAgEAMBMG/ByqGSM49AgEGCCqG/SM49AwEHBHkwdwIBAQQg",
@@ -43,12 +43,12 @@ import Testing
         "eyJhbGciOiJFUzI1NiJ9.e30.c2lnbmF0dXJl",
         "/tmp/MIGTAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBHkwdwIBAQQgMIGTAgEAMBMGByqGSM49AgEGCCqGSM49",
         "a\0b", "correct horse battery/staple",
-    ]) func secretsAreNot(secret: String) throws {
+    ]) func secretsAreNotShown(secret: String) throws {
         let said = "<\(secret.utf8.count) bytes that are not a path>"
         #expect("\(ShownPath(secret))" == said)
         if !secret.hasPrefix("/") { #expect("\(ShownPath(secret, in: folder))" == said) }
         let error = try #require(throws: Errno.self) { try File.read(secret, limit: 1) }
-        // What stands behind a zero the system never sees.
+        // The kernel doesn't see the bytes after a zero.
         if !secret.contains("\0") { #expect(error.description == "open \(said): \(error.reason)") }
     }
 }

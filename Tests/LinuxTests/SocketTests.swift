@@ -29,7 +29,7 @@ import Testing
         #expect(SocketAddress(parsing: "[::ffff:192.0.2.1]:5")?.host == "192.0.2.1")
     }
 
-    @Test func resolvesLocalNamesOnly() throws {
+    @Test func resolvesNumericHostsAndRefusesInvalidNames() throws {
         #expect(try SocketAddress.resolve(host: "127.0.0.1", port: 5) == [.v4(0x7f00_0001, port: 5)])
         #expect(throws: ResolutionError.self) { try SocketAddress.resolve(host: "name with spaces", port: 5) }
     }
@@ -63,7 +63,7 @@ import Testing
         #expect(try client.read(into: &rest) == 5)
     }
 
-    @Test func writingAfterThePeerIsGoneThrowsInPlaceOfASignal() throws {
+    @Test func writingToAClosedPeerThrows() throws {
         let pair = try Socket.pair()
         let first = Self.dropSecond(pair)
         let error = try #require(throws: Errno.self) { try first.write([1].span) }
@@ -78,7 +78,7 @@ import Testing
         #expect(taken > 0)
     }
 
-    @Test func aRefusedConnectionSaysSo() throws {
+    @Test func aRefusedConnectionIsReported() throws {
         let port = try Self.unusedPort()
         var refused = false
         do {
@@ -110,7 +110,7 @@ import Testing
         } catch {
             #expect(!error.isAddressInUse)
         }
-        // One that a living process listens on is that process's.
+        // A path with a living listener is not replaced.
         let living = try Socket.listen(on: .unix("\(folder)/l"), mode: 0o640)
         #expect(try #require(try File.status("\(folder)/l")).mode & 0o777 == 0o640)
         do throws(Errno) {

@@ -23,7 +23,7 @@ import Testing
         return twin
     }
 
-    /// Stops a replacement where it has come to `stage`, as a crash would.
+    /// Interrupts a replacement at `stage`, like a crash.
     private func crash(at stage: TwinFile.Stage, _ errno: Int32 = EIO) throws {
         var stopped = TwinFile(path)
         stopped.reached = { (here) throws(Errno) in if here == stage { throw Errno(code: errno, call: "crash") } }
@@ -35,7 +35,7 @@ import Testing
         }
     }
 
-    @Test func bothAreMadePrivateAndOfOneSize() throws {
+    @Test func createsTwoPrivateFilesOfOneSize() throws {
         _ = try made()
         #expect(try content() == old && content("key.new") == zeros(old.count))
         for name in ["key", "key.new"] { #expect(try File.status("\(folder)/\(name)")?.mode == 0o600) }
@@ -43,13 +43,13 @@ import Testing
         #expect(try content() == old)
     }
 
-    @Test func aNewFileTakesNothingFromAnEarlierOnesSpare() throws {
+    @Test func creatingZeroesAnEarlierSpare() throws {
         try write(path + ".new", new)
         _ = try made()
         #expect(try content() == old && content("key.new") == zeros(old.count))
     }
 
-    @Test func theTwoFilesTakeTurns() throws {
+    @Test func replacingSwapsTheTwoFiles() throws {
         let twin = try made()
         let identity = try [File.status(path)?.identity, File.status(twin.spare)?.identity]
         for (count, bytes) in [new, old, [1], new + old].enumerated() {
@@ -61,7 +61,7 @@ import Testing
         }
     }
 
-    @Test func aCrashLeavesOneWholeAndTheOtherIsZeroedNextTime() throws {
+    @Test func prepareZeroesTheSpareAfterACrash() throws {
         for stage in [TwinFile.Stage.written, .exchanged, .durable, .erased] {
             let twin = try made()
             try crash(at: stage)
@@ -76,7 +76,7 @@ import Testing
         }
     }
 
-    @Test func theNextReplacementWipesTheLeftoverToo() throws {
+    @Test func replacingZeroesTheSpareAfterACrash() throws {
         let twin = try made()
         try crash(at: .durable)
         try twin.replace([7])
@@ -84,7 +84,7 @@ import Testing
     }
 
     @Test(arguments: [EINVAL, ENOSYS, EOPNOTSUPP])
-    func worksWhereNamesCanNotBeExchanged(errno: Int32) throws {
+    func replacesWithoutSupportForExchange(errno: Int32) throws {
         let twin = try made()
         let before = try OpenFile(path, .read)
         try crash(at: .written, errno)
@@ -95,7 +95,7 @@ import Testing
         #expect(try content() == old)
     }
 
-    @Test func aSecondNameReadsZerosAndNeverTheNextKeys() throws {
+    @Test func hardLinksReadOnlyZeros() throws {
         let twin = try made()
         try File.hardLink(folder + "/copy", to: path)
         try twin.replace(new)
@@ -109,14 +109,14 @@ import Testing
         }
     }
 
-    @Test func aMissingFileIsMadeAnew() throws {
+    @Test func recreatesAMissingFile() throws {
         let twin = try made()
         try File.remove(path)
         try twin.replace(new)
         #expect(try content() == new && content("key.new") == zeros(new.count))
     }
 
-    @Test func aLinkInTheSparesPlaceIsRemovedAndItsTargetLeftAlone() throws {
+    @Test func removesALinkInPlaceOfTheSpare() throws {
         let twin = try made()
         try write(folder + "/other", new)
         for target in [folder + "/other", folder + "/nowhere", path] {
@@ -130,7 +130,7 @@ import Testing
     }
 
     @Test(arguments: [0o644, 0o666, 0o400, 0, 0o4600] as [UInt32])
-    func aSpareOfAnotherModeIsZeroedAndGivesWay(mode: UInt32) throws {
+    func replacesASpareOfAnotherMode(mode: UInt32) throws {
         let twin = try made()
         try crash(at: .durable)
         let reader = try OpenFile(twin.spare, .readWrite)
@@ -143,7 +143,7 @@ import Testing
     }
 
     @Test(.enabled(if: geteuid() == 0, "needs root, to give a file away"))
-    func anotherUsersSpareIsReplacedUnwritten() throws {
+    func replacesAnotherUsersSpareWithoutWriting() throws {
         let twin = try made()
         try write(twin.spare, new)
         let theirs = try OpenFile(twin.spare, .readWrite)
@@ -153,7 +153,7 @@ import Testing
         #expect(try File.status(twin.spare)?.owner == 0 && content("key.new") == zeros(old.count))
     }
 
-    @Test func aFolderInTheSparesPlaceIsRefused() throws {
+    @Test func refusesAFolderInPlaceOfTheSpare() throws {
         let twin = try made()
         try File.remove(twin.spare)
         try File.makeFolder(twin.spare)
@@ -162,7 +162,7 @@ import Testing
         #expect(try content() == old)
     }
 
-    @Test(arguments: [0, 4, 12, 5000]) func aSpareOfAnotherSizeServes(size: Int) throws {
+    @Test(arguments: [0, 4, 12, 5000]) func acceptsASpareOfAnotherSize(size: Int) throws {
         let twin = try made()
         try write(twin.spare, zeros(size))
         try twin.prepare()
@@ -172,7 +172,7 @@ import Testing
     }
 }
 
-// `#expect` can't take a span, so the tests speak in arrays.
+// `#expect` can't capture a span, so the tests use arrays.
 extension TwinFile {
     fileprivate func create(_ bytes: [UInt8]) throws { try create(bytes.span) }
     fileprivate func replace(_ bytes: [UInt8]) throws { try replace(bytes.span) }

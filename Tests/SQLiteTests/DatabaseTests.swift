@@ -3,7 +3,7 @@ import Testing
 @testable import SQLite
 
 @Suite struct DatabaseTests {
-    @Test func valuesComeBackAsTheyWereBound() throws {
+    @Test func readsBoundValuesBack() throws {
         let database = try Connection(path: ":memory:")
         try database.execute("CREATE TABLE t (a INTEGER, b BLOB, c TEXT, d BLOB)")
         let insert = try database.prepare("INSERT INTO t VALUES (?, ?, ?, ?)")
@@ -23,7 +23,7 @@ import Testing
         #expect(try !select.step())
     }
 
-    @Test func constraintsAreToldApart() throws {
+    @Test func reportsConstraintViolations() throws {
         let database = try Connection(path: ":memory:")
         try database.execute("CREATE TABLE t (a INTEGER PRIMARY KEY) WITHOUT ROWID; INSERT INTO t VALUES (1)")
         let error = #expect(throws: SQLiteError.self) { try database.execute("INSERT INTO t VALUES (1)") }
@@ -39,7 +39,7 @@ import Testing
         #expect(error?.isDamaged == true)
     }
 
-    @Test func anErrorNeverShowsValues() throws {
+    @Test func errorsContainNoValues() throws {
         let database = try Connection(path: ":memory:")
         let error = #expect(throws: SQLiteError.self) { try database.execute("SELECT 'canary' FROM nowhere") }
         #expect(error.map { !"\($0)".contains("canary") } == true)

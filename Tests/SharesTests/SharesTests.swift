@@ -17,7 +17,7 @@ import Testing
         return Shares(table, mostOwners: mostOwners)
     }
 
-    /// How often in a row a charge of 1 succeeds.
+    /// How many consecutive charges of 1 succeed.
     private func fill(_ shares: Shares, _ resource: Resource, _ owners: Owners, now: UInt64 = 0) -> (count: Int, end: Shortage) {
         for count in 0... {
             do throws(Shortage) {
@@ -55,7 +55,7 @@ import Testing
         #expect(shares.refusals(.unjoinedSockets) == Shares.Refusals(overShare: 2, exhausted: 0))
     }
 
-    @Test func whatIsClearedIsFree() throws {
+    @Test func clearingFreesAResource() throws {
         let shares = shares(.ledgerBacklog, Quota(100, network: Share(10)))
         let (one, two) = (Owners(shares.network(v4(1))), Owners(shares.network(v4(2))))
         let old = try shares.charge(.ledgerBacklog, 10, to: one)
@@ -63,16 +63,16 @@ import Testing
         shares.clear(.ledgerBacklog)
         #expect(shares.used(.ledgerBacklog) == 0)
         _ = try shares.charge(.ledgerBacklog, 10, to: two)
-        // A refund that comes late takes nothing from others.
+        // A late refund takes nothing from others.
         shares.refund(old)
         #expect(!shares.allows(.ledgerBacklog, to: two) && shares.allows(.ledgerBacklog, 10, to: one))
     }
 
-    @Test func aFractionIsOfWhatIsFree() {
+    @Test func aFractionCountsWhatIsFree() {
         let shares = shares(.connections, Quota(100, network: Share(freeDividedBy: 4)))
-        // 20 of 100: 80 are free, and a quarter of them is 20.
+        // With 20 of 100 used 80 are free, and a quarter of 80 is 20.
         #expect(fill(shares, .connections, Owners(shares.network(v4(1)))).count == 20)
-        // 80 are free now: 16, with 64 left.
+        // 80 are free: 16, with 64 left.
         #expect(fill(shares, .connections, Owners(shares.network(v4(2)))).count == 16)
         #expect(shares.used(.connections) == 36)
     }
@@ -90,7 +90,7 @@ import Testing
         #expect(shares.refusals(.unjoinedSockets) == Shares.Refusals(overShare: 1, exhausted: 1))
     }
 
-    @Test func whoHoldsNothingIsOverNoShare() {
+    @Test func anOwnerWithoutHoldingsIsNotOverItsShare() {
         let shares = shares(.connections, Quota(10, network: Share(freeDividedBy: 2), backEnd: Share()))
         #expect(
             fill(shares, .connections, Owners(shares.backEnd([1].span))) == (10, .exhausted(.connections, retryAfterSeconds: 5)))
@@ -201,16 +201,16 @@ import Testing
         for number in 0..<5 as Range<UInt32> {
             charges.append(try shares.charge(.connections, to: Owners(shares.network(v4(number)))))
         }
-        // The rest may hold 15 sixteenths together.
+        // The others may hold 15 sixteenths together.
         let first = try shares.charge(.connections, to: Owners(shares.network(v4(100))))
         for number in 101..<250 as Range<UInt32> { _ = try shares.charge(.connections, to: Owners(shares.network(v4(number)))) }
         #expect(fill(shares, .connections, Owners(shares.network(v4(300)))).count == 0)
-        // Those with a row keep their share.
+        // Owners with a row keep their share.
         #expect(fill(shares, .connections, Owners(shares.network(v4(0)))).count == 5)
         shares.refund(first)
         #expect(shares.used(.connections) == 159)
         for charge in charges { shares.refund(charge) }
-        // Room for a row of its own again.
+        // There is room for its own row again.
         #expect(fill(shares, .connections, Owners(shares.network(v4(301)))).count == 6)
     }
 
@@ -222,7 +222,7 @@ import Testing
         #expect(fill(shares, .creations, owners, now: 6_000).count == 3)
         #expect(shares.used(.creations, now: 6_000) == 3)
         #expect(shares.used(.creations, now: 7_000) == 0)
-        // A refund of a window that is over takes nothing from the next one.
+        // A refund of an expired window takes nothing from the next one.
         let old = try shares.charge(.creations, to: owners, now: 7_000)
         #expect(fill(shares, .creations, owners, now: 8_000).count == 3)
         shares.refund(old)
@@ -239,7 +239,7 @@ import Testing
         #expect(holdings.count == 0)
     }
 
-    @Test func theUrgentHaveAReserve() throws {
+    @Test func urgentChargesHaveAReserve() throws {
         let shares = shares(.arenaSlots, Quota(1_000, ceilings: [.creation: 700, .knock: 850]))
         let owners = Owners(shares.network(v4(1)))
         for (urgency, total) in [(Urgency.creation, 700), (.knock, 850), (.acknowledged, 1_000)] {
@@ -250,7 +250,7 @@ import Testing
 
     @Test func rowsSurviveTheRemovalOfTheirNeighbours() {
         var holdings = Holdings(windowMs: nil, most: 1_000)
-        // All of them begin at one place of the table, and run over its end.
+        // All names hash to one entry, and their rows wrap around the table's end.
         let names = (0..<7 as Range<UInt64>).map { 62 + 64 * ($0 + 1) }
         for name in names { holdings.insert(2, name, 0) }
         for (index, name) in names.enumerated().reversed() where index % 2 == 0 { holdings.remove(2, name, since: 0) }

@@ -36,7 +36,7 @@ import Vocabulary
         #expect(open([1, 2, 3], data, nonce, key) == nil)
     }
 
-    @Test func nothingIsAPlaintextToo() {
+    @Test func sealsAnEmptyPlaintext() {
         let (key, nonce) = ([UInt8](repeating: 1, count: 32), [UInt8](repeating: 2, count: 24))
         var sealed = [UInt8](repeating: 0, count: 16)
         var span = sealed.mutableSpan
@@ -79,10 +79,10 @@ import Vocabulary
         }
     }
 
-    @Test func pointsThatMayBePublicKeys() throws {
+    @Test func recognisesPublicKeys() throws {
         func isKey(_ text: String) throws -> Bool { isPublicKey(try #require(Hex.decode(text))) }
         #expect(try isKey("fc51cd8e6218a1a38da47ed00230f0580816ed13ba3303ac5deb911548908025"))
-        // The neutral element, points of order 2, 4 and 8, a number beyond the field's, no point at all.
+        // The neutral element, points of order 2, 4 and 8, a number outside the field, no point at all.
         for bad in [
             "0100000000000000000000000000000000000000000000000000000000000000",
             "ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",

@@ -19,7 +19,7 @@ import Testing
         #expect(encode([0xfb, 0xff], .standard) == "+/8=")
     }
 
-    @Test func base64RefusesWhatItWouldNotWrite() {
+    @Test func base64RefusesNonCanonicalText() {
         for wrong in ["Zg", "Zg=", "Zg===", "Zh==", "Zm9=", "Z", "Zm9v\n", " Zm9v", "Zm 9v", "-_8=", "Zg==Zg==", "===="] {
             #expect(Base64.standard.decode(wrong) == nil, "\(wrong)")
         }
@@ -29,7 +29,7 @@ import Testing
     }
 
     @Test(arguments: [UInt8](0x80...0xFF))
-    func base64IsASCII(_ byte: UInt8) {
+    func base64RefusesBytesAboveASCII(_ byte: UInt8) {
         for place in 0..<4 {
             var text = Array("Zm9v".utf8)
             text[place] = byte
@@ -63,7 +63,7 @@ import Testing
         padded = Sodium.pad(&span, count: 127, block: 128)
         #expect(padded == 128)
         #expect(unpaddedCount(bytes, block: 128) == 127)
-        // A full block needs another, which is not there.
+        // A full block needs another block, and there is no room for it.
         for count in [128, 129] {
             span = bytes.mutableSpan
             padded = Sodium.pad(&span, count: count, block: 128)

@@ -36,8 +36,8 @@ import Testing
         #expect(!equal([1, 2], [1, 2, 3]))
     }
 
-    @Test func publicRandomBytesAreHandedOutOnce() {
-        // Some blocks' worth, in lengths that do not divide a block.
+    @Test func publicRandomBytesAreUsedOnce() {
+        // Several blocks, in lengths that do not divide a block.
         var seen: Set<[UInt8]> = []
         for _ in 0..<500 {
             var bytes = [UInt8](repeating: 0, count: 24)

@@ -3,7 +3,7 @@ import Testing
 
 @testable import TLS
 
-/// A client's certificate from files that Debian's `openssl` made.
+/// Client certificates from files created by Debian's `openssl`.
 @Suite struct ClientCertificateTests {
     /// 2026-01-31T00:00:00Z
     static let now: UInt64 = 1_769_817_600
@@ -28,43 +28,41 @@ import Testing
         return try ClientCertificate(pkcs12: file.span, passphrase: passphrase.span)
     }
 
-    // MARK: PEM
-
-    @Test func takesPEM() throws {
+    @Test func acceptsPEM() throws {
         try with { openssl in
             try openssl.makeCertificate("push")
             let certificate = try Self.read(openssl, "push.pem", "push.key")
             #expect(certificate.topics == ["com.example.app"])
             try certificate.check(nowS: Self.now)
-            // Both in one file, in either order, as people put them together.
+            // Both in one file, in either order.
             let (pem, key) = (try openssl.read("push.pem"), try openssl.read("push.key"))
             for text in [pem + key, key + pem] { _ = try ClientCertificate(pem: text.span, key: text.span) }
         }
     }
 
-    @Test func takesAnEncryptedKeyByItsPassphraseAlone() throws {
+    @Test func decryptsAKeyOnlyWithItsPassphrase() throws {
         try with { openssl in
             try openssl.makeCertificate("push")
             try openssl.run("pkcs8", "-topk8", "-in", "file:push.key", "-out", "file:locked.key", "-passout", "pass:pass phräse")
             _ = try Self.read(openssl, "push.pem", "locked.key", passphrase: Self.passphrase)
             #expect(throws: ClientCertificateError.needsPassphrase) { _ = try Self.read(openssl, "push.pem", "locked.key") }
-            // Who gives none gives an empty one.
+            // An empty passphrase counts as none.
             #expect(throws: ClientCertificateError.needsPassphrase) {
                 _ = try Self.read(openssl, "push.pem", "locked.key", passphrase: [])
             }
             #expect(throws: ClientCertificateError.wrongPassphrase) {
                 _ = try Self.read(openssl, "push.pem", "locked.key", passphrase: Array("another".utf8))
             }
-            // More than OpenSSL takes.
+            // Longer than OpenSSL's limit.
             #expect(throws: ClientCertificateError.wrongPassphrase) {
                 _ = try Self.read(openssl, "push.pem", "locked.key", passphrase: [UInt8](repeating: 65, count: 100_000))
             }
-            // One that is not needed does no harm.
+            // An unneeded passphrase is ignored.
             _ = try Self.read(openssl, "push.pem", "push.key", passphrase: Self.passphrase)
         }
     }
 
-    @Test func saysWhatIsWrongWithPEM() throws {
+    @Test func reportsWhyPEMIsInvalid() throws {
         try with { openssl in
             try openssl.makeCertificate("push")
             try openssl.makeCertificate("other")
@@ -82,11 +80,9 @@ import Testing
         }
     }
 
-    // MARK: PKCS#12
-
     /// With today's ciphers, and with RC2 and 3DES as Keychain Access exports.
     @Test(arguments: [[], ["-legacy"]])
-    func takesPKCS12(flags: [String]) throws {
+    func acceptsPKCS12(flags: [String]) throws {
         try with { openssl in
             try openssl.makeCertificate("push", topics: ["com.example.app", "com.example.app.voip"])
             try openssl.run(
@@ -106,7 +102,7 @@ import Testing
         }
     }
 
-    @Test func takesPKCS12WithoutAPassphrase() throws {
+    @Test func acceptsPKCS12WithoutAPassphrase() throws {
         try with { openssl in
             try openssl.makeCertificate("push")
             try openssl.run(
@@ -117,7 +113,7 @@ import Testing
         }
     }
 
-    @Test func saysWhatIsWrongWithPKCS12() throws {
+    @Test func reportsWhyPKCS12IsInvalid() throws {
         try with { openssl in
             try openssl.makeCertificate("push")
             try openssl.makeCertificate("other")
@@ -135,7 +131,7 @@ import Testing
         }
     }
 
-    @Test func aDamagedPKCS12IsRefusedWhereverTheDamageIs() throws {
+    @Test func refusesDamagedPKCS12() throws {
         try with { openssl in
             try openssl.makeCertificate("push")
             try openssl.run(
@@ -157,8 +153,6 @@ import Testing
         }
     }
 
-    // MARK: Dates and topics
-
     @Test func datesAreChecked() throws {
         try with { openssl in
             try openssl.makeCertificate("old", from: "20200101000000Z", to: "20260130000000Z")
@@ -177,7 +171,7 @@ import Testing
         }
     }
 
-    @Test func theUserIDsAreItsTopicsWhereItListsNone() throws {
+    @Test func userIDsAreTheTopicsWithoutAList() throws {
         let files = try ClientCertificateFiles(userIDs: ["com.example.first", "com.example.app"], marks: ["1.2.3.4"])
         let identity = try files.identity()
         #expect(identity.topics == ["com.example.first", "com.example.app"])
@@ -186,7 +180,7 @@ import Testing
 
     static func topics(_ der: [UInt8]) -> [String] { TopicList.read(der.span) }
 
-    @Test func topicListsAreRead() {
+    @Test func parsesTopicLists() {
         let one: [UInt8] = [0x30, 0x0b, 0x0c, 0x03, 0x61, 0x2e, 0x62, 0x30, 0x04, 0x0c, 0x02, 0x68, 0x69]
         #expect(Self.topics(one) == ["a.b"])
         // The same with a length in two bytes.
@@ -194,7 +188,7 @@ import Testing
         #expect(Self.topics([0x30, 0x00]) == [])
     }
 
-    @Test func whatIsNoTopicListHasNone() {
+    @Test func invalidTopicListsAreEmpty() {
         let one: [UInt8] = [0x30, 0x0b, 0x0c, 0x03, 0x61, 0x2e, 0x62, 0x30, 0x04, 0x0c, 0x02, 0x68, 0x69]
         let others: [[UInt8]] = [
             [], [0x30], [0x31, 0x00], [0x30, 0x80], [0x30, 0x84, 0, 0, 0, 0], [0x30, 0x83, 0xff, 0xff, 0xff],
@@ -211,9 +205,7 @@ import Testing
         }
     }
 
-    // MARK: TLS
-
-    @Test func isShownToServersThatAsk() throws {
+    @Test func isShownToServersThatRequestIt() throws {
         try with { openssl in
             try openssl.makeCertificate("push")
             let authority = try openssl.read("push.pem")
@@ -231,7 +223,7 @@ import Testing
             var none = try pair(nil)
             none.run()
             #expect(none.server.state != .established)
-            // From PKCS#12, whose key was read by another OpenSSL context, that signs as well.
+            // A key from PKCS#12, read in another OpenSSL context, can sign too.
             try openssl.run(
                 "pkcs12", "-export", "-legacy", "-in", "file:push.pem", "-inkey", "file:push.key", "-out", "file:push.p12",
                 "-passout", "pass:pass phräse")

@@ -18,7 +18,7 @@ import Testing
         242, 147, 80, 154, 143, 63, 127, 138, 131, 163, 84, 213,
     ]
 
-    /// `#expect` can't take spans apart.
+    /// `#expect` can't capture a span.
     func verifies(_ key: ES256.PublicKey, _ signature: [UInt8], _ message: String) -> Bool {
         key.isValid(signature.span, for: Array(message.utf8).span)
     }
@@ -36,7 +36,7 @@ import Testing
         #expect(!verifies(key, signature, Self.signingInput))
     }
 
-    @Test func refusesSignaturesThatArent() throws {
+    @Test func refusesInvalidSignatures() throws {
         let key = try ES256.PublicKey(pem: Array(Self.publicKey.utf8).span)
         let zeros = [UInt8](repeating: 0, count: 64)
         for signature in [[], zeros, Self.signature + [0], Array(Self.signature.dropLast())] {
@@ -45,13 +45,13 @@ import Testing
         #expect(!verifies(key, Self.signature, (Self.signingInput + "x")))
     }
 
-    @Test func signsWhatItsPublicKeyVerifiesAfterAWayThroughPEM() throws {
+    @Test func signaturesVerifyAfterAPEMRoundTrip() throws {
         let made = try ES256.PrivateKey()
         let privatePEM = try made.pem()
         let publicPEM = try made.publicKeyPEM()
         let key = try ES256.PrivateKey(pem: privatePEM.span)
         let publicKey = try ES256.PublicKey(pem: publicPEM.span)
-        // Many times: leading zeros of R and S show in one of 128.
+        // Repeat it: one signature in 128 has leading zeros in R or S.
         for number in 0..<300 {
             let message = "message \(number)"
             let signature = try key.sign(Array(message.utf8).span)
@@ -95,7 +95,7 @@ import Testing
         #expect(throws: TLSError.badKey) { _ = try ES256.PublicKey(pem: Array(p384.utf8).span) }
     }
 
-    @Test func takesTheTwoNumbersOfAPoint() throws {
+    @Test func acceptsThePointOfAJWK() throws {
         // RFC 7515, A.3.1.
         let x: [UInt8] = [
             127, 205, 206, 39, 112, 246, 196, 93, 65, 131, 203, 238, 111, 219, 75, 123, 88, 7, 51, 53, 123, 233, 239, 19, 186,

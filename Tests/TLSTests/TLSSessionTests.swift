@@ -3,7 +3,7 @@ import Testing
 @testable import TLS
 
 @Suite struct TLSSessionTests {
-    /// Two ends joined by their bytes alone.
+    /// A server and a client connected in memory.
     struct Pair {
         let server: TLSSession
         let client: TLSSession
@@ -15,7 +15,7 @@ import Testing
             client = try TLSSession(connecting: clientContext, to: host)
         }
 
-        /// Carries bytes in pieces of `step` until nobody has any; errors show in the states.
+        /// Transfers bytes in pieces of `step` until neither end has output. Errors appear in the states.
         mutating func run(step: Int = .max) {
             while client.hasCiphertext || server.hasCiphertext {
                 Self.carry(from: client, to: server, step, &serverPlaintext)
@@ -47,7 +47,7 @@ import Testing
     }
 
     @Test(arguments: [1, 7, 1000, Int.max])
-    func carriesBytesWhateverThePieces(step: Int) throws {
+    func transfersBytesInPiecesOfAnySize(step: Int) throws {
         var pair = try Self.pair()
         pair.run(step: step)
         #expect(pair.client.state == .established)
@@ -75,7 +75,7 @@ import Testing
         var pair = try Self.pair(host: host)
         pair.run()
         #expect(pair.client.state == .failed(.wrongHost))
-        // The server learns of it by an alert, so it must have been sent.
+        // The server gets an alert.
         guard case .failed(.alert) = pair.server.state else {
             Issue.record("the server's state is \(pair.server.state)")
             return
@@ -89,7 +89,7 @@ import Testing
         #expect(pair.client.state == .failed(.certificateExpired))
     }
 
-    @Test func refusesACertificateOfTomorrow() throws {
+    @Test func refusesACertificateNotYetValid() throws {
         var pair = try Self.pair(from: 86400, to: 90000)
         pair.run()
         #expect(pair.client.state == .failed(.certificateNotYetValid))
@@ -101,7 +101,7 @@ import Testing
         #expect(pair.client.state == .failed(.untrusted))
     }
 
-    @Test func refusesASelfSignedCertificateByTheSystemsTrust() throws {
+    @Test func systemTrustRefusesASelfSignedCertificate() throws {
         let identity = try SelfSignedCertificate.make(names: ["localhost"], days: 1)
         var pair = try Pair(
             .server(certificateChain: identity.certificate, privateKey: identity.privateKey.span, alpn: []),
@@ -173,9 +173,9 @@ import Testing
         #expect(pair.clientPlaintext == [7])
     }
 
-    /// An array that grew would leave plaintext behind: with room for the ciphertext there is room for what it holds.
+    /// An array that grows leaves plaintext behind. Capacity for the ciphertext suffices for the plaintext.
     @Test(arguments: [1, 200, 16_384])
-    func plaintextGoesIntoTheRoomThatWasMade(count: Int) throws {
+    func plaintextFitsTheReservedCapacity(count: Int) throws {
         var pair = try Self.pair()
         pair.run()
         for _ in 0..<3 {
@@ -191,7 +191,7 @@ import Testing
         }
     }
 
-    @Test func ciphertextIsAppendedToWhatIsThere() throws {
+    @Test func ciphertextIsAppended() throws {
         let pair = try Self.pair()
         var bytes: [UInt8] = [1, 2]
         pair.client.takeCiphertext(into: &bytes)
@@ -200,8 +200,50 @@ import Testing
     }
 
     @Test(arguments: ["", "a b", "a\0b", String(repeating: "a", count: 254)])
-    func refusesHostNamesThatCantBe(host: String) throws {
+    func refusesInvalidHostNames(host: String) throws {
         let context = try TLSContext.client(trust: .system, alpn: [])
         #expect(throws: TLSError.badName) { _ = try TLSSession(connecting: context, to: host) }
+    }
+}
+
+@Suite struct TLSContextTests {
+    @Test func refusesAKeyOfAnotherCertificate() throws {
+        let one = try SelfSignedCertificate.make(names: ["localhost"], days: 1)
+        let other = try SelfSignedCertificate.make(names: ["localhost"], days: 1)
+        #expect(throws: TLSError.keyMismatch) {
+            _ = try TLSContext.server(certificateChain: one.certificate, privateKey: other.privateKey.span, alpn: [])
+        }
+    }
+
+    @Test(arguments: [[], Array("not PEM".utf8), Array("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n".utf8)])
+    func refusesInvalidCertificates(text: [UInt8]) throws {
+        let identity = try SelfSignedCertificate.make(names: ["localhost"], days: 1)
+        #expect(throws: TLSError.badCertificate) {
+            _ = try TLSContext.server(certificateChain: text, privateKey: identity.privateKey.span, alpn: [])
+        }
+        #expect(throws: TLSError.badCertificate) { _ = try TLSContext.client(trust: .authorities(text), alpn: []) }
+        #expect(throws: TLSError.badKey) {
+            _ = try TLSContext.server(certificateChain: identity.certificate, privateKey: text.span, alpn: [])
+        }
+    }
+
+    @Test func refusesABrokenCertificateAfterAValidOne() throws {
+        let good = try SelfSignedCertificate.make(names: ["localhost"], days: 1).certificate
+        let text = good + Array("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n".utf8)
+        #expect(throws: TLSError.badCertificate) { _ = try TLSContext.client(trust: .authorities(text), alpn: []) }
+    }
+
+    @Test(arguments: ["", String(repeating: "x", count: 256)])
+    func refusesInvalidProtocolNames(name: String) {
+        #expect(throws: TLSError.badName) { _ = try TLSContext.client(trust: .system, alpn: [name]) }
+    }
+
+    @Test(arguments: ["", "a,DNS:b", "a b", "é", "dir/x"])
+    func refusesInvalidCertificateNames(name: String) {
+        #expect(throws: TLSError.badName) { _ = try SelfSignedCertificate.make(names: [name], days: 1) }
+    }
+
+    @Test func refusesACertificateWithoutNames() {
+        #expect(throws: TLSError.badName) { _ = try SelfSignedCertificate.make(names: [], days: 1) }
     }
 }

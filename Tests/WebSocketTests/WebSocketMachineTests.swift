@@ -2,7 +2,7 @@ import Testing
 
 @testable import WebSocket
 
-/// A frame as a client (masked) or a server writes it.
+/// Encodes a frame of a client (masked) or a server.
 func frame(_ opcode: UInt8, _ payload: [UInt8] = [], fin: Bool = true, masked: Bool = true, rsv: UInt8 = 0) -> [UInt8] {
     var bytes = [(fin ? 0x80 : 0) | rsv << 4 | opcode]
     let mark: UInt8 = masked ? 0x80 : 0
@@ -67,7 +67,7 @@ func read(_ input: [UInt8], cuts: [Int] = [], maximum: Int = 16384) -> Reading {
     ])
     func streams(_ input: [UInt8], _ expected: Reading) {
         #expect(read(input) == expected)
-        // A message before the end of the stream is only missing where the cut keeps it for later.
+        // A cut may only delay a message, not lose it.
         for cut in 0..<input.count { #expect(read(input, cuts: [cut]) == expected, "cut at \(cut)") }
         #expect(read(input, cuts: Array(1..<input.count)) == expected)
     }
@@ -145,7 +145,7 @@ func read(_ input: [UInt8], cuts: [Int] = [], maximum: Int = 16384) -> Reading {
         #expect(machine.isFinished)
     }
 
-    @Test func closingDropsWhatComesAfterAndWaitsForThePeer() {
+    @Test func closingDropsLaterMessagesAndWaitsForThePeer() {
         let machine = WebSocketMachine(role: .server)
         machine.receive((text("a") + text("b")).span, nowMs: 0)
         #expect(machine.nextMessage().map(string) == "a")
@@ -201,7 +201,7 @@ func read(_ input: [UInt8], cuts: [Int] = [], maximum: Int = 16384) -> Reading {
         #expect(client.peerCloseCode == .normal)
     }
 
-    /// A hostile peer's arrivals have a socket pinged. Its answers must not get it closed.
+    /// A hostile peer's arrivals cause pings to a socket. Its answers must not get it closed.
     @Test func answersToNumberedPingsAreNoControlFrames() {
         let server = WebSocketMachine(role: .server)
         func pong(_ number: UInt8) { server.receive(frame(10, [0, 0, 0, 0, 0, 0, 0, number]).span, nowMs: 0) }
@@ -210,7 +210,7 @@ func read(_ input: [UInt8], cuts: [Int] = [], maximum: Int = 16384) -> Reading {
             pong(number)
             #expect(server.answeredPing == UInt64(number))
         }
-        // Each once; and none that was not asked for.
+        // Repeated and unrequested numbers count.
         for _ in 0..<50 { pong(200) }
         for _ in 0..<50 { pong(201) }
         #expect(!server.isClosing && server.answeredPing == 200 && server.pongCount == 300)
@@ -227,7 +227,7 @@ func read(_ input: [UInt8], cuts: [Int] = [], maximum: Int = 16384) -> Reading {
         server.takeOutput(into: &bytes)
         #expect(bytes == [0x89, 0] + [0x89, 8, 0, 0, 0, 0, 0, 0, 1, 2] + [0x89, 8, 0, 0, 0, 0, 0, 0, 1, 2])
         #expect(server.answeredPing == 0)
-        // The peer answers the last of them alone.
+        // The peer answers only the last ping.
         server.receive(frame(10, [0, 0, 0, 0, 0, 0, 1, 2]).span, nowMs: 0)
         #expect(server.answeredPing == 258)
     }
@@ -236,5 +236,45 @@ func read(_ input: [UInt8], cuts: [Int] = [], maximum: Int = 16384) -> Reading {
         let message = TextMessage("secret")
         message.wipe()
         #expect(string(message) == String(repeating: "\0", count: 6))
+    }
+}
+
+/// Damage never yields a message over the limit, or a message after the peer was refused.
+@Suite struct MutationTests {
+    @Test(arguments: 0..<4)
+    func damagedStreamsStayWithinBounds(_ seed: UInt64) {
+        var state = seed &* 0x2545_F491_4F6C_DD1D &+ 1
+        func chance(_ bound: Int) -> Int {
+            state ^= state << 13
+            state ^= state >> 7
+            state ^= state << 17
+            return Int(state >> 11) % bound
+        }
+        let stream =
+            text("hello") + text("a", fin: false) + frame(9, [1, 2, 3]) + frame(0, Array("b".utf8))
+            + text(String(repeating: "x", count: 200))
+            + frame(10) + text("h\u{e9}") + close(1000)
+        var delivered = 0
+        for _ in 0..<3000 {
+            var input = stream
+            for _ in 0...chance(3) {
+                let place = chance(input.count)
+                switch chance(4) {
+                case 0: input[place] = UInt8(chance(256))
+                case 1: input[place] ^= 1 << UInt8(chance(8))
+                case 2: input.removeSubrange(place..<min(input.count, place + 1 + chance(4)))
+                default: input.insert(contentsOf: input[place..<min(input.count, place + 1 + chance(8))], at: place)
+                }
+            }
+            let whole = read(input, maximum: 256)
+            let cut = chance(input.count)
+            let pieces = read(input, cuts: [cut], maximum: 256)
+            // Messages before a refusal in the same read are not delivered. Messages of an earlier read are.
+            #expect(pieces.messages.starts(with: whole.messages))
+            #expect(pieces.isFinished == whole.isFinished)
+            #expect(pieces.messages.allSatisfy { $0.utf8.count <= 256 })
+            delivered += whole.messages.count
+        }
+        #expect(delivered > 1000)
     }
 }
