@@ -106,7 +106,7 @@ final class FakeWitnesses: Sendable {
         let seconds = now() / 1_000
         let signature = signers[index].sign(Array("cosignature/v1\ntime \(seconds)\n\(text)".utf8).span)
         let id = (0..<4).map { UInt8(truncatingIfNeeded: keys[index].id >> UInt32(24 - 8 * $0)) }
-        let bytes = id + KeyKeeper.encode(seconds) + signature
+        let bytes = id + [UInt8](bigEndian: seconds) + signature
         return "\u{2014} \(keys[index].name) \(Base64.standard.encode(bytes.span))\n"
     }
 
