@@ -9,15 +9,18 @@ import Storage
 import Synchronization
 public import Vocabulary
 
-/// The parts of a broker, and what belongs to all of them: settings, counts of refusals, gauges.
+/// The parts of a broker, with their common settings, counts of refusals and gauges.
+///
+/// `Rooms` has the rules of rooms, `Presence` tracks who is there, `Outbox` owns pushes. `Audiences` serves apps with accounts, with
+/// `Companion`, `Monitor` and `Calls` on top. The folder `Keeping` has the tasks without a caller: sweep, key ratchet, public log.
 public final class Broker: Sendable {
-    /// What differs between brokers.
+    /// The apps that a broker serves.
     public struct Settings: Sendable {
         /// The default app's bundle id, which is APNs' topic.
         public var topic: String
         /// The default environment.
         public var environment: PushEnvironment
-        /// Whether pushes can be sent to an app there at all.
+        /// True if pushes can be sent to this app in this environment.
         public var serves: @Sendable (_ kind: TokenKind, _ topic: String, _ environment: PushEnvironment) -> Bool
 
         public init(
@@ -29,15 +32,18 @@ public final class Broker: Sendable {
             self.serves = serves
         }
 
-        /// Returns where a token is for, or nil if nothing could be sent there. An app that is served in one environment only need not name
-        /// it.
+        /// Returns the app and the environment of a token. An app that is served in one environment only need not name it.
+        /// - Throws: `.appNotServed` if no push could be sent there.
         func destination(
             _ kind: TokenKind, topic: String?, environment: PushEnvironment?
-        ) -> (topic: String, environment: PushEnvironment)? {
+        ) throws(BrokerError) -> (topic: String, environment: PushEnvironment) {
             let topic = topic ?? self.topic
-            if let environment { return serves(kind, topic, environment) ? (topic, environment) : nil }
-            let served = PushEnvironment.allCases.filter { serves(kind, topic, $0) }
-            return served.contains(self.environment) ? (topic, self.environment) : served.first.map { (topic, $0) }
+            let wanted = environment ?? self.environment
+            if serves(kind, topic, wanted) { return (topic, wanted) }
+            guard environment == nil, let served = PushEnvironment.allCases.first(where: { serves(kind, topic, $0) }) else {
+                throw .appNotServed
+            }
+            return (topic, served)
         }
     }
 
@@ -47,7 +53,7 @@ public final class Broker: Sendable {
     let shared: Dependencies
     private let refusals = Mutex<[Entry.RefusalCause: Int]>([:])
 
-    /// - Parameter shares: the quotas of all callers. Every layer charges here.
+    /// - Parameter shares: the quotas of all callers, which the server charges as well.
     public init(
         loop: EventLoop, store: StoreAccess, keys: KeyRing, time: BrokerTime, policies: Policies, courier: any PushSender,
         sweeper: Sweeper, settings: Settings, metrics: Metrics, shares: Shares? = nil,
@@ -79,12 +85,12 @@ public final class Broker: Sendable {
     /// Counts a refusal for the ledger's next window.
     public func noteRefusal(_ error: BrokerError) {
         shared.metrics.add(.refused)
-        shared.store.tell(error)
+        shared.store.report(error)
         if let cause = error.ledgerCause { refusals.withLock { $0[cause, default: 0] += 1 } }
     }
 
-    /// Reports trouble that is no caller's fault.
-    /// - Parameter text: its kind, a colon, what is wrong.
+    /// Reports a fault that no caller caused.
+    /// - Parameter text: the kind of fault, a colon, and a description.
     public func noteTrouble(_ text: String) { shared.store.report(text) }
 
     /// Returns the refusals since the last call, rounded, at most one entry for each cause.
@@ -100,6 +106,7 @@ public final class Broker: Sendable {
 
     // MARK: Gauges
 
+    /// Returns the metrics that are read at each scrape.
     public func gauges() async -> [Metrics.Sample] {
         let own: [Metrics.Sample] = [
             .init("mayfly_sockets", "Open WebSockets in rooms.", await presence.socketCount),
@@ -118,7 +125,7 @@ public final class Broker: Sendable {
     }
 }
 
-/// What every part of a broker uses.
+/// The dependencies that all parts of a broker share.
 struct Dependencies: Sendable {
     let loop: EventLoop
     let store: StoreAccess
@@ -130,4 +137,20 @@ struct Dependencies: Sendable {
     let metrics: Metrics
     let charges: CallerCharges
     let log: @Sendable (String) -> Void
+}
+
+/// A part of the broker. All parts live on the engine's loop, so that a request passes from one to another without a switch.
+protocol BrokerPart: LoopActor {
+    nonisolated var shared: Dependencies { get }
+}
+
+extension BrokerPart {
+    nonisolated var store: StoreAccess { shared.store }
+    nonisolated var keys: KeyRing { shared.keys }
+    nonisolated var time: BrokerTime { shared.time }
+    nonisolated var policies: Policies { shared.policies }
+    nonisolated var sweeper: Sweeper { shared.sweeper }
+    nonisolated var settings: Broker.Settings { shared.settings }
+    nonisolated var metrics: Metrics { shared.metrics }
+    nonisolated var charges: CallerCharges { shared.charges }
 }

@@ -3,8 +3,8 @@ public import Sealing
 public import Shares
 import Storage
 
-/// Everything that a caller can be told went wrong. Status, stable code, wording and metric are exhaustive matches, so that a
-/// new case can't be forgotten in one of them.
+/// Every error that a caller can get. Status, stable code, wording and metric are exhaustive matches, so that none of them can miss a new
+/// case.
 public enum BrokerError: Error, Sendable, Equatable {
     case malformedJSON
     case missingField(String)
@@ -18,11 +18,11 @@ public enum BrokerError: Error, Sendable, Equatable {
     case invalidJWT(InvalidJWT)
     case jwtExpired
     case notAMember
-    /// A user's own JWT speaks for this user alone.
+    /// A user's own JWT is valid for this user only.
     case anotherUser
-    /// What no user's own JWT is good for.
+    /// The call needs a back end's JWT.
     case backEndOnly
-    /// A webhook without a signature by a secret that it shares with the broker.
+    /// No secret of the broker signed the webhook.
     case invalidSignature
     case memberRequired
     case roomNotFound
@@ -32,10 +32,10 @@ public enum BrokerError: Error, Sendable, Equatable {
     case tooManyRegistrations(limit: Int)
     case tooManySockets(limit: Int)
     case notFound
-    /// Calls of a kind of app for which no policy is in force, or nothing to know users by.
+    /// No policy is in force for this kind of app, or no key for JWTs is configured.
     case audiencesOff
     case methodNotAllowed(allowed: String)
-    /// A listener on loopback was called by another name.
+    /// A listener on loopback was called by a name that is not loopback's.
     case foreignHost
     case upgradeRequired
     case joinCodeInUse
@@ -46,9 +46,9 @@ public enum BrokerError: Error, Sendable, Equatable {
     case storageUnavailable
     case ledgerUnavailable
     case tooManyPushes
-    /// No slot for a secret can be had now.
+    /// No slot for a secret is free.
     case overloaded(SlotShortage)
-    /// A resource is used up, and not by this caller.
+    /// A resource is used up, but not by this caller.
     case outOf(Resource, retryAfterSeconds: Int)
     case shuttingDown
 
@@ -69,7 +69,7 @@ public enum BrokerError: Error, Sendable, Equatable {
         }
     }
 
-    /// The stable code of the problem document; also the metric's label.
+    /// The stable code of the problem document, and the metric's label.
     public var code: String {
         switch self {
         case .malformedJSON: "malformed_json"
@@ -127,7 +127,7 @@ public enum BrokerError: Error, Sendable, Equatable {
         }
     }
 
-    /// What happened and what to do; never a value that the caller sent.
+    /// The error and what to do. It never contains a value that the caller sent.
     public var detail: String {
         switch self {
         case .malformedJSON: "The body is not one JSON object in UTF-8. Send an object without duplicate names."
@@ -174,7 +174,7 @@ public enum BrokerError: Error, Sendable, Equatable {
         }
     }
 
-    /// The field at fault, where there is one.
+    /// The invalid field, or nil if the error is not about a field.
     public var field: String? {
         switch self {
         case .missingField(let field), .wrongType(let field, _), .outOfRange(let field, _), .invalidToken(let field): field
@@ -194,7 +194,7 @@ public enum BrokerError: Error, Sendable, Equatable {
         }
     }
 
-    /// What the ledger counts as refused; nil for what is only a caller's slip.
+    /// The cause under which the ledger counts the refusal. Nil for a caller's mistake, which the ledger does not count.
     public var ledgerCause: Entry.RefusalCause? {
         switch self {
         case .tooManyRequests, .tooManyShortCodes: .throttled
@@ -205,7 +205,7 @@ public enum BrokerError: Error, Sendable, Equatable {
         }
     }
 
-    /// The shortage to report to the operator; nil if the error is the caller's, or was reported where it occurred.
+    /// The shortage to report to the operator. Nil if the error is the caller's, or was reported where it occurred.
     var shortage: String? {
         switch self {
         case .overloaded(let shortage): "secrets: \(shortage)"

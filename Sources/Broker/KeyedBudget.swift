@@ -4,18 +4,19 @@ import Sodium
 import Synchronization
 import Vocabulary
 
-/// How much is taken for one token, or for one user, in a window of time. For a token these are pushes, whichever rooms or users ask for
-/// them: anyone who knows a token can put it into rooms of their own or register it, as often as they like.
+/// Limits the pushes to one token, or the events of one user, in a window of time.
 ///
-/// Names are kept only as keyed hashes, in memory. The key is in locked memory and goes with the window.
+/// Pushes to a token count in all rooms and for all users together. Otherwise anyone who knows a token could put it into many rooms of their
+/// own, or register it many times.
+///
+/// Names are kept only as keyed hashes, in memory. The key is in locked memory and is wiped when the window ends.
 final class KeyedBudget: Sendable {
-    /// One unit that was taken. It counts until the window ends, unless it is cancelled.
+    /// One unit of a budget. It counts until the window ends, unless it is cancelled.
     struct Reservation: Sendable {
         fileprivate let budget: KeyedBudget
         let name: UInt64
         fileprivate let end: UInt64
 
-        /// Nothing came of it: the unit is free again.
         func cancel() { budget.cancel(self) }
     }
 
@@ -29,8 +30,8 @@ final class KeyedBudget: Sendable {
             (self.end, key, counts) = (nil, nil, [:])
         }
 
-        /// Makes room by forgetting at least half: those that took least. To have one token forgotten, a caller must push to half of
-        /// `most` others as often as to it.
+        /// Deletes at least half of the counts, the lowest. To get a token's count deleted, a caller must push to half of `most` other tokens
+        /// as often as to this one.
         mutating func forgetLeast() {
             let median = counts.values.sorted()[counts.count / 2]
             counts = counts.filter { $0.value > median }
@@ -39,7 +40,7 @@ final class KeyedBudget: Sendable {
 
     private let budget: Budget
     private let state = Mutex(State())
-    /// Names at a time, so that memory stays bounded.
+    /// The limit of names, which bounds memory.
     private let most: Int
 
     init(_ budget: Budget, most: Int = 65_536) {
@@ -52,7 +53,7 @@ final class KeyedBudget: Sendable {
 
     var count: Int { state.withLock(\.counts.count) }
 
-    /// The two environments of APNs know different tokens, so each has its own count: a push to the wrong one reaches no phone.
+    /// Reserves a push to a token. Each environment of APNs has its own count, because a push to the wrong one reaches no phone.
     /// - Returns: nil if the token's budget is used up.
     func reserve(_ token: Secret, _ environment: PushEnvironment, now: UInt64) throws(SealingError) -> Reservation? {
         try reserve(now: now) { key in
@@ -64,6 +65,7 @@ final class KeyedBudget: Sendable {
         }
     }
 
+    /// Reserves an event of a user.
     /// - Returns: nil if the user's budget is used up.
     func reserve(_ user: [UInt8], now: UInt64) throws(SealingError) -> Reservation? {
         try reserve(now: now) { key in Self.name(key) { $0.update(user.span) } }
@@ -92,7 +94,7 @@ final class KeyedBudget: Sendable {
         }
     }
 
-    /// Forgets everything if the window is over.
+    /// Deletes the counts and the key if the window is over.
     func forget(_ now: UInt64) { state.withLock { $0.forget(now) } }
 
     private static func name(_ key: Secret, _ update: (inout GenericHash) -> Void) -> UInt64 {

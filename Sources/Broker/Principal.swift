@@ -1,8 +1,8 @@
-/// The caller as a valid JWT names it.
+/// The caller that a valid JWT names.
 public struct Principal: Sendable, Equatable {
     /// The claim `sub`, 1 to 128 bytes. It is compared as bytes and never interpreted.
     public let user: [UInt8]
-    /// True for an app's own back end, which acts for users: its JWT has the scope `broker.notify`.
+    /// True for an app's own back end, which acts for users. Its JWT has the scope `broker.notify`.
     public let isBackEnd: Bool
     /// When the JWT expires, unix ms.
     public let expiresMs: UInt64
@@ -17,7 +17,7 @@ public struct Principal: Sendable, Equatable {
     }
 }
 
-/// Why a JWT is refused, for its sender. No case has anything of the JWT but the name of a claim.
+/// Why a JWT is refused, for its sender. Cases contain nothing of the JWT except names of claims.
 public enum InvalidJWT: Sendable, Equatable {
     case tooLong(limit: Int)
     case malformed
@@ -41,7 +41,7 @@ public enum InvalidJWT: Sendable, Equatable {
     /// `scope` or `scp` is neither a string nor a list of strings.
     case badScope
 
-    /// What is wrong and what to do. ASCII without quotes and backslashes, so that it can stand in a header (RFC 6750 section 3).
+    /// The error and what to do. ASCII without quotes and backslashes, as a header requires (RFC 6750 section 3).
     public var detail: String {
         switch self {
         case .tooLong(let limit): "The JWT is longer than \(limit) bytes. Remove claims."

@@ -7,7 +7,7 @@ import Vocabulary
 
 /// The owners to which a request or a socket's message is charged, and the charges that it holds while it runs.
 public final class RequestCharges: Sendable {
-    /// The charges of the current request. Nil for what the broker does by itself.
+    /// The charges of the current request. Nil in the broker's own tasks.
     @TaskLocal public static var current: RequestCharges?
 
     private let shares: Shares
@@ -20,7 +20,7 @@ public final class RequestCharges: Sendable {
         state = Mutex((owners, try Self.hold(shares, owners)))
     }
 
-    /// For a socket's message. It holds nothing: a socket's messages come one at a time, so its connection's share bounds them.
+    /// For a socket's message. It charges nothing: a socket's messages come one at a time, so the share of its connection bounds them.
     public init(_ shares: Shares, ofSocket owners: Owners) {
         self.shares = shares
         state = Mutex((owners, []))
@@ -28,14 +28,14 @@ public final class RequestCharges: Sendable {
 
     public var owners: Owners { state.withLock { $0.owners } }
 
-    /// A JWT has shown who calls: the principal is charged instead of its network. A back end of `--backends` goes on paying.
+    /// Charges the principal of a JWT instead of the caller's network. A back end of `--backends` is still charged as before.
     public func become(_ principal: Principal) throws(BrokerError) {
         if owners.payer.isBackEnd { return }
         let user = principal.user
         try become(principal.isBackEnd ? shares.backEnd(user.span) : shares.user(user.span))
     }
 
-    /// A signature has shown that a back end calls.
+    /// Charges the back end that signed the request instead of the caller's network.
     public func becomeBackEnd(named name: String) throws(BrokerError) {
         if owners.payer.isBackEnd { return }
         let name = Array(name.utf8)
@@ -51,7 +51,7 @@ public final class RequestCharges: Sendable {
         state.withLock { $0 = (owners, held) }
     }
 
-    /// The request acts for a room side, so its operation at the store is charged to that side as well.
+    /// Charges the operation at the store to a room side as well, because the request acts for this side.
     func hold(of side: Owner) throws(BrokerError) {
         if state.withLock({ $0.held.isEmpty }) { return }
         do throws(Shortage) {
@@ -60,7 +60,7 @@ public final class RequestCharges: Sendable {
         } catch { throw BrokerError(error) }
     }
 
-    /// Refunds what was held while the request ran.
+    /// Refunds the charges that last only while the request runs.
     public func end() {
         let held = state.withLock { state in
             defer { state.held = [] }
@@ -84,9 +84,9 @@ public final class RequestCharges: Sendable {
     }
 }
 
-/// Charges the caller of the current request for what it adds to the log and to the queue of pushes.
+/// Charges the caller of the current request for entries in the log and for queued pushes.
 ///
-/// What the broker does by itself is not charged. It belongs to the engine's loop.
+/// The broker's own tasks are not charged. It belongs to the engine's loop.
 final class CallerCharges: Sendable {
     private struct Window {
         var end: UInt64?
@@ -104,7 +104,7 @@ final class CallerCharges: Sendable {
         self.time = time
     }
 
-    /// When the last window of what was charged is over. Nil if nothing is charged.
+    /// When the last window of a charge ends. Nil if there is none.
     var end: UInt64? { window.withLock(\.end) }
 
     /// Charges entries in the public log. The budget of creations bounds them, and so does their share of the backlog while the log can't be
@@ -114,7 +114,7 @@ final class CallerCharges: Sendable {
         return try chargeEntries(count, to: owners, urgency: urgency)
     }
 
-    /// Charges a room's creation, to the network of this address if no request runs.
+    /// Charges a room's creation. Without a request, the network of this address is charged.
     func chargeCreation(from address: SocketAddress) throws(BrokerError) -> [Charge] {
         let owners = RequestCharges.current?.owners ?? Owners(shares.network(address))
         do throws(Shortage) {
@@ -122,7 +122,7 @@ final class CallerCharges: Sendable {
         } catch { throw BrokerError(error) }
     }
 
-    /// Charges a token's replacement: it adds to the public log as a creation does.
+    /// Charges a token's replacement, which adds to the public log as a creation does.
     /// - Parameter side: the room side whose token is replaced.
     func chargeReplacement(by side: Owner) throws(BrokerError) -> [Charge] {
         do throws(Shortage) {
@@ -132,7 +132,7 @@ final class CallerCharges: Sendable {
     }
 
     /// Charges a push to a room side, and its entries in the log.
-    /// - Returns: the charges, that of the queue first.
+    /// - Returns: the charges, with the queue's charge first. Empty without a request.
     func chargeKnock(at side: Owner) throws(Shortage) -> [Charge] {
         guard var owners = RequestCharges.current?.owners else { return [] }
         owners.side = side
@@ -142,7 +142,8 @@ final class CallerCharges: Sendable {
 
     /// Charges pushes that are about to be queued.
     ///
-    /// A back end's pushes are no creations: the policy's `tokenPushes` bounds what they add to the log.
+    /// A back end's pushes are not charged as creations: the policy's `tokenPushes` bounds how much they add to the log.
+    /// - Returns: nil if nothing is charged.
     func chargePushes(_ count: Int) throws(BrokerError) -> PushCharge? {
         guard count > 0, let owners = RequestCharges.current?.owners else { return nil }
         do throws(Shortage) {
@@ -181,7 +182,7 @@ final class CallerCharges: Sendable {
 
     // MARK: Windows
 
-    /// Rows of callers are dropped when their windows are over.
+    /// Keeps the timer that deletes the counts of callers when their windows are over.
     private func extendWindow(_ now: UInt64) {
         let end = now + max(shares.table[.creations].windowMs ?? 0, shares.table[.tokenReplacements].windowMs ?? 0)
         let isWatched = window.withLock { window in
@@ -207,7 +208,7 @@ final class CallerCharges: Sendable {
     }
 }
 
-/// The queue's charge for pushes that were asked for together. Each push refunds its part when it ends.
+/// The queue's charge for pushes of one request. Each push refunds its part when it ends.
 final class PushCharge: Sendable {
     private let shares: Shares
     private let charge: Mutex<Charge>
@@ -223,8 +224,8 @@ final class PushCharge: Sendable {
 }
 
 extension ShareTable {
-    /// The standard table with the budget of creations that a policy names.
-    /// - Parameter backEndCreations: how many a back end may ask for in ten minutes.
+    /// Returns the standard table with a policy's budget of creations.
+    /// - Parameter backEndCreations: the limit of a back end in ten minutes.
     public static func standard(_ creations: Budgets, backEndCreations: Int = defaultBackEndCreations) -> ShareTable {
         let (own, all) = (creations.perAddress, creations.overall)
         var table = standard

@@ -5,7 +5,7 @@ import Synchronization
 import Testing
 import Vocabulary
 
-/// One update of a Live Activity in 15 s: which leaves when, whatever happens meanwhile.
+/// A Live Activity gets one update in 15 s. These tests check which one leaves, and when.
 @Suite struct ActivityWindowTests {
     private typealias Stage = CompanionStage
     private static let window: UInt64 = 15_000
@@ -21,7 +21,7 @@ import Vocabulary
             await stage.advance(1)
             #expect(stage.pushes(to: 1).map(\.at) == [first, first + Self.window])
             #expect(stage.pushes(to: 1).last?.says(#""status":"idle""#) == true)
-            // And one that comes in the moment in which it opens leaves at once.
+            // An update at the moment in which the window opens leaves at once.
             await stage.advance(Self.window)
             try await stage.take(.state("error"))
             await stage.advance(0)
@@ -29,7 +29,7 @@ import Vocabulary
         }
     }
 
-    @Test func theNewestWaitsAndTheLastIsNeverDropped() async throws {
+    @Test func onlyTheNewestUpdateWaits() async throws {
         try await Stage.play { stage in
             try await stage.start(1)
             let first = stage.now
@@ -46,7 +46,7 @@ import Vocabulary
         }
     }
 
-    @Test func windowsAreOfOneToken() async throws {
+    @Test func eachTokenHasItsOwnWindow() async throws {
         try await Stage.play { stage in
             try await stage.start(1)
             try await stage.start(2, activity: "other")
@@ -59,7 +59,7 @@ import Vocabulary
         }
     }
 
-    @Test func anEndPassesAndDestroysTheToken() async throws {
+    @Test func anEndIgnoresTheWindowAndDestroysTheToken() async throws {
         try await Stage.play { stage in
             try await stage.start(1)
             try await stage.take(.state("processing"))
@@ -75,7 +75,7 @@ import Vocabulary
         }
     }
 
-    @Test func aNewTokenGoesOnWithWindowAndWhatWaits() async throws {
+    @Test func aNewTokenInheritsWindowAndWaitingUpdate() async throws {
         try await Stage.play { stage in
             try await stage.start(1)
             let first = stage.now
@@ -90,21 +90,22 @@ import Vocabulary
         }
     }
 
-    /// Apple has not answered when the token changes, or is sealed anew: the state arrives all the same, over a restart too.
-    @Test(arguments: [true, false], [true, false]) func whatIsUnderWayGoesOn(isAnotherToken: Bool, isRestarted: Bool) async throws
-    {
-        let isSilent = Mutex(true)
+    /// Apple has not answered when the token changes or is sealed again. The state must arrive nevertheless, also after a restart.
+    @Test(arguments: [true, false], [true, false]) func aNewSealInheritsTheUnansweredUpdate(
+        isAnotherToken: Bool, isRestarted: Bool
+    ) async throws {
+        let isSilent = Flag(true)
         let outcome: @Sendable (Push) -> (afterMs: UInt64, Outcome) = { _ in
-            (isSilent.withLock { $0 } ? 60_000 : 0, .failed(status: 503, reason: .serviceUnavailable, verdict: .keep))
+            (isSilent.isSet ? 60_000 : 0, .failed(status: 503, reason: .serviceUnavailable, verdict: .keep))
         }
         try await Stage.play(outcome: outcome) { stage in
             let before = try await stage.start(1)
-            // Ten seconds before a step of its place, so that the same token is sealed anew.
+            // Ten seconds before a step of its place, so that the same token is sealed again.
             await stage.sleep(3_580_000)
             let first = stage.now
             try await stage.take(.state("processing"))
             await stage.advance(12_000)
-            isSilent.withLock { $0 = false }
+            isSilent.set(false)
             let after = try await isAnotherToken ? stage.start(2, previous: 1) : stage.start(1)
             #expect(after.ref != before.ref && after.id == before.id)
             if isRestarted { try await stage.restart() }
@@ -118,7 +119,7 @@ import Vocabulary
         }
     }
 
-    @Test func aWindowAndWhatWaitsOutliveTheBroker() async throws {
+    @Test func windowAndWaitingUpdateSurviveARestart() async throws {
         try await Stage.play { stage in
             try await stage.start(1)
             let first = stage.now
@@ -130,7 +131,7 @@ import Vocabulary
             #expect(stage.pushes(to: 1).count == 1)
             await stage.advance(1)
             #expect(stage.pushes(to: 1).map(\.at) == [first, first + Self.window])
-            // What fell due while none ran leaves with the start.
+            // Work that became due while no broker ran is done at the start.
             try await stage.take(.state("error"))
             await stage.simulated.kill()
             stage.machine.pass(60_000)
@@ -140,29 +141,29 @@ import Vocabulary
         }
     }
 
-    /// What Apple has not taken yet is not sent after what came in its place.
-    @Test func whatIsNewerTakesThePlaceOfWhatAppleHasNotTaken() async throws {
-        let isBusy = Mutex(true)
+    /// An older update that Apple has not accepted must not follow its replacement.
+    @Test func aNewerUpdateReplacesAnUndeliveredOne() async throws {
+        let isBusy = Flag(true)
         let outcome: @Sendable (Push) -> (afterMs: UInt64, Outcome) = { _ in
-            isBusy.withLock { $0 } ? (30_000, .failed(status: 503, reason: .serviceUnavailable, verdict: .keep)) : (0, .delivered)
+            isBusy.isSet ? (30_000, .failed(status: 503, reason: .serviceUnavailable, verdict: .keep)) : (0, .delivered)
         }
         try await Stage.play(outcome: outcome) { stage in
             try await stage.start(1)
             try await stage.take(.state("processing"))
             await stage.advance(Self.window)
-            isBusy.withLock { $0 = false }
+            isBusy.set(false)
             try await stage.take(.state("idle"))
             await stage.advance(20_000)
             #expect(await stage.count(.pushesDelivered) == 1)
-            // The first was asked about once more and was not wanted: no failure of Apple's.
+            // The first was no longer wanted before its next attempt, which is no failure of Apple's.
             #expect(await stage.count(.pushesFailed) == 0)
         }
     }
 
-    /// Neither was answered when the broker was killed: the older one is not sent again.
+    /// Neither was answered when the broker was killed. The older one is not sent again.
     @Test func afterARestartOnlyTheNewestIsSent() async throws {
-        let isSilent = Mutex(true)
-        let outcome: @Sendable (Push) -> (afterMs: UInt64, Outcome) = { _ in (isSilent.withLock { $0 } ? 600_000 : 0, .delivered)
+        let isSilent = Flag(true)
+        let outcome: @Sendable (Push) -> (afterMs: UInt64, Outcome) = { _ in (isSilent.isSet ? 600_000 : 0, .delivered)
         }
         try await Stage.play(outcome: outcome) { stage in
             try await stage.start(1)
@@ -171,7 +172,7 @@ import Vocabulary
             try await stage.take(.state("idle"))
             await stage.advance(1_000)
             #expect(stage.pushes(to: 1).count == 2)
-            isSilent.withLock { $0 = false }
+            isSilent.set(false)
             try await stage.restart()
             await stage.advance(1_000)
             #expect(stage.pushes(to: 1).count == 3 && stage.pushes(to: 1)[2].says(#""status":"idle""#))
@@ -180,13 +181,13 @@ import Vocabulary
 
     // MARK: Who waits is woken
 
-    /// It sleeps until the window that it knows of: one that opens earlier wakes it.
-    @Test func anEarlierWindowWakesWhoSleepsUntilALaterOne() async throws {
+    /// The task sleeps until the next known window. A window that opens earlier must wake it.
+    @Test func anEarlierWindowEndsTheSleep() async throws {
         try await Stage.play { stage in
             try await stage.register(1)
             try await stage.start(2)
             let asked = stage.now
-            // Two things due: in 60 s, and in 15.
+            // Work is due in 60 s and in 15 s.
             let due = try await stage.ask().due
             await stage.advance(500)
             try await stage.take(.state("idle"))
@@ -199,7 +200,7 @@ import Vocabulary
         }
     }
 
-    @Test func aStoreThatFailsIsAskedAgainEachSecond() async throws {
+    @Test func aFailedReadIsRetriedEachSecond() async throws {
         let failures = Mutex(0)
         let fault: @Sendable (FaultyStore.Call) -> FaultyStore.Fault = { call in
             guard call == .due else { return .none }
@@ -226,8 +227,8 @@ import Vocabulary
         }
     }
 
-    /// Written and reported failed, or not written: it leaves once.
-    @Test(arguments: [FaultyStore.Fault.failed, .doneAndFailed]) func aWriteThatFailsIsTriedAgain(fault: FaultyStore.Fault)
+    /// The push leaves once, whether the failed write was done or not.
+    @Test(arguments: [FaultyStore.Fault.failed, .doneAndFailed]) func aFailedWriteIsRetried(fault: FaultyStore.Fault)
         async throws
     {
         let failures = Mutex(0)
@@ -245,7 +246,7 @@ import Vocabulary
             try await stage.take(.state("idle"))
             failures.withLock { $0 = 1 }
             await stage.advance(Self.window + 2_000)
-            // A job that is stored and not known to be is sent by the next start.
+            // A job that is stored but reported as failed is sent by the next start.
             try await stage.restart()
             await stage.advance(2_000)
             #expect(stage.pushes(to: 1).filter { $0.says("idle") }.count == 1)

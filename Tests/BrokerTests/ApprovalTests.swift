@@ -4,18 +4,18 @@ import Storage
 import Synchronization
 import Testing
 
-/// An approval has one answer, or none in time; all others clear it.
+/// An approval has one answer or a timeout. Then all other devices remove its notification.
 @Suite struct ApprovalTests {
     private typealias Stage = CompanionStage
 
-    /// The clock that goes by is the one that tells when it is too late, not whoever comes round to say so.
-    @Test func itCanBeAnsweredUntilItsTimeIsOver() async throws {
-        let isBlind = Mutex(false)
+    /// The clock decides whether it is too late, not the task that handles timeouts.
+    @Test func anApprovalCanBeAnsweredUntilItsTimeout() async throws {
+        let isBlind = Flag()
         let fault: @Sendable (FaultyStore.Call) -> FaultyStore.Fault = { call in
-            call == .due && isBlind.withLock { $0 } ? .failed : .none
+            call == .due && isBlind.isSet ? .failed : .none
         }
         try await Stage.play(fault: fault) { stage in
-            isBlind.withLock { $0 = true }
+            isBlind.set(true)
             let asked = stage.now
             let (first, second) = (try await stage.ask(), try await stage.ask())
             #expect(first.due == asked + 60_000)
@@ -26,13 +26,13 @@ import Testing
             #expect(try await stage.state(second.request) == .timedOut, "nobody has come round to say so")
             #expect(try await !stage.respond(second.request))
             #expect(try await stage.state(first.request) == .approved)
-            isBlind.withLock { $0 = false }
+            isBlind.set(false)
             await stage.advance(2_000)
             #expect(stage.told(Stage.backEnd).count == 2)
         }
     }
 
-    @Test func itIsAnsweredOnce() async throws {
+    @Test func anApprovalIsAnsweredOnce() async throws {
         try await Stage.play { stage in
             for byte: UInt8 in 1...3 { try await stage.register(byte) }
             let request = try await stage.ask().request
@@ -47,21 +47,21 @@ import Testing
             #expect(try await stage.state(request) == (taken == [true] ? .approved : .denied))
             #expect(try await !stage.respond(request))
             await stage.advance(120_000)
-            // Two that did not answer clear it, once, and no time-out comes behind.
+            // The two devices that did not answer clear it once, and no timeout follows.
             #expect(stage.sightings.filter { $0.says("clear_approval") }.count == 2)
             let message = CompanionMessage.approvalResponse(request: request, session: Stage.session, approved: taken[0])
             #expect(stage.told(Stage.backEnd) == [message] && stage.ends(Stage.alice) == [message])
         }
     }
 
-    @Test func theDeviceThatAnswersIsNotToldToClear() async throws {
+    @Test func theAnsweringDeviceGetsNoClearingPush() async throws {
         try await Stage.play { stage in
             for byte: UInt8 in 1...3 { try await stage.register(byte) }
             try await stage.register(2, of: Stage.bob)
             #expect(try await stage.respond(stage.ask().request, from: 2))
             await stage.advance(100)
             #expect((1...3).map { byte in stage.pushes(to: byte).filter { $0.says("clear_approval") }.count } == [1, 0, 1])
-            // A token that is none of the user's leaves nobody out.
+            // A token of nobody excludes no device.
             #expect(try await stage.respond(stage.ask().request, from: 9))
             await stage.advance(100)
             #expect((1...3).map { byte in stage.pushes(to: byte).filter { $0.says("clear_approval") }.count } == [2, 1, 2])
@@ -73,7 +73,7 @@ import Testing
         }
     }
 
-    @Test func itIsTheUsersAndTheBackEndsThatAsked() async throws {
+    @Test func anApprovalBelongsToItsUserAndItsBackEnd() async throws {
         try await Stage.play { stage in
             try await stage.register(1)
             let request = try await stage.ask().request
@@ -86,7 +86,7 @@ import Testing
                 #expect(
                     try await stage.companion.clearApproval(stranger, request: RequestName(id: request), excluding: nil) == nil)
             }
-            // The back end that asked may hear the answer, and not give it.
+            // The back end that asked may read the answer, but can't answer.
             #expect(try await stage.state(request) == .pending)
             #expect(try await !stage.respond(request, Stage.backEnd))
             #expect(
@@ -98,7 +98,7 @@ import Testing
         }
     }
 
-    @Test func aUserSpeaksForItselfAlone() async throws {
+    @Test func aUserActsForItselfOnly() async throws {
         try await Stage.play { stage in
             try await stage.register(1)
             for event in [CompanionEvent.approvalRequest, .question, .complete(success: true), .state("idle")] {
@@ -117,7 +117,7 @@ import Testing
         }
     }
 
-    @Test func itsAnswerIsKeptForTenMinutes() async throws {
+    @Test func anAnswerIsKeptForTenMinutes() async throws {
         try await Stage.play { stage in
             let (request, due) = try await stage.ask()
             #expect(try await stage.respond(request))
@@ -131,7 +131,7 @@ import Testing
     // MARK: A back end's own ids
 
     /// Beside the broker's, and after a restart.
-    @Test func itsOwnIDNamesIt() async throws {
+    @Test func aBackEndsOwnIDNamesTheApproval() async throws {
         try await Stage.play { stage in
             for byte: UInt8 in 1...2 { try await stage.register(byte) }
             let own = RequestName(own: Array("approval-1".utf8))
@@ -151,7 +151,7 @@ import Testing
         }
     }
 
-    @Test func itsOwnIDIsForItsUserAndTheBackEndThatAsked() async throws {
+    @Test func anOwnIDBelongsToItsUserAndItsBackEnd() async throws {
         try await Stage.play { stage in
             try await stage.register(1)
             let own = RequestName(own: Array("approval-1".utf8))
@@ -164,7 +164,7 @@ import Testing
                 #expect(try await stage.companion.clearApproval(stranger, request: own, excluding: nil) == nil)
             }
             #expect(try await !stage.companion.respond(Stage.backEnd, request: own, approved: true, excluding: nil))
-            // The same name of another user's is another approval.
+            // The same name of another user is another approval.
             let others = try await stage.take(.approvalRequest, of: Stage.bob, ownID: "approval-1")
             #expect(try await stage.companion.respond(Stage.bob, request: own, approved: false, excluding: nil))
             #expect(try await stage.state(#require(others.request)) == .denied)
@@ -172,8 +172,8 @@ import Testing
         }
     }
 
-    /// It lives as long as the approval's answer is kept, also if that began at the end of an epoch.
-    @Test func itsOwnIDLivesAsLongAsItDoes() async throws {
+    /// The own id lives as long as the approval's answer, also if the approval began at the end of an epoch.
+    @Test func anOwnIDLivesAsLongAsTheAnswer() async throws {
         try await Stage.play { stage in
             await stage.advance(299_000)
             let own = RequestName(own: Array("approval-1".utf8))
@@ -188,7 +188,7 @@ import Testing
         }
     }
 
-    @Test func theNewestOfAnIDCounts() async throws {
+    @Test func anOwnIDNamesTheNewestApproval() async throws {
         try await Stage.play { stage in
             let first = try await stage.take(.approvalRequest, ownID: "1")
             await stage.advance(1_000)
@@ -223,7 +223,7 @@ import Testing
 
     // MARK: Time-outs and restarts
 
-    @Test func aTimeOutIsToldOnceAcrossRestarts() async throws {
+    @Test func aTimeoutIsReportedOnceAcrossRestarts() async throws {
         try await Stage.play { stage in
             try await stage.register(1)
             try await stage.register(2)
@@ -245,8 +245,8 @@ import Testing
         }
     }
 
-    /// Also when its state can't be asked for any more: devices would show it for ever.
-    @Test func aTimeOutIsToldAsLongAsItsNoteOpens() async throws {
+    /// This holds even after its state can't be read any more. Otherwise devices would show the approval for ever.
+    @Test func aTimeoutIsReportedWhileItsNoteOpens() async throws {
         // Keys of the time at which the note expires, eleven minutes from now, live until 19 min 50 s from now.
         for (absence, isTold) in [(UInt64(1_150_000), true), (1_250_000, false)] {
             try await Stage.play { stage in
@@ -266,7 +266,7 @@ import Testing
         }
     }
 
-    @Test func anAnswerOutlivesTheBroker() async throws {
+    @Test func anAnswerSurvivesARestart() async throws {
         try await Stage.play { stage in
             try await stage.register(1)
             let (request, due) = try await stage.ask()
@@ -279,8 +279,7 @@ import Testing
         }
     }
 
-    /// A row that was edited says nothing to anyone, and holds up nobody else's.
-    @Test func manyRunOutAtOnce() async throws {
+    @Test func manyApprovalsTimeOutAtOnce() async throws {
         try await Stage.play { stage in
             try await stage.register(1)
             for _ in 0..<100 { _ = try await stage.ask() }
@@ -291,8 +290,8 @@ import Testing
 
     // MARK: Live Activities
 
-    /// An update that waits for its window and asks for an answer that was given says that the work goes on.
-    @Test(arguments: [true, false]) func whatAsksForAnAnswerThatWasGivenIsWithdrawn(isAnswered: Bool) async throws {
+    /// A waiting update that asks for an answer shows that the work continues once the approval has ended.
+    @Test(arguments: [true, false]) func aWaitingUpdateForAnEndedApprovalIsRewritten(isAnswered: Bool) async throws {
         try await Stage.play(limits: [(old: #""activityUpdateSeconds": 15"#, new: #""activityUpdateSeconds": 120"#)]) { stage in
             try await stage.start(1)
             let first = stage.now
@@ -307,7 +306,7 @@ import Testing
         }
     }
 
-    @Test func anotherApprovalThatWaitsIsLeftAlone() async throws {
+    @Test func anAnswerLeavesOtherApprovalsWaiting() async throws {
         try await Stage.play { stage in
             try await stage.start(1)
             let first = stage.now

@@ -10,17 +10,7 @@ import Vocabulary
 
 @testable import Broker
 
-/// A clock that tests move.
-final class TestClock: Sendable {
-    private let time: Mutex<UInt64>
-
-    init(_ start: UInt64) { time = Mutex(start) }
-
-    var now: UInt64 { time.withLock { $0 } }
-    func advance(_ ms: UInt64) { time.withLock { $0 += ms } }
-}
-
-/// A broker with a real store and real keys in a folder of its own; nothing listens where its pushes go.
+/// A broker with a real store and real keys in a folder of its own. By default its pushes never reach anyone.
 struct BrokerFixture {
     let folder: String
     let clock: TestClock
@@ -30,7 +20,7 @@ struct BrokerFixture {
     let broker: Broker
     let sweeper: Sweeper
 
-    /// - Parameter courier: in place of one that never reaches anyone.
+    /// - Parameter courier: replaces the courier that never reaches anyone.
     init(courier: ((EventLoop) -> any PushSender)? = nil) async throws {
         folder = try SimulatedBroker.makeFolder()
         let clock = TestClock(1_800_000_000_000)
@@ -39,12 +29,11 @@ struct BrokerFixture {
         keys = try KeyRing.load(path: folder + "/ratchet.key")
         let time = BrokerTime(persisted: 0, wall: { clock.now }, boot: { clock.now })
         store = try SQLiteStore(path: folder + "/mayfly.sqlite", resolution: 1, timing: .standard, now: { time.now })
-        // Waits pass when the test moves its clock, and by themselves.
+        // Waits end when the test moves its clock, and also with real time.
         loop = try EventLoop(name: "test") { Clock.monotonicMs + clock.now - 1_800_000_000_000 }
         try loop.start()
         let metrics = Metrics()
-        sweeper = Sweeper(
-            loop: loop, store: store, time: time, metrics: metrics, log: { _ in })
+        sweeper = Sweeper(loop: loop, store: store, time: time, metrics: metrics, log: { _ in })
         let token = try ProviderToken(keyID: "ABC123DEFG", teamID: "DEF123GHIJ", key: try ES256.PrivateKey(), issuedAtS: nil)
         var configuration = Courier.Configuration(providerToken: token)
         configuration.production = Endpoint(host: "127.0.0.1", port: 9)
@@ -52,8 +41,7 @@ struct BrokerFixture {
         let policies = try Policies([Policy.builtIn("rooms")!])
         broker = await Broker(
             loop: loop, store: StoreAccess(loop: loop, store: store, metrics: metrics, log: { _ in }), keys: keys, time: time,
-            policies: policies, courier: try courier?(loop) ?? Courier(loop: loop, configuration),
-            sweeper: sweeper,
+            policies: policies, courier: try courier?(loop) ?? Courier(loop: loop, configuration), sweeper: sweeper,
             settings: Broker.Settings(topic: "com.example.app", environment: .production) { _, topic, _ in
                 topic == "com.example.app"
             }, metrics: metrics, log: { _ in })
@@ -83,12 +71,39 @@ struct BrokerFixture {
     func accept(_ code: String = "123456", client: String = "joiner", token: Secret? = nil) async throws -> Membership {
         let membership = try await broker.rooms.accept(
             AcceptRoom(joinid: Array(code.utf8), client: Array(client.utf8), token: token, environment: nil), from: Self.here)
-        // Knocks just after an accept wait on a clock that stands still here.
+        // Knocks just after an accept wait on a clock that does not move here.
         await broker.rooms.forgetAccepts()
         return membership
     }
 
     func caller(_ room: RoomID, _ client: String, _ member: MemberSecret? = nil) -> Caller {
         Caller(room: room, client: Array(client.utf8), member: member)
+    }
+}
+
+extension SQLiteStore {
+    /// Stores a room with one token.
+    /// - Parameter token: its number, if it differs from the room's.
+    func createRoom(
+        _ id: Int, token number: Int? = nil, expires: UInt64, now: UInt64
+    ) async throws(StoreError) -> CreateOutcome {
+        func blob(_ kind: Int, _ count: Int, of id: Int) -> [UInt8] {
+            [UInt8(kind), UInt8(id >> 8), UInt8(id & 0xff)] + [UInt8](repeating: 0, count: count - 3)
+        }
+        func digest(_ kind: Int) -> Digest { Digest(bytes: blob(kind, 32, of: id).span)! }
+        let number = number ?? id
+        let token = TokenRecord(
+            purgeID: EntryID(bytes: blob(1, 16, of: number).span)!, ref: blob(9, 56, of: id), room: digest(2), slot: 1,
+            kind: .alert, environment: .production, generation: 1, expires: expires, topic: "com.example.app",
+            sealed: blob(3, 168, of: id))
+        let creator = SideRecord(generation: 1, client: digest(4), member: digest(5), token: token.purgeID)
+        let room = RoomRecord(room: token.room, expires: expires, creator: creator)
+        let code = PendingCode(
+            code: digest(6), expires: expires, room: room.room, roomExpires: expires, generation: 1,
+            pending: blob(7, 72, of: id), creator: blob(8, 72, of: id), creatorUntil: expires, short: false)
+        let new = NewToken(token, sealedID: EntryID(bytes: blob(10, 16, of: number).span)!)
+        return try await write {
+            try $0.create(room, code: code, otherIndexes: [], token: new, shortLimit: .max, now: now)
+        }
     }
 }

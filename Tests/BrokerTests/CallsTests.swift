@@ -13,7 +13,7 @@ import Vocabulary
 
     // MARK: Ringing
 
-    @Test func allPhonesOfTheReceiverRingAndNobodyElses() async throws {
+    @Test func onlyTheReceiversPhonesRing() async throws {
         try await Stage.play { stage in
             let (first, second) = (try await stage.register(1), try await stage.register(2))
             try await stage.register(3, of: Stage.alice)
@@ -31,8 +31,8 @@ import Vocabulary
         }
     }
 
-    /// Broker time stays ahead then; Apple's does not, and would let a phone ring a day later.
-    @Test func applesClockCountsAfterOursWasSetBack() async throws {
+    /// Broker time stays ahead then. By Apple's clock the push would be valid for a day more.
+    @Test func expiryFollowsTheWallClockAfterItWasSetBack() async throws {
         try await Stage.play { stage in
             try await stage.register(1)
             stage.machine.step(Int64(Self.day))
@@ -44,7 +44,7 @@ import Vocabulary
         }
     }
 
-    @Test func itSaysWhatKindOfCallItIs() async throws {
+    @Test func aPushNamesTheMedia() async throws {
         try await Stage.play { stage in
             try await stage.register(1)
             for media in CallInvitation.Media.allCases { try await stage.ring("a call by \(media)", media: media) }
@@ -53,12 +53,12 @@ import Vocabulary
         }
     }
 
-    @Test func aCallRingsOnceWithinADayAlsoOverARestart() async throws {
+    @Test func aCallRingsOnceInADay() async throws {
         try await Stage.play { stage in
             try await stage.register(1)
             #expect(try await stage.ring().rang == 1)
             #expect(try await stage.ring() == CallReceipt(isRepeated: true))
-            // Whoever is said to call, and however.
+            // Caller and media don't matter.
             #expect(try await stage.ring(from: Stage.backEnd, media: .audio) == CallReceipt(isRepeated: true))
             try await stage.restart()
             #expect(try await stage.ring().isRepeated)
@@ -67,18 +67,18 @@ import Vocabulary
                 #expect(try await stage.ring().isRepeated)
             }
             #expect(await stage.pushes().count == 1)
-            // Another session, and the same one to somebody else, are other calls.
+            // Another session is another call, and so is the same session for another receiver.
             try await stage.register(2, of: Stage.alice)
             #expect(try await stage.ring("another").rang == 1)
             #expect(try await stage.ring(to: Stage.alice).rang == 1)
             #expect(await stage.pushes().count == 3)
-            // What is known of it is forgotten a day and a half later.
+            // The call is forgotten after a day and a half.
             await stage.sleep(Self.day * 3 / 2)
             #expect(try await stage.ring().rang == 1)
         }
     }
 
-    @Test func aHundredCopiesAtOnceRingOnce() async throws {
+    @Test func aHundredConcurrentCopiesRingOnce() async throws {
         try await Stage.play { stage in
             try await stage.register(1)
             let receipts = try await withThrowingTaskGroup(of: CallReceipt.self) { group in
@@ -91,9 +91,9 @@ import Vocabulary
         }
     }
 
-    /// Killed as the call is stored, before or after: it comes again and has rung once.
+    /// The call rings once, even if the store fails or the broker is killed before or after the call is stored.
     @Test(arguments: [FaultyStore.Fault.killed, .doneAndKilled, .failed, .doneAndFailed])
-    func aCallRingsOnceWhateverBecomesOfTheBroker(_ fault: FaultyStore.Fault) async throws {
+    func aCallRingsOnceDespiteFaults(_ fault: FaultyStore.Fault) async throws {
         let isArmed = Flag()
         let faults: @Sendable (FaultyStore.Call) -> FaultyStore.Fault = { $0 == .apply && isArmed.isSet ? fault : .none }
         try await Stage.play(fault: faults) { stage in
@@ -103,7 +103,7 @@ import Vocabulary
             case .failed, .doneAndFailed:
                 await #expect(throws: BrokerError.storageUnavailable) { try await stage.ring() }
             default:
-                // Nobody is answered any more.
+                // The caller gets no answer any more.
                 let calls = try await stage.calls
                 Task {
                     _ = try? await calls.ring(
@@ -123,7 +123,7 @@ import Vocabulary
         }
     }
 
-    @Test func ofACallThatRingsNoPhoneNothingIsKept() async throws {
+    @Test func aCallWithoutPhonesIsNotStored() async throws {
         try await Stage.play { stage in
             let before = try await stage.counts
             #expect(try await stage.ring() == CallReceipt())
@@ -133,14 +133,14 @@ import Vocabulary
         }
     }
 
-    @Test func aTokenHasItsShareOfPushes() async throws {
+    @Test func aTokenHasABudgetOfPushes() async throws {
         try await Stage.play(limits: [(#""tokenPushes": { "count": 240"#, #""tokenPushes": { "count": 2"#)]) { stage in
             try await stage.register(1)
             for session in ["one", "two"] { #expect(try await stage.ring(session).rang == 1) }
-            // Repeats take nothing of it.
+            // Repeats cost no budget.
             for _ in 0..<3 { #expect(try await stage.ring("two").rang == 0) }
             #expect(try await stage.ring("three") == CallReceipt(throttled: 1))
-            // A phone of another's has a share of its own.
+            // Another user's phone has a budget of its own.
             try await stage.register(2, of: Stage.alice)
             #expect(try await stage.ring("three", to: Stage.alice).rang == 1)
             await stage.simulated.advance(300_000)
@@ -148,7 +148,7 @@ import Vocabulary
         }
     }
 
-    @Test func aTokenThatAppleNoLongerKnowsIsDestroyed() async throws {
+    @Test func anUnregisteredTokenIsDestroyed() async throws {
         let gone = Outcome.failed(status: 410, reason: .unregistered, verdict: .purge(ifSealedBefore: nil))
         let outcome: @Sendable (Push) -> (afterMs: UInt64, Outcome) = { push in
             (0, push.token.withBytes { $0[0] } == 1 ? gone : .delivered)
@@ -165,7 +165,7 @@ import Vocabulary
 
     // MARK: Registrations
 
-    @Test func aUserSpeaksForItselfAndABackEndForAll() async throws {
+    @Test func aUserActsForItselfAndABackEndForAll() async throws {
         try await Stage.play { stage in
             try await stage.register(1, by: Stage.backEnd)
             await #expect(throws: BrokerError.anotherUser) { try await stage.register(2, by: Stage.alice) }
@@ -180,7 +180,7 @@ import Vocabulary
     @Test func oneTokenOrAllAreDeleted() async throws {
         try await Stage.play { stage in
             for token in UInt8(1)...4 { try await stage.register(token) }
-            // Another's registration of the same token is another's.
+            // Another user's registration of the same token stays.
             try await stage.register(1, of: Stage.alice)
             #expect(try await stage.delete(1) == 1)
             #expect(try await stage.delete(1) == 0)
@@ -192,7 +192,7 @@ import Vocabulary
         }
     }
 
-    @Test func theSameTokenIsTheSameRegistrationForAMonth() async throws {
+    @Test func aRegistrationIsRenewedAndLivesAMonth() async throws {
         try await Stage.play { stage in
             let first = try await stage.register(1)
             #expect(first.expires > stage.machine.wall + 29 * Self.day - 1 && first.expires <= stage.machine.wall + 30 * Self.day)
@@ -207,7 +207,7 @@ import Vocabulary
         }
     }
 
-    /// As a phone makes it.
+    /// Derives a handle like a phone.
     private func handle(_ kind: String, _ name: String, _ registered: Registered) -> String {
         let message = Array("mayfly/v1 handle\(kind)\0\(name)".utf8)
         return registered.handleKey.secret.withBytes { key in

@@ -4,7 +4,7 @@ import Ledger
 import Sealing
 import Testing
 
-/// What leaps of the clock do to a broker and its log, one at a time. Random ones: `HonestLogTests`.
+/// Single steps of the clock, and their effects on a broker and its log. `HonestLogTests` has random ones.
 @Suite struct ClockTests {
     static let hour: Int64 = 3_600_000
 
@@ -13,10 +13,7 @@ import Testing
         fault: @escaping @Sendable (FaultyStore.Call) -> FaultyStore.Fault = { _ in .none },
         _ story: @escaping @Sendable (SimulatedBroker, Facts) async throws -> Void
     ) async throws {
-        let machine = MachineClock(wall: 1_800_000_010_000)
-        let loop = try EventLoop(name: "clocks") { machine.monotonic }
-        try loop.start()
-        try await Task(executorPreference: loop) {
+        try await MachineClock.play("clocks") { loop, machine in
             let (broker, facts) = (
                 try SimulatedBroker(loop: loop, machine: machine, resolution: resolution, fault: fault), Facts()
             )
@@ -25,19 +22,17 @@ import Testing
             _ = try await LogCheck(broker, facts).run(isOver: false)
             await broker.runOut()
             try broker.remove()
-        }.value
-        loop.stop()
-        loop.join()
+        }
     }
 
-    @Test func aClockPutRightOverARestartStopsNothing() async throws {
+    @Test func aClockCorrectedDuringARestartStopsNothing() async throws {
         try await play { broker, facts in
             try await broker.start()
             try await broker.makeRoom(facts)
             broker.machine.step(Self.hour)
             try await broker.makeRoom(facts)
             let later = try #require(await broker.run?.time.now)
-            // Not a single ratchet step tells the next run of the later time, only the log.
+            // Only the log has the later time. No ratchet step has recorded it.
             await broker.kill()
             broker.machine.step(-Self.hour)
             try await broker.start()
@@ -49,8 +44,8 @@ import Testing
         }
     }
 
-    /// A step that was recorded and reported failed would be told each second, and hold up those after it.
-    @Test func aStepIsToldOnce() async throws {
+    /// A step that is recorded but reported as failed must not be recorded again each second, which would delay the steps after it.
+    @Test func aRatchetStepIsRecordedOnce() async throws {
         let fault: @Sendable (FaultyStore.Call) -> FaultyStore.Fault = { $0 == .record ? .doneAndFailed : .none }
         try await play(resolution: 60, fault: fault) { broker, facts in
             try await broker.start()
@@ -60,7 +55,7 @@ import Testing
         }
     }
 
-    @Test func theRatchetFollowsALeapInAMinute() async throws {
+    @Test func theRatchetFollowsAClockStepInAMinute() async throws {
         try await play { broker, facts in
             try await broker.start()
             try await broker.makeRoom(facts)
@@ -70,11 +65,11 @@ import Testing
             broker.machine.step(2 * Self.hour)
             await broker.advance(45_000)
             #expect(keys.baseEpoch == before, "held")
-            // Put right, and too late: broker time does not go back.
+            // The clock is corrected too late: broker time does not go back.
             broker.machine.step(-2 * Self.hour)
             await broker.advance(29_000)
             #expect(keys.baseEpoch == before, "a quarter of a minute at half the pace")
-            // The keeper looks every second then: there are two minutes for all this.
+            // The keeper then checks every second, because the ratchet must catch up within two minutes.
             await broker.advance(3_500)
             #expect(keys.baseEpoch.number == before.number + 24)
             #expect(broker.prints.all.filter { $0.hasPrefix("clock: the wall clock stepped") }.count == 2)
@@ -83,7 +78,7 @@ import Testing
         }
     }
 
-    @Test func aStepThatTheLogWasNotToldOfIsToldByTheNextStart() async throws {
+    @Test func theNextStartRecordsAMissingRatchetStep() async throws {
         let kills = Kills()
         try await play(fault: kills.fault(at:)) { broker, facts in
             try await broker.start()
@@ -101,7 +96,7 @@ import Testing
         }
     }
 
-    /// Kills at the next entry that belongs to no caller's operation.
+    /// Kills the broker at the next entry that belongs to no caller's operation.
     private final class Kills: Sendable {
         private let isArmed = Flag()
 
@@ -113,24 +108,16 @@ import Testing
         }
     }
 
-    /// What is published, as the op and what it is about.
+    /// The published entries in words.
     private func entries(_ broker: SimulatedBroker) async throws -> [String] {
-        guard let bytes = try broker.ledger.checkpoint(), let note = SignedNote(bytes),
-            let head = note.checkpoint(signedBy: broker.key.verifierKey)
-        else { return [] }
-        let reader = TileReader(FolderSource(broker.ledger.path), size: head.size)
-        var lines: [String] = []
-        for bundle in 0..<(head.size + 255) / 256 {
-            for bytes in try await reader.entries(bundle: bundle) {
-                switch try Entry(canonical: bytes.span).op {
-                case .keysRatcheted(let epoch, _): lines.append("keys.ratcheted \(epoch)")
-                case .keysGenerated(let generation): lines.append("keys.generated \(generation)")
-                case .tokenPurged(let id, _): lines.append("token.purged \(id)")
-                case .brokerStarted: lines.append("broker.started")
-                default: lines.append("other")
-                }
+        try await broker.entries().map { entry in
+            switch entry.op {
+            case .keysRatcheted(let epoch, _): "keys.ratcheted \(epoch)"
+            case .keysGenerated(let generation): "keys.generated \(generation)"
+            case .tokenPurged(let id, _): "token.purged \(id)"
+            case .brokerStarted: "broker.started"
+            default: "other"
             }
         }
-        return lines
     }
 }

@@ -5,7 +5,7 @@ import Testing
 
 @testable import Broker
 
-/// What the operator finds out about apps with accounts, alone or with a name that somebody says, without any of it being said.
+/// What the operator can disclose about apps with accounts, with the key file alone or with a name.
 @Suite struct DrillTests {
     private typealias Stage = CompanionStage
     private typealias Row = (held: Int?, opens: Int)
@@ -39,7 +39,7 @@ import Testing
 
     // MARK: With a user's name
 
-    @Test func withoutASlotNothingIsSaid() async throws {
+    @Test func aShortageIsReported() async throws {
         try await Stage.play { stage in
             try await stage.register(1)
             let drill = try drill(stage.simulated, stage.now)
@@ -60,7 +60,7 @@ import Testing
             #expect(try await stage.respond(answered))
             _ = try await stage.ask()
             _ = try await stage.ask(of: Stage.bob)
-            // Nothing names it.
+            // Nothing stored has this session's name.
             try await stage.take(.question, session: Array("unnamed".utf8))
             let found = try ask(stage, Stage.alice)
             #expect(found.map(\.subject) == [.devices, .activities, .phones, .monitors, .approvals, .sessions])
@@ -72,8 +72,8 @@ import Testing
         }
     }
 
-    /// Sealed on four days and in several hours, and found in each.
-    @Test func aUserIsFoundWheneverItRegistered() async throws {
+    /// The registrations were sealed on four days and in several hours.
+    @Test func aUserIsFoundInAllPlaces() async throws {
         try await Stage.play { stage in
             for byte: UInt8 in 1...4 {
                 try await stage.register(byte)
@@ -89,14 +89,14 @@ import Testing
         }
     }
 
-    @Test func whoHasEndedLooksLikeWhoNeverWas() async throws {
+    @Test func aFormerUserLooksLikeAnUnknownOne() async throws {
         try await Stage.play { stage in
             let registered = try await stage.register(1)
             let stranger = Principal(user: Array("nobody".utf8), isBackEnd: false, expiresMs: .max)
             #expect(try await stage.companion.delete(Stage.alice, registration: registered.id))
             let (gone, never) = (try ask(stage, Stage.alice), try ask(stage, stranger))
             #expect(gone == never && gone.map(\.subject) == [.users] && gone[0].held == 0)
-            // A back end is no user for having asked.
+            // Asking for approvals does not make a back end a user.
             _ = try await stage.ask()
             #expect(try ask(stage, Stage.backEnd) == never)
         }
@@ -117,8 +117,8 @@ import Testing
 
     // MARK: With the key file alone
 
-    /// An approval names its user, so his tokens open, and the session with them; what nothing names does not.
-    @Test func whatOpensNamesWhatElseOpens() async throws {
+    /// An approval has its user's name, so the user's tokens and session open. Rows without a known name don't open.
+    @Test func openNotesRevealNamesThatOpenTokens() async throws {
         try await Stage.play { stage in
             expect(
                 try everything(stage.simulated, stage.now),
@@ -137,7 +137,7 @@ import Testing
                 [.audienceTokens: (4, 2), .users: (nil, 1), .approvals: (1, 1), .names: (1, 1), .sessions: (2, 1), .seen: (1, 0)])
             let until = try #require(named[.users]?.until)
             #expect(until == named[.approvals]?.until && until >= due)
-            // What opens is what the name opens.
+            // The same data opens with the user's name.
             #expect(try ask(stage, Stage.alice).map(\.opens) == [2, 0, 0, 0, 1, 1])
             await stage.sleep(until - stage.now + 60_000)
             expect(
@@ -146,7 +146,7 @@ import Testing
         }
     }
 
-    @Test func anUpdateThatWaitsNamesItsUser() async throws {
+    @Test func aWaitingUpdateRevealsItsUser() async throws {
         try await Stage.play { stage in
             try await stage.start(1)
             try await stage.start(2, of: Stage.bob)
@@ -159,12 +159,12 @@ import Testing
         }
     }
 
-    @Test func aTokenIsFoundAmongThoseThatOpen() async throws {
+    @Test func aTokenIsFoundOnlyIfItOpens() async throws {
         try await Stage.play { stage in
             try await stage.register(1)
             try await stage.register(2, of: Stage.bob)
             _ = try await stage.ask()
-            // The pushes are over: tokens under way would tell.
+            // Wait for the pushes, because queued tokens open.
             await stage.advance(1_000)
             func rows(_ byte: UInt8) throws -> [Drill.Finding] { try drill(stage.simulated, stage.now).token(stage.token(byte)) }
             for (byte, opens) in [(UInt8(1), 1), (2, 0), (3, 0)] {
@@ -191,12 +191,12 @@ import Testing
             #expect(try drill.printer(Array("none".utf8)) == drill.printer(MonitorStage.alice.user))
             #expect(try drill.printer(Array("none".utf8)).map(\.held) == [0])
 
-            // Its user's name does not do.
+            // The user's name is not enough.
             let (alice, bob) = (try drill.user(MonitorStage.alice.user), try drill.user(MonitorStage.bob.user))
             #expect(alice.map(\.held) == [0, 0, 0, 1, 0, nil] && alice.map(\.opens) == [0, 0, 0, 0, 0, 0])
             #expect(alice[3].because == "each needs its printer's prefix")
             #expect(bob[3].held == 3 && bob[3].opens == 1 && bob[3].because == "those without a printer")
-            // Whose device has no printer needs no name.
+            // A device without a printer needs no name.
             expect(try everything(stage.simulated, stage.now), [.audienceTokens: (4, 1), .users: (nil, 0), .sessions: (1, 0)])
             #expect(try drill.token(stage.token(3)).last?.opens == 1)
             #expect(try drill.token(stage.token(4)).last?.opens == 0)

@@ -9,27 +9,23 @@ import Vocabulary
 @testable import Broker
 @testable import Ledger
 
-/// A thief who has database, key file and the published log of a broker with accepted rooms, finds no earlier entry of any token: neither
-/// its seal nor an opening. Only the purge that comes later has an id that the rows have.
+/// A thief with database, key file and published log of a broker with accepted rooms finds no earlier entry of any token: neither its seal nor
+/// an opening. Only the later purge has an id that is in the rows.
 @Suite struct EarlierEntriesTests {
     // Promise: no-row-to-an-earlier-entry
-    @Test func nothingInTheImageLeadsToASealOrAnOpening() async throws {
-        let machine = MachineClock(wall: 1_800_000_000_000)
-        let loop = try EventLoop(name: "thief") { machine.monotonic }
-        try loop.start()
-        try await Task(executorPreference: loop) { try await Theft(loop, machine).play() }.value
-        loop.stop()
-        loop.join()
+    @Test func anImageDoesNotLeadToEarlierEntries() async throws {
+        try await MachineClock.play("thief", wall: 1_800_000_000_000) { loop, machine in
+            try await Theft(loop, machine).play()
+        }
     }
 
     actor Theft: LoopActor {
         nonisolated let loop: EventLoop
-        private nonisolated let machine: MachineClock
         private nonisolated let broker: SimulatedBroker
         private nonisolated let facts = Facts()
 
         init(_ loop: EventLoop, _ machine: MachineClock) throws {
-            (self.loop, self.machine) = (loop, machine)
+            self.loop = loop
             broker = try SimulatedBroker(loop: loop, machine: machine, resolution: 1)
         }
 
@@ -51,7 +47,7 @@ import Vocabulary
                 + [RoomID.random()]
             #expect(thief.refs(openedBy: others).isEmpty, "a ref opens without its room's id")
 
-            // What the thief lacks is the room's id alone.
+            // The thief lacks only the room's id.
             let refs = thief.refs(openedBy: rooms.map(\.id))
             #expect(refs.count == thief.rows.count)
             for ref in refs { #expect(log.untils.contains { log.sealed.contains(ref.sealedID(untilMs: $0)) }) }
@@ -64,7 +60,7 @@ import Vocabulary
             try broker.remove()
         }
 
-        /// Rooms with a token on each side, of which one was knocked at.
+        /// Creates rooms with a token on each side. One side of each was knocked at.
         private func acceptedRooms(_ count: Int) async throws -> [Facts.Room] {
             guard let running = await broker.run?.broker else { throw StoreError.closed }
             for _ in 0..<count { try await broker.makeRoom(facts) }
@@ -80,30 +76,24 @@ import Vocabulary
         }
 
         private func ids() async throws -> Published {
-            let source = FolderSource(broker.ledger.path)
-            let note = try #require(try broker.ledger.checkpoint().flatMap { SignedNote($0) })
-            let size = try #require(note.checkpoint(signedBy: broker.key.verifierKey)?.size)
-            let reader = TileReader(source, size: size)
             var published = Published()
-            for bundle in 0..<(size + 255) / 256 {
-                for bytes in try await reader.entries(bundle: bundle) {
-                    switch try Entry(canonical: bytes.span).op {
-                    case .tokenSealed(let id, let until):
-                        published.sealed.insert(id)
-                        published.untils.insert(until)
-                    case .tokenOpened(let id, let job, _):
-                        published.opened.insert(id)
-                        published.jobs.insert(job)
-                    case .tokenPurged(let id, _): published.purged.insert(id)
-                    default: break
-                    }
+            for entry in try await broker.entries() {
+                switch entry.op {
+                case .tokenSealed(let id, let until):
+                    published.sealed.insert(id)
+                    published.untils.insert(until)
+                case .tokenOpened(let id, let job, _):
+                    published.opened.insert(id)
+                    published.jobs.insert(job)
+                case .tokenPurged(let id, _): published.purged.insert(id)
+                default: break
                 }
             }
             return published
         }
     }
 
-    /// What anybody can read.
+    /// The public log.
     struct Published {
         var sealed: Set<EntryID> = []
         var opened: Set<EntryID> = []
@@ -114,7 +104,7 @@ import Vocabulary
 
     /// The thief's copy: every byte of database, write-ahead log and key file, and the rows.
     struct Image {
-        /// Every 16 bytes that follow each other somewhere, each once. Runs of one byte are an empty page.
+        /// All distinct runs of 16 bytes. Runs with few different bytes are empty pages.
         private let pieces: Set<[UInt8]>
         private let keys: KeyRing
         let rows: [TokenRecord]
@@ -152,13 +142,13 @@ import Vocabulary
             }
         }
 
-        /// How many of these ids stand in it.
+        /// Returns how many of these ids are in the image.
         func contains(_ ids: Set<EntryID>) -> Int {
             let pieces = pieces
             return ids.count { pieces.contains($0.bytes) }
         }
 
-        /// How much of it makes an id of an entry, taken for a ref.
+        /// Returns how many runs lead to an entry if they are used as a ref.
         func refs(leadingTo log: Published) -> Int {
             pieces.count { piece in
                 guard let ref = Ref(bytes: piece.span) else { return false }

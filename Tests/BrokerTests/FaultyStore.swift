@@ -4,13 +4,13 @@ import Storage
 import Synchronization
 import Vocabulary
 
-/// A real store behind a gate where a test lets calls fail, or kills the broker.
+/// A real store behind a gate at which a test fails calls, or kills the broker.
 ///
-/// Calls pass in the order in which they come, those that read and those that write in turn and each kind together, so that one and the same
-/// story goes the same way each time although the store has threads. All calls come from one loop.
+/// Calls pass in their order. Reads and writes pass in turn, each kind together. So a story always runs the same way, although the store has
+/// threads. All calls come from one loop.
 final class FaultyStore: Store {
     enum Call: String, Sendable {
-        // Operations, told by their first lock or query.
+        // Operations, recognised by their first lock or query.
         case registrations, due, read
         case register, unregister, setPreferences, apply
         case create, accept, replaceToken, withdrawToken, markProven, close, knock, finish
@@ -32,15 +32,15 @@ final class FaultyStore: Store {
 
     enum Fault: Sendable, CaseIterable {
         case none
-        /// Reported failed, and not done, or done all the same.
+        /// The call is reported as failed. It is not done, or done nevertheless.
         case failed, doneAndFailed
-        /// The broker is killed and hears no answer any more, before it is done or after.
+        /// The broker is killed before the call is done, or after, and gets no answer any more.
         case killed, doneAndKilled
     }
 
     private struct State {
         var queue: [(kind: Call.Kind, pass: @Sendable (_ passes: Bool) -> Void)] = []
-        /// Calls that were let through together and wait for each other.
+        /// Calls that passed together and wait for each other.
         var passing = 0
         var done: [@Sendable () -> Void] = []
         var isDead = false
@@ -51,7 +51,7 @@ final class FaultyStore: Store {
 
     private let inner: SQLiteStore
     fileprivate let loop: EventLoop
-    /// Asked at each call.
+    /// Called at each call of the store.
     fileprivate let fault: @Sendable (Call) -> Fault
     private let state = Mutex(State())
 
@@ -64,7 +64,7 @@ final class FaultyStore: Store {
     var isDead: Bool { state.withLock { $0.isDead } }
     var isIdle: Bool { state.withLock { $0.open == 0 } }
 
-    /// Calls back when all calls are answered; at once if they are.
+    /// Calls `work` when all calls are answered, at once if none is open.
     func whenIdle(_ work: @escaping @Sendable () -> Void) {
         let isIdle = state.withLock { state in
             if state.open > 0 { state.whenIdle.append(work) }
@@ -73,7 +73,7 @@ final class FaultyStore: Store {
         if isIdle { work() }
     }
 
-    /// Nobody hears anything from this store any more.
+    /// From now on the store answers no call.
     func kill() {
         let waiting = state.withLock { state in
             defer { state.queue = [] }
@@ -152,13 +152,13 @@ final class FaultyStore: Store {
             return calls
         }
         guard !calls.isEmpty else { return }
-        // What came together is committed together.
+        // Calls that pass together are committed together.
         inner.hold()
         for call in calls { call.pass(true) }
         loop.atEndOfTurn { self.inner.release() }
     }
 
-    /// Those that went through together are answered together, in their order.
+    /// Answers calls together that passed together, in their order.
     private func meet(_ answer: @escaping @Sendable () -> Void) {
         let answers: [@Sendable () -> Void] = state.withLock { state in
             state.passing -= 1
@@ -183,7 +183,7 @@ final class FaultyStore: Store {
     }
 }
 
-/// An operation that learns at its first lock or query what becomes of it.
+/// An operation that gets its fault at its first lock or query.
 private final class FaultyOperation: Operation {
     private let operation: any Operation
     private let store: FaultyStore

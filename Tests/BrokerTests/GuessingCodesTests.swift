@@ -7,9 +7,9 @@ import Testing
 
 @testable import Broker
 
-/// Strangers who guess join codes, against what `policy show` prints of that. Their clock is a simulated one.
+/// Strangers who guess join codes, compared with the odds that `policy show` prints.
 @Suite struct GuessingCodesTests {
-    /// What a code may look like, and how many rooms wait with such a one.
+    /// A kind of code, and the number of rooms that wait with such a code.
     struct Kind: Sendable {
         let alphabet: [UInt8]
         let characters: Int
@@ -25,7 +25,7 @@ import Testing
         Kind(alphabet: digits + Array("abcdefghijklmnopqrstuvwxyz".utf8), characters: 4, rooms: 300),
     ]
 
-    /// What came of guesses: rooms that were entered by kind, wrong codes, and refusals, which tell nothing.
+    /// The results of guesses: entered rooms by kind, wrong codes, and refusals, which reveal nothing.
     struct Answers: Sendable, Equatable {
         var entered = [0, 0, 0]
         var wrong = 0
@@ -54,7 +54,7 @@ import Testing
         }
     }
 
-    /// So many guesses at the same moment, each kind's in turn.
+    /// Guesses so many codes at the same moment, each kind in turn.
     private func guess(_ fixture: BrokerFixture, _ count: Int, by guesser: Guessing.Guesser) async
         -> Answers
     {
@@ -85,10 +85,12 @@ import Testing
 
     static func anyAddress() -> SocketAddress { .v4(UInt32.random(in: 0..<1 << 30), port: 1) }
 
-    /// 100,000 guesses: by one address in a day, by any in a sixth of one. Each room that waits is "one certain room" of the printed
-    /// table, so that the part of them that fell is its chance, measured.
+    /// 100,000 guesses: by one address in a day, by many in a sixth of a day. Each waiting room is "one certain room" of the printed table, so
+    /// the share of entered rooms measures its odds.
     // Promise: guessing-odds-printed
-    @Test(arguments: Guessing.Guesser.allCases) func aHundredThousandGuesses(_ guesser: Guessing.Guesser) async throws {
+    @Test(arguments: Guessing.Guesser.allCases) func aHundredThousandGuessesMatchThePrintedOdds(_ guesser: Guessing.Guesser)
+        async throws
+    {
         let fixture = try await BrokerFixture()
         try await makeRooms(fixture)
         let limits = fixture.broker.policies.rooms
@@ -102,7 +104,7 @@ import Testing
             var here = left / (windows - window)
             left -= here
             while here > 0 {
-                // In a crowd each, so that those of one moment are counted too.
+                // Concurrent guesses must be counted, too.
                 let crowd = min(here, 150)
                 answers.add(await guess(fixture, crowd, by: guesser))
                 here -= crowd
@@ -111,7 +113,7 @@ import Testing
             _ = try fixture.keys.step(nowMs: fixture.clock.now)
         }
         #expect(answers.told + answers.refused == 100_000)
-        // Not one more is told than the budget lets; a right guess costs nothing.
+        // The answers stay within the budget. A right guess costs nothing.
         let told = windows * budget.count
         #expect(answers.wrong == told)
         let guessing = Guessing(limits)
@@ -121,7 +123,7 @@ import Testing
             let chance = Self.chance(1 / kind.codes, tries: answers.told / Self.kinds.count)
             let honest = Self.range(of: kind.rooms, chance: chance, failing: 1e-10)
             #expect(honest.contains(entered), "\(entered) of \(kind.rooms) rooms, and honest were \(honest)")
-            // What was measured, for a whole day of nothing but such guesses.
+            // The measured odds, for a whole day of such guesses only.
             let fell = Double(entered) / Double(kind.rooms)
             let day = Self.chance(fell, tries: Self.kinds.count * 144 / windows)
             let printed = guessing.hitsWithinDay(
@@ -135,15 +137,15 @@ import Testing
         try await fixture.end()
     }
 
-    /// All at one moment: none of them is answered before the budget is asked about the next.
-    @Test(arguments: Guessing.Guesser.allCases) func aBurst(_ guesser: Guessing.Guesser) async throws {
+    /// All guesses are made at one moment, before any is answered.
+    @Test(arguments: Guessing.Guesser.allCases) func aBurstStaysWithinTheBudget(_ guesser: Guessing.Guesser) async throws {
         let fixture = try await BrokerFixture()
         try await makeRooms(fixture)
         let limits = fixture.broker.policies.rooms
         let most = guesser == .oneAddress ? limits.wrongCodes.perAddress.count : limits.wrongCodes.overall.count
         let answers = await guess(fixture, 3_000, by: guesser)
         #expect(answers.wrong == most)
-        // Rooms are entered only by guesses that came while the budget stood.
+        // Only guesses within the budget can enter rooms.
         let honest = Self.range(of: most + 200, chance: 200 / 10_000 / 3 + 0.001, failing: 1e-10)
         #expect(answers.entered.reduce(0, +) <= honest.upperBound)
         try await fixture.end()
@@ -151,7 +153,7 @@ import Testing
 
     // MARK: Making rooms to learn of codes
 
-    /// Whether a create told if its code was free.
+    /// Returns true if a create revealed whether its code is free.
     private func tells(_ fixture: BrokerFixture, _ code: [UInt8]) async throws -> Bool {
         let request = CreateRoom(
             joinid: code, lifeSeconds: 600, codeLifeSeconds: 600, client: Sodium.randomBytes(16), token: nil, environment: nil)
@@ -177,13 +179,13 @@ import Testing
         }
     }
 
-    /// A create tells whether its code is taken: with short ones so often and no more, from however many addresses.
-    @Test func makingRoomsTellsOfFewCodes() async throws {
+    /// A create reveals whether its code is free. All addresses together may create only so many rooms with short codes.
+    @Test func creationsRevealFewCodes() async throws {
         let fixture = try await BrokerFixture()
         _ = try await fixture.create("123456", life: 3_600, codeLife: 3_600)
         let budget = fixture.broker.policies.rooms.shortCreations
         #expect(try await told(fixture, of: budget.count + 300) == budget.count - 1)
-        // Then nothing is told: not of a code that waits, nor of one that does not; but its owner may ask again.
+        // Then nothing is revealed about any code, but a room's owner may repeat its create.
         #expect(try await !tells(fixture, Array("123456".utf8)))
         #expect(try await !tells(fixture, Array("654321".utf8)))
         #expect(try await !fixture.create("123456", life: 3_600, codeLife: 3_600).isNew)
@@ -193,8 +195,8 @@ import Testing
         try await fixture.end()
     }
 
-    /// While as many wait as may, a create is refused, or told that its code is taken: that is an answer too.
-    @Test func aFullHouseTellsNoMore() async throws {
+    /// While the limit of waiting rooms is reached, a refused create still reveals whether its code is free.
+    @Test func fullShortCodesRevealNoMore() async throws {
         let fixture = try await BrokerFixture()
         let budget = fixture.broker.policies.rooms.shortCreations
         for number in 0..<budget.count { _ = try await fixture.create("c\(number)", life: 3_600, codeLife: 3_600) }
@@ -205,8 +207,8 @@ import Testing
         try await fixture.end()
     }
 
-    /// Owners who ask again take nothing from others.
-    @Test func repeatsAreFree() async throws {
+    /// Repeats by owners cost other callers nothing.
+    @Test func repeatedCreatesAreFree() async throws {
         let fixture = try await BrokerFixture()
         _ = try await fixture.create("123456")
         for _ in 0..<20 { #expect(try await !fixture.create("123456").isNew) }

@@ -6,7 +6,7 @@ import Storage
 import Synchronization
 import Vocabulary
 
-/// The story's dice: the same for the same seed.
+/// Random numbers of a story, the same for the same seed.
 final class Chance: Sendable {
     private let state: Mutex<UInt64>
 
@@ -26,7 +26,7 @@ final class Chance: Sendable {
     func upTo(_ end: UInt64) -> UInt64 { end == 0 ? 0 : next() % end }
     func pick<Element>(_ list: [Element]) -> Element { list[Int(upTo(UInt64(list.count)))] }
 
-    /// From one thing to the next, ms.
+    /// The time between two events, ms.
     func pause() -> UInt64 {
         switch upTo(20) {
         case ..<11: upTo(2_000)
@@ -35,7 +35,7 @@ final class Chance: Sendable {
         }
     }
 
-    /// How long nobody runs, ms.
+    /// How long no broker runs, ms.
     func absence() -> UInt64 {
         switch upTo(5) {
         case 0: upTo(5_000)
@@ -46,20 +46,20 @@ final class Chance: Sendable {
         }
     }
 
-    /// What somebody sets the clock by, ms.
+    /// A step of the clock, ms.
     func step() -> Int64 {
         let size = [upTo(5_000), upTo(60_000), 60_000 + upTo(400_000), upTo(18_000_000)][Int(upTo(4))]
         return upTo(2) == 0 ? Int64(size) : -Int64(size)
     }
 
-    /// Batches and buckets of a log: a story lasts for minutes.
+    /// Batches and buckets that fit a story of minutes.
     func timing(_ resolution: UInt64) -> LedgerTiming {
         let (hours, days): ([UInt64], [UInt64]) = resolution == 1 ? ([1, 5, 60], [1, 2]) : ([60, 300, 600, 3_600], [1, 2, 4])
         let hour = pick(hours)
         return LedgerTiming(hourSeconds: hour, daySeconds: hour * pick(days), batchSeals: pick([1, 2, 4, 64]))
     }
 
-    /// Seconds that a room lives: often to the very end of an epoch, or its beginning.
+    /// A room's life in seconds. It often ends near the boundary of an epoch.
     func life(from now: UInt64) -> Int {
         switch upTo(4) {
         case 0: return Int(10 + upTo(50))
@@ -72,7 +72,7 @@ final class Chance: Sendable {
     }
 }
 
-/// What befalls the broker's calls of its store.
+/// Faults of the broker's calls of its store.
 final class Trouble: Sendable {
     private struct State {
         var callsToKill: UInt64?
@@ -92,7 +92,7 @@ final class Trouble: Sendable {
 
     func stepInStore(after readings: UInt64, by step: Int64) { state.withLock { $0.stepInStore = (readings, step) } }
 
-    /// Nothing more happens.
+    /// Ends all faults.
     func end() {
         state.withLock { state in
             (state.isOver, state.callsToKill, state.fullUntil) = (true, nil, 0)
@@ -100,7 +100,7 @@ final class Trouble: Sendable {
         }
     }
 
-    /// Asked when the store is about to read the clock, on its thread.
+    /// Called on the store's thread before it reads the clock.
     func stepNow(_ machine: MachineClock) {
         state.withLock { state in
             guard let step = state.stepInStore else { return }
@@ -109,7 +109,7 @@ final class Trouble: Sendable {
         }
     }
 
-    /// Whether anything went wrong since this was asked last.
+    /// True if a fault occurred since the last call.
     func hasStruck() -> Bool {
         state.withLock { state in
             defer { state.hasStruck = false }
@@ -117,7 +117,7 @@ final class Trouble: Sendable {
         }
     }
 
-    /// Asked by the store at each call.
+    /// Called by the store at each call.
     func fault(at call: FaultyStore.Call, _ chance: Chance, _ machine: MachineClock) -> FaultyStore.Fault {
         state.withLock { state in
             if state.isOver { return .none }
@@ -140,7 +140,7 @@ final class Trouble: Sendable {
     }
 }
 
-/// What callers were told: it must stand in the log.
+/// The acknowledgements of callers, which the log must contain.
 final class Facts: Sendable {
     struct Room: Sendable {
         var id: RoomID
@@ -170,7 +170,7 @@ final class Facts: Sendable {
         }
     }
 
-    /// One of the latest.
+    /// Returns one of the latest rooms.
     func room(_ chance: Chance) -> Room? {
         state.withLock { state in
             state.rooms.isEmpty ? nil : state.rooms[state.rooms.count - 1 - Int(chance.upTo(UInt64(min(6, state.rooms.count))))]

@@ -7,9 +7,9 @@ import Vocabulary
 
 @testable import Broker
 
-/// A start compares the log with checkpoints that lie elsewhere, before it signs anything.
+/// A start compares the log with checkpoints kept elsewhere, before it signs anything.
 @Suite struct KeptCheckpointTests {
-    /// A checkpoint that can be exchanged. Throws while there is `trouble`.
+    /// A checkpoint that a test can replace. Reading it throws while it is silent.
     final class Copy: Sendable {
         struct Trouble: Error {}
         private let content: Mutex<(note: [UInt8]?, isSilent: Bool)>
@@ -29,7 +29,7 @@ import Vocabulary
 
     enum Outcome: Equatable { case goesOn, waits, behind, forked, foreign, other }
 
-    /// What a start comes to, and what it signed.
+    /// Returns the outcome of a start, and checks that a failed start signed nothing.
     func outcome(_ fixture: WitnessFixture, _ copy: Copy) async throws -> Outcome {
         let before = (try fixture.folder.checkpoint(), try await fixture.store.logHead()?.checkpoint)
         let sequencer = try fixture.sequencer("quorum none\n", .open, kept: [copy.kept])
@@ -63,7 +63,7 @@ import Vocabulary
         try await fixture.end()
     }
 
-    /// A log of as many entries as are given, published in one window each; the note of each head.
+    /// Publishes so many entries in one window each. Returns the note of each head.
     func grow(_ fixture: WitnessFixture, _ counts: [Int]) async throws -> [[UInt8]] {
         let sequencer = try fixture.sequencer("quorum none\n", .open)
         try await sequencer.recover()
@@ -80,7 +80,7 @@ import Vocabulary
         fixture.key.sign(size: size, root: root).encoded
     }
 
-    @Test func whatTheLogContinuesStarts() async throws {
+    @Test func aLogThatContinuesTheCheckpointStarts() async throws {
         try await with { fixture in
             for note in try await grow(fixture, [1, 254, 1, 1, 300]) {
                 #expect(try await outcome(fixture, Copy(note)) == .goesOn)
@@ -88,7 +88,7 @@ import Vocabulary
         }
     }
 
-    @Test func whatItDoesNotContinueIsRefused() async throws {
+    @Test func aLogThatDoesNotContinueTheCheckpointIsRefused() async throws {
         try await with { fixture in
             let notes = try await grow(fixture, [3, 256, 3])
             let root = try #require(SignedNote(notes[1])?.checkpoint(signedBy: fixture.key.verifierKey)).root
@@ -102,7 +102,7 @@ import Vocabulary
         }
     }
 
-    @Test func aLogThatHasNoHeadYet() async throws {
+    @Test func aLogWithoutAHeadIsCompared() async throws {
         try await with { fixture in
             let other = try SigningKey(origin: "log.example/a", seed: [UInt8](repeating: 2, count: 32).span)
             #expect(try await outcome(fixture, Copy(other.sign(size: 1, root: .emptyRoot).encoded)) == .foreign)
@@ -113,7 +113,9 @@ import Vocabulary
         }
     }
 
-    @Test(arguments: [nil, [], Array("no note".utf8)] as [[UInt8]?]) func whatIsNoCheckpoint(bytes: [UInt8]?) async throws {
+    @Test(arguments: [nil, [], Array("no note".utf8)] as [[UInt8]?]) func anInvalidCheckpointIsRefused(bytes: [UInt8]?)
+        async throws
+    {
         try await with { fixture in
             _ = try await grow(fixture, [3])
             let copy = Copy(bytes)
@@ -127,8 +129,8 @@ import Vocabulary
         }
     }
 
-    /// The store is ahead of the folder after a crash. The copy has what the folder lacks.
-    @Test func aFolderThatIsBehind() async throws {
+    /// The store is ahead of the folder after a crash. The copy has the entries that the folder lacks.
+    @Test func aFolderThatIsBehindIsCompared() async throws {
         let fixture = try WitnessFixture(1)
         let notes = try await grow(fixture, [3])
         fixture.fakes[0].behaviour = .fails
@@ -149,8 +151,8 @@ import Vocabulary
         try await fixture.end()
     }
 
-    /// A silent copy holds the log. Once it is read the log goes on, and it is never read again.
-    @Test func aSilentCopyIsWaitedFor() async throws {
+    /// Nothing is published while the copy can't be read. Once the copy was read, it is not read again.
+    @Test func publicationWaitsForAnUnreadableCopy() async throws {
         try await with { fixture in
             let notes = try await grow(fixture, [3])
             let copy = Copy(nil)
@@ -172,8 +174,8 @@ import Vocabulary
         }
     }
 
-    /// One of several is enough to refuse, whichever of the others are silent.
-    @Test func eachOfSeveralIsCompared() async throws {
+    /// One copy is enough to refuse the start, even if others can't be read.
+    @Test func everyCopyIsCompared() async throws {
         try await with { fixture in
             let notes = try await grow(fixture, [3])
             let (silent, good, bad) = (Copy(nil), Copy(notes[1]), Copy(note(fixture, 9, .emptyRoot)))

@@ -5,8 +5,8 @@ import Vocabulary
 
 @testable import Ledger
 
-/// Judges a log after its story: by the verifier, with all checkpoints that were ever seen, by what the verifier would have said at each of
-/// them, and by what callers were told.
+/// Checks a log after its story. The verifier must accept it with all checkpoints that were ever published, and at each of them. It must
+/// contain all acknowledged operations.
 struct LogCheck {
     enum Fault: Error, CustomStringConvertible {
         case unverified(String)
@@ -38,7 +38,7 @@ struct LogCheck {
         self.facts = facts
     }
 
-    /// - Parameter isOver: everything has expired, and nothing may be left open.
+    /// - Parameter isOver: true if everything has expired, so that nothing may be left open.
     func run(isOver: Bool = true) async throws -> Report {
         let older = kept.enumerated().map { Verifier.OlderCheckpoint(name: "checkpoint \($0.offset)", bytes: $0.element) }
         let report: Report

@@ -8,7 +8,7 @@ import Synchronization
 
 @testable import Broker
 
-/// One room of a simulated broker, and the sockets of its two sides: what they hear, and whether they answer pings.
+/// One room of a simulated broker, and the sockets of its two sides, which record messages and may answer pings.
 actor MeetingStage: LoopActor {
     nonisolated let loop: EventLoop
     nonisolated let machine: MachineClock
@@ -50,14 +50,7 @@ actor MeetingStage: LoopActor {
         _ policy: Policy? = nil, fault: @escaping @Sendable (FaultyStore.Call) -> FaultyStore.Fault = { _ in .none },
         _ story: @escaping @Sendable (MeetingStage) async throws -> Void
     ) async throws {
-        let machine = MachineClock(wall: 1_800_000_010_000)
-        let loop = try EventLoop(name: "meeting") { machine.monotonic }
-        try loop.start()
-        defer {
-            loop.stop()
-            loop.join()
-        }
-        try await Task(executorPreference: loop) {
+        try await MachineClock.play("meeting") { loop, machine in
             let stage = try MeetingStage(loop: loop, machine: machine, policy: policy, fault: fault)
             try await stage.start()
             await stage.pass(60_000)
@@ -67,7 +60,7 @@ actor MeetingStage: LoopActor {
             await stage.simulated.kill()
             await stage.simulated.runOut()
             try stage.simulated.remove()
-        }.value
+        }
     }
 
     func start() async throws {
@@ -94,7 +87,7 @@ actor MeetingStage: LoopActor {
 
     // MARK: Calls, in the latest room or another
 
-    /// A room that was accepted just now, with tokens for both sides.
+    /// Creates a room that was accepted just now, with tokens for both sides.
     func makeRoom() async throws {
         let broker = try await broker
         let number = rooms.count
@@ -114,12 +107,12 @@ actor MeetingStage: LoopActor {
 
     func caller(_ slot: UInt8, room: Int? = nil) throws -> Caller {
         let secret = rooms[room ?? rooms.count - 1].secret
-        // A copy of its own, as each request brings one.
+        // Each request has its own copy.
         let copy = try secret.withBytes { bytes throws(SealingError) in RoomID(try Secret(copying: bytes)) }
         return Caller(room: copy, client: slot == 1 ? Facts.creator : Facts.joiner, member: nil)
     }
 
-    /// - Parameter answers: whether the socket answers pings.
+    /// - Parameter answers: true if the socket answers pings.
     func join(_ slot: UInt8, _ socket: UInt64, answers: Bool = true, room: Int? = nil) async throws -> Delivery? {
         sockets.open(socket, answers: answers)
         return try await broker.rooms.join(try caller(slot, room: room), socket: socket, isOpen: { true })?.delivery
@@ -139,7 +132,7 @@ actor MeetingStage: LoopActor {
         return Task(executorPreference: loop) { try await self.broker.rooms.report(caller, leaving: false) }
     }
 
-    /// When pushes to this side reached Apple.
+    /// The times at which pushes to this side reached Apple.
     func pushes(_ slot: UInt8, room: Int? = nil) -> [UInt64] {
         let number = room ?? rooms.count - 1
         return apple.pushes([slot, UInt8(number >> 8), UInt8(number & 255)])

@@ -10,7 +10,7 @@ import Testing
     }
 
     @Test(arguments: [(1, "fewer than 10"), (9, "fewer than 10"), (10, "about 10"), (1_234, "about 1200")])
-    func aRoundedCountIsNotGivenAsTheNumber(count: Int, words: String) { #expect(Metrics.inWords(count) == words) }
+    func roundedCountsAreInWords(count: Int, words: String) { #expect(Metrics.inWords(count) == words) }
 
     private func line(_ metrics: Metrics, _ name: String) -> String? {
         metrics.exposition(version: "1", gauges: []).split(separator: "\n").first { $0.hasPrefix(name + " ") }.map(String.init)
@@ -27,9 +27,29 @@ import Testing
         now.ms.withLock { $0 += 61_000 }
         metrics.add(.ratchetSteps)
         #expect(line(metrics, alarm) == alarm + " 1800000000" && line(metrics, step) == step + " 1800000061")
-        // The second is not to be seen in the count.
+        // The rounded count does not show the second alarm.
         metrics.add(.alarms)
         #expect(line(metrics, alarm) == alarm + " 1800000061")
         #expect(line(metrics, "mayfly_alarms_total") == "mayfly_alarms_total 5")
+    }
+}
+
+@Suite struct LagHistogramTests {
+    @Test func bucketsCountDelaysUpToTheirBound() {
+        let metrics = Metrics()
+        let end: UInt64 = 1_800_000_000_000
+        metrics.notePurges(of: Array(repeating: end, count: 240), at: end + 10)
+        metrics.notePurges(of: [end, end + 100, end + 5_000], at: end + 1_000)
+        metrics.notePurges(of: Array(repeating: end, count: 20), at: end + 60_001)
+        let lines = metrics.exposition(version: "1", gauges: []).split(separator: "\n").map(String.init)
+            .filter { $0.contains("mayfly_purge_lag") }
+        #expect(metrics.value(.purgesLate) == 20)
+        #expect(lines.dropFirst().first == "# TYPE mayfly_purge_lag_seconds histogram")
+        // Early purges have no delay. Counts are rounded.
+        #expect(lines.contains(#"mayfly_purge_lag_seconds_bucket{le="0.01"} 240"#))
+        #expect(lines.contains(#"mayfly_purge_lag_seconds_bucket{le="0.5"} 240"#))
+        #expect(lines.contains(#"mayfly_purge_lag_seconds_bucket{le="60"} 240"#))
+        #expect(lines.contains(#"mayfly_purge_lag_seconds_bucket{le="+Inf"} 260"#))
+        #expect(lines.suffix(2) == ["mayfly_purge_lag_seconds_sum 1200", "mayfly_purge_lag_seconds_count 260"])
     }
 }

@@ -8,20 +8,20 @@ import Vocabulary
 
 @testable import Broker
 
-/// Devices of a monitor, and what they are told of a printer.
+/// Devices of a monitor, and their pushes about a printer.
 @Suite struct MonitorTests {
     private typealias Stage = MonitorStage
     private static let other = Array("p1s_02".utf8)
 
     // MARK: Devices
 
-    @Test func theSameTokenIsTheSameDevice() async throws {
+    @Test func theSameTokenKeepsItsDevice() async throws {
         try await Stage.play { stage in
             let first = try await stage.register(1)
             let again = try await stage.register(1)
             #expect(first.isNew && !again.isNew && again.id == first.id && again.ref == first.ref)
             #expect(try await stage.set(first, removing: .paused))
-            // It watches another printer from now on, under another seal, with what it had asked for.
+            // The device watches another printer now, under another seal, with the same preferences.
             let moved = try await stage.register(1, at: Self.other)
             #expect(!moved.isNew && moved.id == first.id && moved.ref != first.ref)
             #expect(moved.handleKey.secret == first.handleKey.secret)
@@ -33,7 +33,7 @@ import Vocabulary
         }
     }
 
-    @Test func aDeviceWithoutAPrinterIsToldNothing() async throws {
+    @Test func aDeviceWithoutAPrinterGetsNoPush() async throws {
         try await Stage.play { stage in
             let device = try await stage.register(1, at: nil)
             for event in [PrinterEvent.status(from: .idle, to: .running), .progress(60)] {
@@ -43,14 +43,14 @@ import Vocabulary
             #expect(try await stage.register(1).id == device.id)
             #expect(try await stage.run() == .started)
             #expect(await stage.pushes().count == 1)
-            // And when it says so, it watches nothing again.
+            // A registration without a printer ends the watch.
             try await stage.register(1, at: nil)
             #expect(try await stage.take(.status(from: .idle, to: .running)).receipt.pushes == 0)
         }
     }
 
-    /// All owners of a deployment share its printers, as an app's back end has them.
-    @Test func aPrinterTellsTheDevicesOfAllOwners() async throws {
+    /// All owners of a deployment share its printers.
+    @Test func newsGoesToTheDevicesOfAllOwners() async throws {
         try await Stage.play { stage in
             let own = try await stage.register(1)
             let others = try await stage.register(1, of: Stage.bob)
@@ -58,9 +58,9 @@ import Vocabulary
             #expect(own.id != others.id && own.handleKey.secret != others.handleKey.secret)
             #expect(try await stage.take(.status(from: .idle, to: .running)).receipt.pushes == 2)
             let handles = await stage.pushes().map(\.collapseID)
-            // Each has its own key.
+            // Each device has its own key.
             #expect(handles.count == 2 && handles[0] != handles[1])
-            // Nobody reaches another's device, and none is told from one that never was.
+            // Another user's device looks like an unknown one.
             #expect(try await !stage.set(own, of: Stage.bob, removing: .enabled))
             try await stage.monitor.delete(Stage.bob, device: own.id)
             #expect(try await stage.take(.status(from: .idle, to: .running)).receipt.pushes == 2)
@@ -71,7 +71,7 @@ import Vocabulary
         }
     }
 
-    @Test func aBackEndSeesWhoHearsOfAPrinter() async throws {
+    @Test func aBackEndListsAPrintersDevices() async throws {
         try await Stage.play { stage in
             let (first, second, silent) = (
                 try await stage.register(1), try await stage.register(2, of: Stage.bob), try await stage.register(3)
@@ -93,7 +93,7 @@ import Vocabulary
 
     // MARK: Preferences
 
-    @Test func eachNewsGoesToThoseWhoAskedForIt() async throws {
+    @Test func newsFollowsPreferences() async throws {
         let news: [(PrinterEvent, PrinterNews, DevicePreferences)] = [
             (.status(from: .idle, to: .running), .started, .start), (.status(from: .running, to: .paused), .paused, .paused),
             (.status(from: .running, to: .failed), .failed, .failed),
@@ -113,7 +113,7 @@ import Vocabulary
                 let tokens = await stage.pushes()[before...].map { $0.token }
                 #expect(Set(tokens) == Set([100] + (0..<UInt8(news.count)).filter { $0 != number }), "\(said)")
             }
-            // What is set comes back, what was not named stays.
+            // Preferences that were not named stay as they are.
             #expect(try await stage.set(silent, adding: .enabled, removing: .start))
             #expect(try await stage.set(silent))
             let devices = try await stage.monitor.devices(Stage.backEnd, watching: Stage.printer)
@@ -123,8 +123,8 @@ import Vocabulary
         }
     }
 
-    /// A mask that is set while the device is sealed anew is set on what came in its place, whichever of the two is written first.
-    @Test func preferencesAndARenewalAtOnce() async throws {
+    /// Preferences that change during a renewal apply to the renewed device, whichever of the two is stored first.
+    @Test func aConcurrentRenewalKeepsPreferences() async throws {
         try await Stage.play { stage in
             for (byte, setsFirst) in [(UInt8(1), true), (2, false)] {
                 let device = try await stage.register(byte)
@@ -147,7 +147,7 @@ import Vocabulary
 
     // MARK: Changes of state
 
-    @Test func onlyChangesThatSomebodyWaitsForAreTold() {
+    @Test func onlySomeChangesAreNews() {
         for old in PrinterStatus.allCases {
             for new in PrinterStatus.allCases {
                 let wasRunning = old == .running
@@ -164,7 +164,7 @@ import Vocabulary
         }
     }
 
-    @Test func whatNobodyWaitsForIsNotWritten() async throws {
+    @Test func eventsWithoutNewsAreNotStored() async throws {
         let written = Tally()
         let count: @Sendable (FaultyStore.Call) -> FaultyStore.Fault = {
             if $0 == .apply { written.add() }
@@ -175,20 +175,20 @@ import Vocabulary
             #expect(try await stage.take(.status(from: .running, to: .idle)).news == nil)
             #expect(try await stage.take(.progress(24)).news == nil)
             #expect(written.count == 0)
-            // Unless it has a name, which is taken then.
+            // A named event is stored, because its name must be remembered.
             #expect(try await !stage.take(.progress(24), eventID: "event").receipt.isRepeated)
             #expect(try await stage.take(.progress(24), eventID: "event").receipt.isRepeated)
         }
     }
 
-    @Test func anEventThatIsNamedHappensOnce() async throws {
+    @Test func aNamedEventHappensOnce() async throws {
         try await Stage.play { stage in
             try await stage.register(1)
             #expect(try await stage.take(.status(from: .idle, to: .running), eventID: "event").receipt.pushes == 1)
             try await stage.restart()
             let again = try await stage.take(.status(from: .idle, to: .running), eventID: "event")
             #expect(again.news == nil && again.receipt.isRepeated && again.receipt.pushes == 0)
-            // Of another printer, or by another back end, it is another event.
+            // The same name is another event for another printer, and for another back end.
             #expect(try await !stage.take(.progress(25), of: Self.other, eventID: "event").receipt.isRepeated)
             let second = Principal(user: Array("second".utf8), isBackEnd: true, expiresMs: .max)
             #expect(try await !stage.take(.progress(25), eventID: "event", from: second).receipt.isRepeated)
@@ -196,7 +196,7 @@ import Vocabulary
         }
     }
 
-    @Test func onlyABackEndSaysWhatHappens() async throws {
+    @Test func onlyABackEndReportsEvents() async throws {
         try await Stage.play { stage in
             try await stage.register(1)
             for event in [PrinterEvent.status(from: .idle, to: .running), .progress(60)] {
@@ -206,7 +206,7 @@ import Vocabulary
         }
     }
 
-    @Test func aPrinterHasSoManyEventsAndAUserOfItsNameHasHisOwn() async throws {
+    @Test func aPrinterHasABudgetOfItsOwn() async throws {
         try await Stage.play(limits: [(#""count": 600"#, #""count": 3"#)]) { stage in
             let namesake = Principal(user: Stage.printer, isBackEnd: false, expiresMs: .max)
             for byte in 1...3 { try await stage.register(UInt8(byte), of: namesake) }
@@ -219,8 +219,8 @@ import Vocabulary
         }
     }
 
-    /// Two dozen who register and delete all the time: an event comes through, and the log stays honest.
-    @Test func whoComesAndGoesHoldsUpNobody() async throws {
+    /// An event succeeds while 24 users register and delete all the time, and the log stays valid.
+    @Test func changingRegistrationsDelayNoEvent() async throws {
         try await Stage.play { stage in
             for byte in 1...70 { try await stage.register(UInt8(byte)) }
             let isOver = Tally()
@@ -249,7 +249,7 @@ import Vocabulary
 
     // MARK: Milestones
 
-    @Test func eachMilestoneIsToldOnceARun() async throws {
+    @Test func eachMilestoneIsReportedOnceARun() async throws {
         try await Stage.play { stage in
             try await stage.register(1)
             for (percent, told) in [
@@ -264,7 +264,7 @@ import Vocabulary
         }
     }
 
-    @Test func ofAJumpTheHighestIsTold() async throws {
+    @Test func aJumpReportsTheHighestMilestone() async throws {
         try await Stage.play { stage in
             try await stage.register(1)
             #expect(try await stage.milestone(60) == 50)
@@ -275,7 +275,7 @@ import Vocabulary
         }
     }
 
-    @Test func aStartBeginsAnewAndTheEndOfAPauseDoesNot() async throws {
+    @Test func aStartResetsMilestonesAndAPauseDoesNot() async throws {
         try await Stage.play { stage in
             try await stage.register(1)
             #expect(try await stage.milestone(50) == 50)
@@ -285,12 +285,12 @@ import Vocabulary
             }
             #expect(try await stage.run(.complete) == .started)
             #expect(try await stage.milestone(50) == 50)
-            // A printer's run is its own.
+            // Each printer has its own run.
             #expect(try await stage.milestone(50, of: Self.other) == 50)
         }
     }
 
-    @Test func aRunIsKnownWithoutDevicesAndAfterARestart() async throws {
+    @Test func aRunIsTrackedWithoutDevicesAndAcrossRestarts() async throws {
         try await Stage.play { stage in
             #expect(try await stage.milestone(30) == 25)
             try await stage.restart()
@@ -306,8 +306,8 @@ import Vocabulary
         }
     }
 
-    /// Runs last for weeks if something is heard of them, and are forgotten otherwise.
-    @Test func aRunIsKnownAsLongAsSomethingIsHeardOfIt() async throws {
+    /// A run is kept for weeks while it sends events, and is forgotten otherwise.
+    @Test func aRunIsKeptWhileItSendsEvents() async throws {
         try await Stage.play { stage async throws in
             #expect(try await stage.milestone(50) == 50)
             for day in 1...16 {
@@ -321,8 +321,8 @@ import Vocabulary
         }
     }
 
-    /// Two who report the same progress at once tell it once.
-    @Test func oneOfManyTellsAMilestone() async throws {
+    /// Concurrent reports of the same progress report one milestone.
+    @Test func concurrentReportsTellAMilestoneOnce() async throws {
         try await Stage.play { stage in
             try await stage.register(1)
             let told = try await withThrowingTaskGroup(of: Int?.self) { group in
@@ -351,7 +351,7 @@ import Vocabulary
             let titles = ["Print Started", "25% Complete", "Print Complete! 🎉"]
             #expect(pushes.count == 3)
             for (push, title) in zip(pushes, titles) { #expect(push.says("\"title\":\"\(title)\"")) }
-            // How a print ended replaces that it began; percent replace percent.
+            // The end of a print replaces its start. Milestones replace each other.
             #expect(pushes[0].collapseID == pushes[2].collapseID && pushes[0].collapseID != pushes[1].collapseID)
             for push in pushes {
                 #expect(!push.says("p1s"))
@@ -361,7 +361,7 @@ import Vocabulary
     }
 }
 
-/// How often something was done.
+/// A counter.
 private final class Tally: Sendable {
     private let number = Mutex(0)
 

@@ -1,17 +1,20 @@
 import Courier
 import EventLoop
+import Policy
+import Sealing
 import Storage
 import Testing
 import Vocabulary
 
 @testable import Broker
+@testable import Ledger
 
-/// When a push leaves that waits for its slot, and when it does not leave at all.
+/// Pushes that wait for their slot: when they leave, and when they don't.
 @Suite struct OutboxTests {
     private static let slots = #""sendSlotSeconds": 20, "jitterSeconds": 5,"#
 
-    @Test func aKillBetweenKnockAndSlotChangesNothing() async throws {
-        try await WatchedBroker.play(TimedPolicy(Self.slots)) { broker in
+    @Test func aKillKeepsTheSlots() async throws {
+        try await WatchedBroker.play(Policy.rooms(Self.slots)) { broker in
             try await broker.makeRooms(20)
             #expect(try await broker.knock(Array(0..<20)))
             let drawn = try await broker.jobs.map(\.notBefore)
@@ -28,10 +31,10 @@ import Vocabulary
         }
     }
 
-    /// Nobody runs when they are to leave: they go with a later slot, at the same place of it.
+    /// No broker runs when the pushes are due. They leave in a later slot, at the same offset in it.
     @Test(arguments: [30_000, 45_000, 50_000] as [UInt64])
-    func whatIsMissedGoesWithALaterSlot(_ away: UInt64) async throws {
-        try await WatchedBroker.play(TimedPolicy(Self.slots)) { broker in
+    func aMissedPushLeavesInALaterSlot(_ away: UInt64) async throws {
+        try await WatchedBroker.play(Policy.rooms(Self.slots)) { broker in
             try await broker.makeRooms(10)
             await broker.advance(to: broker.machine.wall / 20_000 * 20_000 + 20_000 + 3_000)
             #expect(try await broker.knock(Array(0..<10)))
@@ -46,9 +49,9 @@ import Vocabulary
         }
     }
 
-    /// No slot is left before the deadline: it does not leave, not even at once.
-    @Test func whatIsMissedForTooLongDoesNotLeave() async throws {
-        try await WatchedBroker.play(TimedPolicy(#""sendSlotSeconds": 47,"#)) { broker in
+    /// No slot is left before the deadline, so the push does not leave, not even at once.
+    @Test func aPushWithoutALaterSlotDoesNotLeave() async throws {
+        try await WatchedBroker.play(Policy.rooms(#""sendSlotSeconds": 47,"#)) { broker in
             try await broker.makeRooms(1)
             await broker.advance(to: broker.machine.wall / 47_000 * 47_000 + 47_000 + 1_000)
             #expect(try await broker.knock(0) == .queued)
@@ -64,13 +67,13 @@ import Vocabulary
         }
     }
 
-    /// A disk that stands still over a boundary does not make its knocks stand out.
-    @Test func whatIsStoredTooLateGoesWithTheNextSlot() async throws {
+    /// A stalled disk must not make knocks distinguishable.
+    @Test func aPushStoredTooLateLeavesInTheNextSlot() async throws {
         let slow = Flag()
         let stand = { @Sendable (call: FaultyStore.Call, machine: MachineClock) in
             if call == .knock, slow.isSet { machine.pass(3_000) }
         }
-        try await WatchedBroker.play(TimedPolicy(#""sendSlotSeconds": 20,"#), whenStoreIsAsked: stand) { broker in
+        try await WatchedBroker.play(Policy.rooms(#""sendSlotSeconds": 20,"#), whenStoreIsAsked: stand) { broker in
             try await broker.makeRooms(2)
             let boundary = broker.machine.wall / 20_000 * 20_000 + 40_000
             await broker.advance(to: boundary - 1_000)
@@ -85,8 +88,8 @@ import Vocabulary
         }
     }
 
-    @Test func whoComesInTimeIsNotKnockedAt() async throws {
-        try await WatchedBroker.play(TimedPolicy(Self.slots)) { broker in
+    @Test func anUnwantedPushDoesNotLeave() async throws {
+        try await WatchedBroker.play(Policy.rooms(Self.slots)) { broker in
             try await broker.makeRooms(4)
             #expect(try await broker.knock(Array(0..<4)))
             try await broker.come(0)
@@ -95,18 +98,18 @@ import Vocabulary
             await broker.simulated.advance(29_000)
             #expect(broker.sightings.map(\.room) == [3])
             #expect(try await broker.jobs.isEmpty)
-            // The throttle is given back to whom nothing was sent, and to nobody else.
+            // Only a push that was not sent releases the throttle.
             #expect(try await broker.knock(3) == .throttled)
-            // Until the report that it is there has lapsed and the grace is over.
+            // Wait until the report has lapsed and the grace is over.
             await broker.simulated.advance(25_000)
             #expect(try await broker.knock(0) == .queued)
         }
     }
 
-    @Test func aRoomThatEndsBeforeTheSlotHasNothingToKnockAt() async throws {
-        try await WatchedBroker.play(TimedPolicy(Self.slots)) { broker in
+    @Test func aRoomThatEndsBeforeTheSlotGetsNoPush() async throws {
+        try await WatchedBroker.play(Policy.rooms(Self.slots)) { broker in
             let boundary = broker.machine.wall / 20_000 * 20_000 + 40_000
-            // Rooms end at whole seconds from now: one with its slot, one when the jitter may not be over, one a second later.
+            // One room ends with its slot, one before the longest jitter, one a second later.
             await broker.advance(to: boundary - 15_000)
             try await broker.makeRooms(1, lifeSeconds: 15)
             try await broker.makeRooms(1, lifeSeconds: 20)
@@ -122,9 +125,9 @@ import Vocabulary
         }
     }
 
-    /// Two pushes to one side never share a slot, however long that is: their number would divide it.
+    /// Two pushes to one side never share a slot, however long it is. Otherwise their number would reveal more.
     @Test func theThrottleEndsOnABoundary() async throws {
-        try await WatchedBroker.play(TimedPolicy(#""sendSlotSeconds": 40,"#)) { broker in
+        try await WatchedBroker.play(Policy.rooms(#""sendSlotSeconds": 40,"#)) { broker in
             try await broker.makeRooms(1)
             let boundary = broker.machine.wall / 40_000 * 40_000 + 80_000
             await broker.advance(to: boundary - 39_000)
@@ -141,7 +144,7 @@ import Vocabulary
     }
 
     @Test func theGraceAfterAStartEndsBeforeTheSlot() async throws {
-        try await WatchedBroker.play(TimedPolicy(#""sendSlotSeconds": 20,"#)) { broker in
+        try await WatchedBroker.play(Policy.rooms(#""sendSlotSeconds": 20,"#)) { broker in
             try await broker.makeRooms(2)
             await broker.advance(to: broker.machine.wall / 20_000 * 20_000 + 20_000 + 10_000)
             await broker.simulated.kill()
@@ -152,16 +155,16 @@ import Vocabulary
             await broker.simulated.advance(12_000)
             try await broker.come(1)
             await broker.simulated.advance(60_000)
-            // The boundary after ten seconds lies within the fifteen of the grace.
+            // The boundary after ten seconds is within the grace of fifteen seconds.
             #expect(broker.sightings.map(\.room) == [0])
             #expect(broker.sightings.map(\.at) == [start + 30_000])
             #expect(broker.sightings.first?.expiration == (start + 30_000 + 100_000) / 1_000)
         }
     }
 
-    /// Broker time goes at half the pace while the wall clock is behind it: two knocks of one of its slots still leave together.
-    @Test func slotsAreBrokerTimesOwn() async throws {
-        try await WatchedBroker.play(TimedPolicy(#""sendSlotSeconds": 20,"#)) { broker in
+    /// Broker time runs at half speed while the wall clock is behind it. Two knocks in one of its slots still leave together.
+    @Test func slotsFollowBrokerTime() async throws {
+        try await WatchedBroker.play(Policy.rooms(#""sendSlotSeconds": 20,"#)) { broker in
             try await broker.makeRooms(2)
             await broker.advance(to: broker.machine.wall / 20_000 * 20_000 + 20_000)
             broker.machine.step(-3_600_000)
@@ -177,7 +180,7 @@ import Vocabulary
     }
 
     @Test func aStopDoesNotWaitForSlots() async throws {
-        try await WatchedBroker.play(TimedPolicy(#""sendSlotSeconds": 20,"#)) { broker in
+        try await WatchedBroker.play(Policy.rooms(#""sendSlotSeconds": 20,"#)) { broker in
             try await broker.makeRooms(3)
             #expect(try await broker.knock([0, 1, 2]))
             let (machine, running) = (broker.machine, try #require(await broker.simulated.run?.broker))
@@ -196,8 +199,8 @@ import Vocabulary
     }
 
     /// Callers are answered while a slot's pushes start.
-    @Test func aFullSlotDoesNotHoldUpCallers() async throws {
-        try await WatchedBroker.play(TimedPolicy(#""sendSlotSeconds": 20,"#)) { broker in
+    @Test func aFullSlotDoesNotDelayCallers() async throws {
+        try await WatchedBroker.play(Policy.rooms(#""sendSlotSeconds": 20,"#)) { broker in
             try await broker.makeRooms(1_001)
             let boundary = broker.machine.wall / 20_000 * 20_000 + 40_000
             await broker.advance(to: boundary - 10_000)
@@ -208,5 +211,43 @@ import Vocabulary
             let count = try await asked.value
             #expect(count < 500, "a call that came with the slot was answered after \(count) of 1,000 pushes")
         }
+    }
+}
+
+/// A broker that was stopped while pushes waited (SIGSTOP, a sleeping machine). None of them is sent, and the log records that.
+@Suite struct StandstillTests {
+    enum Standstill { case process, machine }
+
+    // Promise: unsent-is-recorded
+    @Test(arguments: [Standstill.process, .machine])
+    func unsentPushesAreRecordedAsUnsent(_ standstill: Standstill) async throws {
+        let policy = try Policy.rooms(#""sendSlotSeconds": 40,"#)
+        let reasons = try await WatchedBroker.play(policy) { broker in
+            // More than one batch of the sweeper.
+            let count = 600
+            try await broker.makeRooms(count)
+            await broker.advance(to: broker.machine.wall / 40_000 * 40_000 + 41_000)
+            #expect(try await broker.knock(Array(0..<count)))
+            switch standstill {
+            case .process: broker.machine.pass(200_000)
+            case .machine: broker.machine.sleep(200_000)
+            }
+            await broker.simulated.advance(200_000)
+            #expect(try await broker.jobs.isEmpty)
+            #expect(broker.sightings.isEmpty)
+            await broker.simulated.stop()
+            return try await Self.failures(broker.simulated)
+        }
+        #expect(reasons == ["unsent": 600])
+    }
+
+    private static func failures(_ broker: SimulatedBroker) async throws -> [String: Int] {
+        let report = try await Verifier(FolderSource(broker.ledger.path), key: broker.key.verifierKey).verify(since: [])
+        #expect(report.pending == 0)
+        var reasons: [String: Int] = [:]
+        for entry in try await broker.entries() {
+            if case .pushFailed(_, _, let reason) = entry.op { reasons[reason.rawValue, default: 0] += 1 }
+        }
+        return reasons
     }
 }

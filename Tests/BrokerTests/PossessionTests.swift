@@ -9,9 +9,9 @@ import Vocabulary
 @testable import Broker
 @testable import EventLoop
 
-/// Who knows a token, and is not the phone that it belongs to.
+/// Callers who know a token but don't own the phone.
 @Suite struct PossessionTests {
-    /// A room with the token in its creator's place, and nobody there yet but who will knock.
+    /// Creates a room with this token for its creator. Returns the joiner, who will knock.
     private func room(
         _ fixture: BrokerFixture, _ number: Int, token: Secret, environment: PushEnvironment? = nil
     ) async throws -> Caller {
@@ -20,7 +20,7 @@ import Vocabulary
         return fixture.caller(made.room, "joiner")
     }
 
-    /// How many of so many knocks, each through a room of its own, were taken.
+    /// Knocks once in each of these rooms. Returns how many knocks were queued.
     private func knocks(_ fixture: BrokerFixture, _ rooms: Range<Int>, at token: Secret) async throws -> Int {
         var taken = 0
         for number in rooms {
@@ -32,7 +32,7 @@ import Vocabulary
         return taken
     }
 
-    @Test func manyRoomsKnockAtATokenNoMoreThanItsShare() async throws {
+    @Test func manyRoomsShareATokensBudget() async throws {
         let fixture = try await BrokerFixture { ScriptedCourier(loop: $0) { _ in (0, .delivered) } }
         let share = fixture.broker.policies.rooms.tokenKnocks
         #expect(try await knocks(fixture, 0..<share.count + 10, at: fixture.token()) == share.count)
@@ -42,8 +42,8 @@ import Vocabulary
         try await fixture.end()
     }
 
-    /// All at the same moment: those that wait for the store are counted already.
-    @Test func knocksAtOnceAreCountedAsOneAfterTheOther() async throws {
+    /// All knock at the same moment. Knocks that wait for the store are counted already.
+    @Test func concurrentKnocksAreCounted() async throws {
         let fixture = try await BrokerFixture { ScriptedCourier(loop: $0) { _ in (0, .delivered) } }
         let share = fixture.broker.policies.rooms.tokenKnocks.count
         var callers: [Caller] = []
@@ -56,8 +56,8 @@ import Vocabulary
         try await fixture.end()
     }
 
-    /// Rooms that are closed before their push is sent ring nowhere, and must not silence the phone either.
-    @Test func whatIsNeverSentCountsForNothing() async throws {
+    /// Rooms that are closed before their push leaves ring nowhere, so they must not silence the phone.
+    @Test func unsentPushesAreRefunded() async throws {
         let fixture = try await BrokerFixture()
         let share = fixture.broker.policies.rooms.tokenKnocks.count
         for number in 0..<share {
@@ -72,8 +72,8 @@ import Vocabulary
         try await fixture.end()
     }
 
-    /// Knocks that are refused by the throttle of their side take nothing of the token's share.
-    @Test func aSidesOwnThrottleComesFirst() async throws {
+    /// Knocks that their side's throttle refuses cost nothing of the token's budget.
+    @Test func throttledKnocksCostNoBudget() async throws {
         let fixture = try await BrokerFixture { ScriptedCourier(loop: $0) { _ in (0, .delivered) } }
         let caller = try await room(fixture, 0, token: try fixture.token())
         let share = fixture.broker.policies.rooms.tokenKnocks.count
@@ -90,7 +90,7 @@ import Vocabulary
         try await fixture.end()
     }
 
-    @Test func theWrongEnvironmentSilencesNobody() async throws {
+    @Test func theWrongEnvironmentCostsNoBudget() async throws {
         let fixture = try await BrokerFixture { ScriptedCourier(loop: $0) { _ in (0, .delivered) } }
         for number in 0...fixture.broker.policies.rooms.tokenKnocks.count {
             let caller = try await room(fixture, number, token: try fixture.token(), environment: .sandbox)
@@ -100,12 +100,9 @@ import Vocabulary
         try await fixture.end()
     }
 
-    /// Also when nobody knocks any more: a picture of the process from later tells nothing.
-    @Test func whatWasCountedIsForgottenWhenItsWindowEnds() async throws {
-        let machine = MachineClock(wall: 1_800_000_010_000)
-        let loop = try EventLoop(name: "forgets") { machine.monotonic }
-        try loop.start()
-        try await Task(executorPreference: loop) {
+    /// This holds even if no knock follows. A later image of the process contains no counts.
+    @Test func countsAreDeletedWhenTheirWindowEnds() async throws {
+        try await MachineClock.play("forgets") { loop, machine in
             let simulated = try SimulatedBroker(loop: loop, machine: machine, resolution: 60)
             try await simulated.start()
             let facts = Facts()
@@ -122,7 +119,7 @@ import Vocabulary
             await simulated.advance(2_000)
             let after = await broker.rooms.tokenKnocks.count
             #expect(before == 1 && after == 0)
-            // Addresses: those of who made rooms, for ten minutes.
+            // The networks of creators are kept for ten minutes.
             let addresses = broker.shared.charges.end
             await simulated.advance(window)
             let none = broker.shared.charges.end
@@ -130,8 +127,6 @@ import Vocabulary
             await simulated.stop()
             await simulated.runOut()
             try simulated.remove()
-        }.value
-        loop.stop()
-        loop.join()
+        }
     }
 }

@@ -3,19 +3,19 @@ import Vocabulary
 
 @testable import Broker
 
-/// The state machine on a clock of its own: events in, effects out.
+/// The state machine with a clock of its own: events in, effects out.
 @Suite struct PresenceTests {
     private static let timing = PresenceState.Timing(graceMs: 5_000, reportMs: 45_000, probeMs: 2_000)
     private static let room = Digest.sha256([1, 2, 3].span)
     private let one = RoomSide(room: room, slot: 1)
     private let two = RoomSide(room: room, slot: 2)
 
-    /// Presence with its timers: they fire as the clock passes them.
+    /// Presence with its timers, which fire as the clock passes them.
     private struct Stage {
         var presence = PresenceState(PresenceTests.timing)
         var now: UInt64 = 1_000_000
         var timers: [RoomSide: UInt64] = [:]
-        /// What happened since the last `take`, without timers.
+        /// The effects since the last `take`, without timers.
         private var effects: [PresenceState.Effect] = []
 
         mutating func on(_ event: (inout PresenceState, UInt64) -> [PresenceState.Effect]) {
@@ -51,27 +51,7 @@ import Vocabulary
         }
     }
 
-    /// The creator's app was suspended with its socket open; the joiner arrives.
-    @Test func aSocketThatDoesNotAnswerIsAbsentAfterTheProbe() {
-        var stage = Stage()
-        stage.join(1, one)
-        stage.pass(60_000)
-        stage.join(2, two)
-        #expect(stage.check(one) == .probing)
-        #expect(stage.take() == [.arrived(one), .arrived(two), .ping([1], number: 1)])
-        stage.pass(1_999)
-        #expect(stage.take().isEmpty && stage.presence.isPresent(one))
-        stage.pass(1)
-        #expect(stage.take() == [.absent(one, knocks: true)])
-        #expect(!stage.presence.isPresent(one))
-        // Its end an hour later is no news.
-        stage.pass(3_600_000)
-        stage.end(1, false)
-        stage.pass(60_000)
-        #expect(stage.take().isEmpty)
-    }
-
-    @Test func anAnswerAtTheLastMomentIsPresence() {
+    @Test func anAnswerAtTheLastMomentCounts() {
         var stage = Stage()
         stage.join(1, one)
         stage.pass(60_000)
@@ -86,7 +66,7 @@ import Vocabulary
         #expect(stage.check(one) == .probing)
     }
 
-    @Test func aLatePongIsAnArrivalAndAnOldOneProvesNothing() {
+    @Test func aLatePongIsAnArrivalAndAnOldOneIsIgnored() {
         var stage = Stage()
         stage.join(1, one)
         stage.pass(60_000)
@@ -97,7 +77,7 @@ import Vocabulary
         stage.pong(1, 1)
         #expect(stage.take() == [.arrived(one)])
         #expect(stage.presence.isPresent(one))
-        // In the next doubt the number of the last is too low.
+        // A pong with the number of an earlier probe proves nothing.
         stage.pass(10_000)
         #expect(stage.check(one) == .probing)
         #expect(stage.take() == [.ping([1], number: 2)])
@@ -107,7 +87,7 @@ import Vocabulary
         #expect(stage.take() == [.absent(one, knocks: true)])
     }
 
-    @Test func aLatePongWithNobodyThereKnocksAtThePeer() {
+    @Test func aLatePongKnocksAtAnAbsentPeer() {
         var stage = Stage()
         stage.join(1, one)
         stage.join(2, two)
@@ -121,43 +101,6 @@ import Vocabulary
         #expect(stage.take() == [.arrived(one), .knock(two)])
     }
 
-    @Test func aConnectionThatBreaksHasAGraceAndIsThenKnockedAt() {
-        var stage = Stage()
-        stage.join(1, one)
-        stage.join(2, two)
-        _ = stage.take()
-        stage.end(1, false)
-        stage.pass(4_999)
-        #expect(stage.take().isEmpty && stage.presence.isPresent(one))
-        stage.pass(1)
-        #expect(stage.take() == [.absent(one, knocks: true)])
-    }
-
-    @Test func aReturnWithinTheGraceIsNoNews() {
-        var stage = Stage()
-        stage.join(1, one)
-        stage.join(2, two)
-        _ = stage.take()
-        stage.end(1, false)
-        stage.pass(4_000)
-        stage.join(3, one)
-        stage.pass(600_000)
-        #expect(stage.take().isEmpty && stage.presence.isPresent(one))
-    }
-
-    @Test func aDeliberateLeaveKnocksOnlyAtALaterArrival() {
-        var stage = Stage()
-        stage.join(1, one)
-        stage.join(2, two)
-        _ = stage.take()
-        stage.end(1, true)
-        #expect(stage.take() == [.left(one)])
-        stage.pass(600_000)
-        #expect(stage.take().isEmpty)
-        stage.report(two)
-        #expect(stage.check(one) == .absent)
-    }
-
     @Test func anArrivalWithinTheGraceOfALeaveKnocksWhenItEnds() {
         var stage = Stage()
         stage.join(1, one)
@@ -168,7 +111,7 @@ import Vocabulary
         _ = stage.take()
         stage.pass(3_000)
         #expect(stage.take() == [.absent(one, knocks: true)])
-        // Nobody waits: no knock.
+        // Nobody waits, so there is no knock.
         stage.report(one)
         stage.on { $0.reportLeaving(one, now: $1) }
         stage.report(two)
@@ -179,7 +122,7 @@ import Vocabulary
         #expect(!stage.take().contains { if case .absent(_, knocks: true) = $0 { true } else { false } })
     }
 
-    @Test func aReportIsBelievedUntilItLapses() {
+    @Test func aReportCountsUntilItLapses() {
         var stage = Stage()
         stage.report(one)
         stage.join(2, two)
@@ -192,7 +135,7 @@ import Vocabulary
         #expect(stage.take() == [.absent(one, knocks: true)])
     }
 
-    @Test func leavingSpeaksForTheSocketsOfItsSide() {
+    @Test func aReportedLeaveCoversTheSidesSockets() {
         var stage = Stage()
         stage.join(1, one)
         stage.join(2, two)
@@ -201,7 +144,7 @@ import Vocabulary
         _ = stage.take()
         stage.on { $0.reportLeaving(one, now: $1) }
         #expect(stage.take() == [.answered(one), .left(one)])
-        // The answer to the ping was sent before.
+        // The pong was sent before the side left.
         stage.pong(1, 1)
         stage.pass(5_000)
         #expect(stage.take() == [.absent(one, knocks: true)], "the joiner arrived before the creator left")
@@ -221,7 +164,7 @@ import Vocabulary
         stage.pong(2, 1)
         #expect(stage.take() == [.answered(one)])
         stage.end(2, false)
-        // The other has answered nothing, but no second probe may run yet.
+        // The other socket has not answered, but no second probe may run yet.
         #expect(stage.check(one) == .present)
         stage.pass(2_000)
         #expect(stage.take() == [.ping([1], number: 2)])
@@ -229,7 +172,7 @@ import Vocabulary
         #expect(stage.take() == [.absent(one, knocks: true)])
     }
 
-    @Test func aStaleSocketDoesNotOutliveTheOneThatCounts() {
+    @Test func aStaleSocketIsNoPresence() {
         var stage = Stage()
         stage.join(1, one)
         stage.pass(60_000)
@@ -260,20 +203,7 @@ import Vocabulary
         #expect(stage.presence.socketCount == 8)
     }
 
-    @Test func bothArrivingAtOnceFindEachOther() {
-        var stage = Stage()
-        stage.join(1, one)
-        #expect(stage.check(two) == .absent)
-        stage.pass(3)
-        stage.join(2, two)
-        #expect(stage.check(one) == .present)
-        // The push that the first had stored is about to leave.
-        stage.pass(247)
-        #expect(stage.check(two, isAwaited: false) == .present)
-        #expect(stage.take() == [.arrived(one), .arrived(two)])
-    }
-
-    /// The push itself leaves when its probe fails; a second knock would be throttled and come again.
+    /// The push leaves when its probe fails. A second knock would be throttled and retried.
     @Test func aProbeForAPushKnocksAtNobody() {
         var stage = Stage()
         stage.join(1, one)
@@ -286,7 +216,7 @@ import Vocabulary
         #expect(stage.check(one, isAwaited: false) == .absent)
     }
 
-    @Test func aThrottledKnockIsTriedAgainWhileItsPeerStays() {
+    @Test func aThrottledKnockIsRetriedWhileThePeerStays() {
         var stage = Stage()
         stage.join(2, two)
         _ = stage.take()
@@ -300,7 +230,7 @@ import Vocabulary
         stage.end(2, true)
         stage.pass(60_000)
         #expect(stage.take() == [.left(two)])
-        // The side comes before the throttle ends.
+        // The side arrives before the throttle ends.
         stage.join(3, two)
         stage.on { $0.checkAgain(one, at: $1 + 30_000, now: $1) }
         stage.join(4, one)
@@ -309,13 +239,7 @@ import Vocabulary
         #expect(stage.take().isEmpty)
     }
 
-    @Test func aRestartBeginsWithNobody() {
-        var stage = Stage()
-        #expect(!stage.presence.isPresent(one) && stage.check(one) == .absent)
-        #expect(stage.take().isEmpty && stage.presence.roomCount == 0)
-    }
-
-    /// One timer for the side, no room id while its peer is absent, and nothing left afterwards.
+    /// There is one timer for the side, no room id while its peer is absent, and no state afterwards.
     @Test func aFloodOfReportsLeavesOneTimer() {
         var stage = Stage()
         for number in 0..<30_000 {
@@ -342,8 +266,8 @@ import Vocabulary
         #expect(stage.presence.roomCount == 0 && stage.presence.socketCount == 0)
     }
 
-    /// Whatever happens in whatever order: a side has at most one timer, a side that waits for something has one, and nothing stays in the end.
-    @Test func anyOrderOfEventsEndsInNothing() {
+    /// After random events a side has at most one timer, a side that waits has one, and no state is left in the end.
+    @Test func randomEventsLeaveNoState() {
         for seed in 0..<200 as Range<UInt64> {
             let chance = Chance(seed: seed)
             var stage = Stage()

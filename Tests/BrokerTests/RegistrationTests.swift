@@ -6,11 +6,11 @@ import Vocabulary
 
 @testable import Broker
 
-/// Tokens of an app with accounts: whose they are, and what stays when they are sealed anew.
+/// Tokens of an app with accounts: their owners, and the parts that survive a renewal.
 @Suite struct RegistrationTests {
     private typealias Stage = CompanionStage
 
-    @Test func theSameTokenOnTheSameDayIsTheSameRow() async throws {
+    @Test func aRepeatedRegistrationChangesNothing() async throws {
         try await Stage.play { stage in
             let first = try await stage.register(1)
             let again = try await stage.register(1)
@@ -22,7 +22,7 @@ import Vocabulary
         }
     }
 
-    /// A step of a device's place is a day, and so is a generation of keys; a step of a Live Activity's is an hour.
+    /// A step of a device's place is a day, like a generation of keys. A step of a Live Activity's place is an hour.
     @Test func aRenewalKeepsIDAndHandleKey() async throws {
         try await Stage.play { stage in
             let device = try await stage.register(1)
@@ -42,14 +42,14 @@ import Vocabulary
                 #expect(renewed.ref != last.ref && renewed.expires > last.expires + 80_000_000)
                 last = renewed
             }
-            // The Live Activity's three hours and its day are long over.
+            // The Live Activity has expired long ago.
             #expect(try await stage.counts.registrations == 1)
             let status = try await stage.companion.status(Stage.alice)
             #expect(status.hasDevice && status.activities.isEmpty)
         }
     }
 
-    @Test func aRegistrationEndsWhenItSaid() async throws {
+    @Test func aRegistrationEndsAtItsExpiry() async throws {
         try await Stage.play { stage in
             let activity = try await stage.start(2)
             await stage.sleep(activity.expires - stage.now - 1)
@@ -65,7 +65,7 @@ import Vocabulary
             let (own, others) = (try await stage.register(1), try await stage.register(1, of: Stage.bob))
             #expect(own.id != others.id && own.handleKey.secret != others.handleKey.secret)
             #expect(try await stage.counts.registrations == 2)
-            // Neither sees, renews or deletes the other's.
+            // No owner sees, renews or deletes another owner's registration.
             #expect(try await !stage.companion.delete(Stage.bob, registration: own.id))
             #expect(try await stage.companion.delete(Stage.bob, registration: others.id))
             #expect(try await !stage.companion.delete(Stage.bob, registration: others.id))
@@ -82,7 +82,7 @@ import Vocabulary
             #expect(try await stage.counts.registrations == 2)
             #expect(try await stage.register(1).id == device.id)
             #expect(try await stage.start(1).id == activity.id)
-            // The device that answers is left out; what has the same token and is none is not looked at.
+            // The answering device gets no push. A Live Activity with the same token does not matter.
             let request = try await stage.ask().request
             #expect(try await stage.respond(request, from: 1))
             await stage.advance(20_000)
@@ -90,8 +90,8 @@ import Vocabulary
         }
     }
 
-    /// Names of users say nothing across kinds of apps: neither what a row is found by, nor what a token is sealed to.
-    @Test func kindsOfAppsShareNoNames() async throws {
+    /// Indexes and seals of one name differ between kinds of apps.
+    @Test func kindsOfAppsHaveSeparateNames() async throws {
         try await Stage.play { stage in
             let keys = try #require(await stage.simulated.run?.keys)
             let place = keys.expirySlot(lifeMs: 3_600_000, stepMs: 3_600_000, nowMs: stage.now)
@@ -103,7 +103,7 @@ import Vocabulary
         }
     }
 
-    @Test func aPreviousTokenCountsWithinItsOwner() async throws {
+    @Test func aPreviousTokenIsReplacedForItsOwnerOnly() async throws {
         try await Stage.play { stage in
             let others = try await stage.start(1, of: Stage.bob)
             let own = try await stage.start(2, previous: 1)
@@ -112,13 +112,13 @@ import Vocabulary
             let next = try await stage.start(3, previous: 2)
             #expect(next.id == own.id && next.handleKey.secret == own.handleKey.secret && next.ref != own.ref)
             #expect(try await stage.counts.registrations == 2)
-            // Its token is gone: what names it again is new.
+            // The token was replaced, so a registration that names it again is new.
             #expect(try await stage.start(4, previous: 2).id != own.id)
             #expect(try await stage.start(1, of: Stage.bob).id == others.id)
         }
     }
 
-    @Test func aDevicesTokenIsNoActivitysPreviousOne() async throws {
+    @Test func anActivityDoesNotReplaceADevice() async throws {
         try await Stage.play { stage in
             let device = try await stage.register(1)
             #expect(try await stage.start(2, previous: 1).id != device.id)
@@ -126,7 +126,7 @@ import Vocabulary
         }
     }
 
-    @Test func anOwnerHasSoManyOfAKindAndNoMore() async throws {
+    @Test func anOwnersRegistrationsAreLimited() async throws {
         let limits = [
             (old: #""registrationsPerOwner": 100"#, new: #""registrationsPerOwner": 3"#),
             (old: #""activitiesPerOwner": 100"#, new: #""activitiesPerOwner": 2"#),
@@ -136,21 +136,21 @@ import Vocabulary
             await #expect(throws: BrokerError.tooManyRegistrations(limit: 3)) { try await stage.register(4) }
             for byte: UInt8 in 5...6 { try await stage.start(byte) }
             await #expect(throws: BrokerError.tooManyRegistrations(limit: 2)) { try await stage.start(7) }
-            // What stands may be renewed and replaced, and others have their own.
+            // Registrations may still be renewed and replaced. Other owners have limits of their own.
             try await stage.register(2)
             try await stage.start(7, previous: 5)
             try await stage.register(1, of: Stage.bob)
             await stage.sleep(86_400_000)
             try await stage.register(3)
             await #expect(throws: BrokerError.tooManyRegistrations(limit: 3)) { try await stage.register(4) }
-            // Room again.
+            // A deletion makes room again.
             #expect(try await stage.companion.delete(Stage.alice, registration: stage.register(1).id))
             try await stage.register(4)
         }
     }
 
-    /// Each goes in the other's place: none may lose more often than it tries.
-    @Test func oneTokenOfTwelveActivitiesAtOnceIsTheLastOnes() async throws {
+    /// Each replaces another one, so each must succeed within its retries.
+    @Test func concurrentRegistrationsOfOneTokenAreOneRow() async throws {
         try await Stage.play { stage in
             let calls = (0..<12).map { number in
                 Task(executorPreference: stage.simulated.loop) { try await stage.start(1, activity: "activity \(number)") }
@@ -163,17 +163,7 @@ import Vocabulary
         }
     }
 
-    @Test func oneTokenFromEightSidesAtOnceIsOneRegistration() async throws {
-        try await Stage.play { stage in
-            let calls = (0..<8).map { _ in Task(executorPreference: stage.simulated.loop) { try await stage.register(1) } }
-            var ids: Set<RegistrationID> = []
-            for call in calls { ids.insert(try await call.value.id) }
-            #expect(ids.count == 1)
-            #expect(try await stage.counts.registrations == 1)
-        }
-    }
-
-    @Test func soManyOfAnOwnerWaitAndNoMore() async throws {
+    @Test func anOwnersWaitingRegistrationsAreLimited() async throws {
         try await Stage.play { stage in
             let (audiences, most) = (try await stage.companion.audiences, Audiences.mostRegistering)
             let (alice, bob) = (Array("alice".utf8), Array("bob".utf8))

@@ -9,7 +9,7 @@ import Vocabulary
 @testable import Broker
 @testable import Policy
 
-/// What callers are charged, and what is refunded.
+/// Charges of callers, and their refunds.
 @Suite struct RequestChargesTests {
     private static let other = SocketAddress.v4(0xc633_6402, port: 9)
 
@@ -22,7 +22,7 @@ import Vocabulary
         return try await RequestCharges.$current.withValue(charges) { try await call() }
     }
 
-    /// The length of the write-ahead log, to which everything that is stored is added.
+    /// The length of the write-ahead log, which grows with every write.
     private func written(_ fixture: BrokerFixture) throws -> Int {
         try File.status(fixture.folder + "/mayfly.sqlite-wal")?.size ?? 0
     }
@@ -33,7 +33,7 @@ import Vocabulary
         let (token, other) = (try fixture.token(1), try fixture.token(2))
         let room = try await fixture.create(token: token)
         let caller = fixture.caller(room.room, "creator", room.member)
-        // The first call notes that the member's secret was shown.
+        // The first call records the use of the member secret.
         _ = try await fixture.broker.rooms.replaceToken(caller, token: token, environment: nil)
         let before = try written(fixture)
         for _ in 0..<50 {
@@ -47,7 +47,7 @@ import Vocabulary
         #expect(replaced.ref != sandbox.ref)
         let after = try written(fixture)
         #expect(after > before)
-        // There is nothing to withdraw twice.
+        // A second withdrawal changes nothing.
         #expect(try await fixture.broker.rooms.withdrawToken(caller) == 1)
         let withdrawn = try written(fixture)
         #expect(withdrawn > after)
@@ -67,7 +67,7 @@ import Vocabulary
         await #expect(throws: BrokerError.tooManyRequests(retryAfterSeconds: 600)) {
             try await fixture.broker.rooms.replaceToken(guesser, token: fixture.token(16), environment: nil)
         }
-        // Whoever knew the client id took nothing of what the side itself may do.
+        // A caller who knows only the client id does not use up the side's own quota.
         let creator = fixture.caller(room.room, "creator", room.member)
         for byte: UInt8 in 2...7 {
             _ = try await fixture.broker.rooms.replaceToken(creator, token: fixture.token(byte), environment: nil)
@@ -76,7 +76,7 @@ import Vocabulary
         await #expect(throws: BrokerError.tooManyRequests(retryAfterSeconds: 600)) {
             try await fixture.broker.rooms.replaceToken(creator, token: fixture.token(8), environment: nil)
         }
-        // The one that stands is answered all the same.
+        // The current token still gets its answer.
         _ = try await fixture.broker.rooms.replaceToken(creator, token: fixture.token(7), environment: nil)
         #expect(try written(fixture) == before)
         _ = try await fixture.broker.rooms.replaceToken(
@@ -87,7 +87,7 @@ import Vocabulary
     }
 
     // Promise: log-grows-with-creations
-    @Test func whatAddsToTheLogTakesOfTheNetworksCreations() async throws {
+    @Test func entriesInTheLogAreChargedAsCreations() async throws {
         let fixture = try await BrokerFixture()
         let shares = fixture.broker.shares
         func used() -> Int { shares.used(.creations, now: fixture.clock.now) }
@@ -118,7 +118,7 @@ import Vocabulary
         try await fixture.end()
     }
 
-    @Test func aPushHoldsItsPlaceUntilItsOutcome() async throws {
+    @Test func aPushIsChargedUntilItsOutcome() async throws {
         let slowly: @Sendable (Push) -> (afterMs: UInt64, Outcome) = { _ in (5_000, .delivered) }
         try await CompanionStage.play(outcome: slowly) { stage in
             let broker = try #require(await stage.simulated.run?.broker)
@@ -138,7 +138,7 @@ import Vocabulary
     }
 
     // Promise: nobodys-share-taken
-    @Test func aNetworkLeavesOthersTheMost() throws {
+    @Test func aNetworkLeavesRoomForOthers() throws {
         let shares = Shares()
         let (flood, other) = (Owners(shares.network(BrokerFixture.here)), Owners(shares.network(Self.other)))
         var held: [RequestCharges] = []
@@ -152,7 +152,7 @@ import Vocabulary
         #expect(before > 0 && shares.used(.storeOperations) == 0 && shares.used(.arenaSlots) == 0)
     }
 
-    @Test func aSideReportsFiveTimesAtOnceAndFiveInFiveSeconds() async throws {
+    @Test func aSidesReportsAreLimited() async throws {
         let fixture = try await BrokerFixture()
         let room = try await fixture.create()
         let joined = try await fixture.accept()
@@ -168,13 +168,13 @@ import Vocabulary
         try await fixture.end()
     }
 
-    @Test func aSideHasEightOperationsAtATime() async throws {
+    @Test func aSidesConcurrentOperationsAreLimited() async throws {
         let fixture = try await BrokerFixture()
         let room = try await fixture.create(token: fixture.token(1))
         let joined = try await fixture.accept()
         let shares = fixture.broker.shares
         var held: [RequestCharges] = []
-        /// A request that goes on, of a network of its own.
+        /// Starts a request of its own network that does not end.
         func ask(_ client: String, _ member: MemberSecret?, _ address: UInt32) async throws {
             let charges = try RequestCharges(shares, Owners(shares.network(.v4(address, port: 1))))
             held.append(charges)
@@ -193,7 +193,7 @@ import Vocabulary
         try await fixture.end()
     }
 
-    @Test func whileTheLogCantBePublishedANetworkLeavesRoomInIt() async throws {
+    @Test func aNetworkLeavesRoomInTheBacklog() async throws {
         let fixture = try await BrokerFixture()
         let shares = fixture.broker.shares
         let (flood, other) = (Owners(shares.network(BrokerFixture.here)), Owners(shares.network(Self.other)))
@@ -239,7 +239,7 @@ import Vocabulary
         #expect(backEnd.owners.payer.isBackEnd, "the operator has named it")
     }
 
-    @Test func aPolicysBudgetOfCreationsIsTheShare() throws {
+    @Test func thePolicysBudgetSetsTheShare() throws {
         let standard = ShareTable.standard(Budgets(10_000, 600_000, 1_000_000, 600_000))
         #expect(standard == ShareTable.standard)
         let other = ShareTable.standard(Budgets(10, 60_000, 1_000, 600_000), backEndCreations: 1_000)[.creations]

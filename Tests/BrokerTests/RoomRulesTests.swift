@@ -10,7 +10,7 @@ import Vocabulary
 
 @Suite struct RoomRulesTests {
     // Promise: create-repeated
-    @Test func aRepeatedCreateGivesTheSameRoom() async throws {
+    @Test func aRepeatedCreateReturnsTheSameRoom() async throws {
         let fixture = try await BrokerFixture()
         let first = try await fixture.create(token: try fixture.token())
         let again = try await fixture.create(token: try fixture.token(9))
@@ -22,12 +22,12 @@ import Vocabulary
         try await fixture.end()
     }
 
-    /// The code and a client id may be known to others; what makes the creator is not given away by them for long.
+    /// Others may know the code and a client id. These must not be enough for the creator's secret for long.
     // Promise: create-secrets-until-proof
-    @Test func aRepeatedCreateHasNoSecretsOnceTheCreatorHasUsedThem() async throws {
+    @Test func aRepeatedCreateHasNoSecretsAfterTheirFirstUse() async throws {
         let fixture = try await BrokerFixture()
         let made = try await fixture.create(token: try fixture.token())
-        // Without its secret the creator has proven nothing.
+        // A call without the secret is no proof.
         _ = try await fixture.broker.rooms.report(fixture.caller(made.room, "creator"), leaving: false)
         #expect(try await fixture.create().member == made.member)
         _ = try await fixture.broker.rooms.report(fixture.caller(made.room, "creator", made.member), leaving: false)
@@ -56,7 +56,7 @@ import Vocabulary
         try await fixture.end()
     }
 
-    @Test func aRoomSaysWhenItsCodeEnds() async throws {
+    @Test func aCreateReturnsTheCodesExpiry() async throws {
         let fixture = try await BrokerFixture()
         let made = try await fixture.create(life: 600, codeLife: 300)
         #expect(made.joinExpires == fixture.clock.now + 300_000 && made.expires == fixture.clock.now + 600_000)
@@ -64,8 +64,8 @@ import Vocabulary
         try await fixture.end()
     }
 
-    /// The answer to one who can't be pushed to is the same whether the code is right or not.
-    @Test func anAppThatIsNotServedLearnsNothingOfACode() async throws {
+    /// The refusal of an unserved app is the same for valid and invalid codes.
+    @Test func anUnservedAppLearnsNothingAboutACode() async throws {
         let fixture = try await BrokerFixture()
         _ = try await fixture.create("123456")
         for code in ["123456", "654321"] {
@@ -81,7 +81,7 @@ import Vocabulary
     }
 
     // Promise: accept-repeated
-    @Test func aRepeatedAcceptGivesTheSameForTwoMinutes() async throws {
+    @Test func aRepeatedAcceptReturnsTheSameForTwoMinutes() async throws {
         let fixture = try await BrokerFixture()
         let made = try await fixture.create(life: 3_600)
         let first = try await fixture.accept(token: try fixture.token())
@@ -115,7 +115,7 @@ import Vocabulary
     }
 
     // Promise: codes-end
-    @Test func codesEnd() async throws {
+    @Test func codesExpire() async throws {
         let fixture = try await BrokerFixture()
         await #expect(throws: BrokerError.roomNotFound) { try await fixture.accept("000000") }
         let made = try await fixture.create(codeLife: 10)
@@ -139,7 +139,7 @@ import Vocabulary
     }
 
     // Promise: member-secret-required, third-client-refused
-    @Test func sidesAreToldApart() async throws {
+    @Test func sidesAreDistinguished() async throws {
         let fixture = try await BrokerFixture()
         let made = try await fixture.create()
         await #expect(throws: BrokerError.notAMember) { try await fixture.accept(client: "creator") }
@@ -148,11 +148,11 @@ import Vocabulary
         #expect(try await broker.rooms.authorize(fixture.caller(made.room, "creator")).slot == 1)
         #expect(try await broker.rooms.authorize(fixture.caller(made.room, "joiner")).slot == 2)
         await #expect(throws: BrokerError.notAMember) { try await broker.rooms.authorize(fixture.caller(made.room, "third")) }
-        // A member secret must be that side's own.
+        // Each side has its own member secret.
         await #expect(throws: BrokerError.notAMember) {
             try await broker.rooms.authorize(fixture.caller(made.room, "creator", joined.member))
         }
-        // Once it was used, the client id alone does no longer.
+        // After its first use the member secret is required.
         #expect(try await broker.rooms.authorize(fixture.caller(made.room, "creator", made.member)).slot == 1)
         await #expect(throws: BrokerError.memberRequired) {
             try await broker.rooms.authorize(fixture.caller(made.room, "creator"))
@@ -165,7 +165,7 @@ import Vocabulary
     }
 
     // Promise: room-ends-on-time
-    @Test func aRoomEndsOnTimeEvenIfNobodySweeps() async throws {
+    @Test func aRoomEndsOnTimeWithoutASweep() async throws {
         let fixture = try await BrokerFixture()
         let made = try await fixture.create(life: 10, codeLife: 10, token: try fixture.token())
         fixture.clock.advance(9_999)
@@ -191,20 +191,20 @@ import Vocabulary
         try await fixture.end()
     }
 
-    @Test func guessingIsHeldToABudget() async throws {
+    @Test func guessingHasABudget() async throws {
         let fixture = try await BrokerFixture()
         let limit = fixture.broker.policies.rooms.wrongCodes.perAddress.count
         for guess in 0..<limit {
             await #expect(throws: BrokerError.roomNotFound) { try await fixture.accept("guess\(guess)") }
         }
         await #expect(throws: BrokerError.self) { try await fixture.accept("guess") }
-        // Creating is a guess too: it tells whether a code is in use.
+        // A creation is a guess, too, because it reveals whether a code is in use.
         let error = await #expect(throws: BrokerError.self) { try await fixture.create("free-code") }
         #expect(error?.code == "too_many_requests" && (error?.retryAfter ?? 0) > 0)
         try await fixture.end()
     }
 
-    @Test func guessersShutOutNobodyWithALongCode() async throws {
+    @Test func guessersDoNotAffectLongCodes() async throws {
         let fixture = try await BrokerFixture()
         let overall = fixture.broker.policies.rooms.wrongCodes.overall.count
         for guess in 0..<overall {
@@ -219,14 +219,14 @@ import Vocabulary
         try await fixture.end()
     }
 
-    @Test func nothingIsSentToATokenThatIsGone() async throws {
+    @Test func aWithdrawnTokenGetsNoPush() async throws {
         let fixture = try await BrokerFixture()
         let made = try await fixture.create(token: try fixture.token())
         _ = try await fixture.accept()
         #expect(try await fixture.broker.rooms.report(fixture.caller(made.room, "joiner"), leaving: false) == .queued)
         #expect(try await fixture.store.read { try $0.jobs() }.count == 1)
         #expect(try await fixture.broker.rooms.withdrawToken(fixture.caller(made.room, "creator")) == 1)
-        // Nothing listens where the push goes, so that it was still waiting for its next attempt.
+        // Nothing listens at the push's destination, so the push was waiting for its next attempt.
         for _ in 0..<400 where try await !fixture.store.read({ try $0.jobs() }).isEmpty {
             try await Task.sleep(for: .milliseconds(10))
         }
@@ -234,7 +234,7 @@ import Vocabulary
         try await fixture.end()
     }
 
-    @Test func noSocketStaysInARoomThatEndsWhileItJoins() async throws {
+    @Test func aRoomThatEndsDuringAJoinKeepsNoSocket() async throws {
         let fixture = try await BrokerFixture()
         let broker = fixture.broker
         await broker.presence.setEdge(ClosingSockets(broker: broker))
@@ -249,7 +249,7 @@ import Vocabulary
         try await fixture.end()
     }
 
-    @Test func aSocketThatComesAndGoesTakesNoOthersPlace() async throws {
+    @Test func shortLivedSocketsReplaceNoOther() async throws {
         let fixture = try await BrokerFixture()
         let made = try await fixture.create(token: try fixture.token())
         _ = try await fixture.accept()
@@ -268,7 +268,7 @@ import Vocabulary
     }
 
     // Promise: presence-delivery
-    @Test func aKnockIsForWhoIsAway() async throws {
+    @Test func onlyAnAbsentPeerIsKnockedAt() async throws {
         let fixture = try await BrokerFixture()
         let made = try await fixture.create(token: try fixture.token())
         _ = try await fixture.accept()
@@ -282,7 +282,7 @@ import Vocabulary
         }
         #expect(try await fixture.broker.rooms.report(joiner, leaving: false) == .queued)
         #expect(try await fixture.broker.rooms.report(joiner, leaving: false) == .throttled)
-        // Otherwise the throttled knock is tried again.
+        // Otherwise the throttled knock would be retried.
         #expect(try await fixture.broker.rooms.report(joiner, leaving: true) == .none)
         fixture.clock.advance(30_000)
         #expect(try await fixture.broker.rooms.report(joiner, leaving: false) == .queued)
@@ -290,18 +290,8 @@ import Vocabulary
         try await fixture.end()
     }
 
-    @Test func aRoomFromBeforeTheStartWaitsForItsPeer() async throws {
-        let fixture = try await BrokerFixture()
-        let made = try await fixture.create(token: try fixture.token())
-        _ = try await fixture.accept()
-        await fixture.broker.rooms.forgetNewRooms()
-        #expect(try await fixture.broker.rooms.report(fixture.caller(made.room, "joiner"), leaving: false) == .queued)
-        #expect(try await fixture.store.read { try $0.jobs() }.first?.notBefore == fixture.clock.now + 15_000)
-        try await fixture.end()
-    }
-
-    /// What can't leave in time is refused before anything is opened or stored; a socket is let in all the same.
-    @Test func aFullQueueTakesNoMore() async throws {
+    /// A knock that can't leave in time is refused before anything is opened or stored. A socket may join nevertheless.
+    @Test func aFullQueueRefusesKnocks() async throws {
         let fixture = try await BrokerFixture()
         let made = try await fixture.create(token: try fixture.token())
         _ = try await fixture.accept(token: try fixture.token(8))
@@ -314,13 +304,13 @@ import Vocabulary
         #expect(try await fixture.store.read { try $0.jobs() }.isEmpty)
         #expect(BrokerError.tooManyPushes.status == 503 && BrokerError.tooManyPushes.retryAfter != nil)
         await fixture.broker.outbox.empty()
-        // Its own app's alone, and more than its share.
+        // The queue has more jobs of this app than its share.
         await fixture.broker.outbox.fill(180_000)
         await #expect(throws: BrokerError.tooManyPushes) {
             try await fixture.broker.rooms.report(fixture.caller(made.room, "joiner"), leaving: false)
         }
         await fixture.broker.outbox.empty()
-        // Another app's, and more than its share.
+        // The queue has more jobs of another app than its share.
         await fixture.broker.outbox.fill(180_000, of: "com.example.other")
         #expect(try await fixture.broker.rooms.report(fixture.caller(made.room, "joiner"), leaving: false) == .queued)
         try await fixture.end()
@@ -337,7 +327,7 @@ import Vocabulary
 }
 
 extension SQLiteStore {
-    /// Whether nothing of any room is left.
+    /// True if no row of any room is left.
     var isEmpty: Bool {
         get async throws {
             let counts = try await counts()
@@ -347,7 +337,7 @@ extension SQLiteStore {
     }
 }
 
-/// Sockets that end when they are told that their room did.
+/// Sockets that close when their room is closed.
 private struct ClosingSockets: RoomSockets {
     let broker: Broker
 
@@ -359,22 +349,6 @@ private struct ClosingSockets: RoomSockets {
 }
 
 extension Rooms {
-    /// As if every room had been made before the start.
-    func forgetNewRooms() { knockHolds.newRooms = [] }
-
-    /// As if every room had been accepted a while ago.
+    /// Makes every room look as if it was accepted a while ago.
     func forgetAccepts() { knockHolds.accepts = [:] }
-}
-
-extension Outbox {
-    fileprivate func fill(_ count: Int = OutboxQueue.mostQueued, of topic: String = "com.example.app") {
-        let job = JobRecord(
-            job: JobID(0), deadline: 0, notBefore: 0, purgeID: EntryID(0), room: nil, slot: 1, kind: .alert,
-            environment: .production, topic: topic,
-            template: "",
-            generation: 1, expires: 0, sealed: [])
-        for _ in 0..<count { queue.reserve(job) }
-    }
-
-    fileprivate func empty() { queue = OutboxQueue(shuffles: false) }
 }

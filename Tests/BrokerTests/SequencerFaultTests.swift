@@ -7,11 +7,11 @@ import Testing
 
 @testable import Ledger
 
-/// Each write of a publication fails: not done, or done and reported failed, or the broker is killed before or after it. Then it recovers,
-/// the log verifies, and nothing that was acknowledged is missing.
+/// Each write of a publication fails: it is not done, or done but reported as failed, or the broker is killed before or after it. Afterwards
+/// the log verifies and contains all acknowledged operations.
 @Suite struct SequencerFaultTests {
-    /// Where a publication is hit.
-    enum Place: Sendable, CaseIterable, CustomStringConvertible {
+    /// The step of a publication that fails.
+    enum ExpirySlot: Sendable, CaseIterable, CustomStringConvertible {
         case refusals, closedEntries, commit, tiles, checkpoint, published
 
         /// The store's call, nil for the folder's.
@@ -25,7 +25,7 @@ import Testing
             }
         }
 
-        /// What of the folder's part is done when it is hit.
+        /// The folder's last stage before the fault.
         func stage(_ isDone: Bool) -> LedgerFolder.Stage? {
             switch self {
             case .tiles: isDone ? .tiles : .begun
@@ -38,16 +38,16 @@ import Testing
     }
 
     struct Case: Sendable, CustomStringConvertible {
-        var place: Place
+        var place: ExpirySlot
         var fault: FaultyStore.Fault
-        /// How often in a row.
+        /// The number of faults in a row.
         var times: Int
 
         var description: String { "\(place) \(fault) \(times) times" }
         var isDone: Bool { fault == .doneAndFailed || fault == .doneAndKilled }
         var kills: Bool { fault == .killed || fault == .doneAndKilled }
 
-        static let all = Place.allCases.flatMap { place in
+        static let all = ExpirySlot.allCases.flatMap { place in
             FaultyStore.Fault.allCases.filter { $0 != .none }.flatMap { fault in
                 (fault == .failed || fault == .doneAndFailed ? [1, 2, 5] : [1]).map {
                     Case(place: place, fault: fault, times: $0)
@@ -57,16 +57,13 @@ import Testing
     }
 
     // Promise: publication-survives-faults
-    @Test(arguments: Case.all) func recovers(story: Case) async throws {
-        let machine = MachineClock(wall: 1_800_000_000_000)
-        let loop = try EventLoop(name: "faults") { machine.monotonic }
-        try loop.start()
-        try await Task(executorPreference: loop) { try await Story(story, loop, machine).play() }.value
-        loop.stop()
-        loop.join()
+    @Test(arguments: Case.all) func aPublicationRecovers(story: Case) async throws {
+        try await MachineClock.play("faults", wall: 1_800_000_000_000) { loop, machine in
+            try await Story(story, loop, machine).play()
+        }
     }
 
-    /// Strikes the chosen place so often as it is armed for.
+    /// Injects the faults of a case once it is armed.
     final class Fate: Sendable {
         private let story: Case
         private let left = Mutex(0)
@@ -95,7 +92,6 @@ import Testing
 
     actor Story: LoopActor {
         nonisolated let loop: EventLoop
-        private nonisolated let machine: MachineClock
         private nonisolated let story: Case
         private nonisolated let broker: SimulatedBroker
         private nonisolated let fate: Fate
@@ -103,7 +99,7 @@ import Testing
 
         init(_ story: Case, _ loop: EventLoop, _ machine: MachineClock) throws {
             let fate = Fate(story)
-            (self.story, self.loop, self.machine, self.fate) = (story, loop, machine, fate)
+            (self.story, self.loop, self.fate) = (story, loop, fate)
             broker = try SimulatedBroker(
                 loop: loop, machine: machine, resolution: 1, fault: { fate.fault(at: $0) },
                 folderFault: { (stage) throws(Errno) in try fate.fault(at: stage) })
@@ -119,11 +115,11 @@ import Testing
             fate.arm()
             try await makeRooms(3)
             if story.kills, story.place.call == nil {
-                // The folder's failure, and then the end: nothing more is heard of the store.
+                // The folder fails, and then the broker is killed.
                 while fate.isPending { await broker.advance(100) }
                 await broker.kill()
             } else {
-                // Something new for each window: what was done needs no second time.
+                // Each window needs new entries, because finished ones are not published again.
                 for _ in 0..<12 where await !broker.isDead {
                     await broker.advance(1_000)
                     if fate.isPending, await !broker.isDead { try await makeRooms(1) }
@@ -144,7 +140,7 @@ import Testing
             #expect(try size() >= before + 6)
             await broker.stop()
             _ = try await LogCheck(broker, facts).run(isOver: false)
-            // A start finds all in order.
+            // The next start finds a valid log.
             try await broker.start()
             await broker.stop()
             _ = try await LogCheck(broker, facts).run(isOver: false)
@@ -152,7 +148,7 @@ import Testing
             try broker.remove()
         }
 
-        /// Rooms whose creation is acknowledged, and a refusal.
+        /// Creates rooms, and a refusal.
         private func makeRooms(_ count: Int) async throws {
             await broker.run?.broker.noteRefusal(.notAMember)
             for _ in 0..<count { try await broker.makeRoom(facts) }

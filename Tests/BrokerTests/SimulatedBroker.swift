@@ -11,10 +11,10 @@ import Vocabulary
 @testable import EventLoop
 @testable import Ledger
 
-/// A whole broker, but for listeners and courier, in a folder and on clocks of its own: hours of it pass in milliseconds, and it can be
-/// killed at any call of its store. Everything runs on one loop, whose clock is the machine's.
+/// A whole broker except listeners and courier, in a folder and on clocks of its own. Hours pass in milliseconds, and the broker can be killed
+/// at any call of its store. Everything runs on one loop, whose clock is the machine's.
 actor SimulatedBroker: LoopActor {
-    /// What a run of the broker consists of.
+    /// The parts of a run of the broker.
     struct Run: Sendable {
         let store: FaultyStore
         let keys: KeyRing
@@ -25,7 +25,7 @@ actor SimulatedBroker: LoopActor {
         let sequencer: Sequencer
         let courier: ScriptedCourier
         let metrics: Metrics
-        /// Each where there is a policy for it.
+        /// Nil without a policy for it.
         let companion: Companion?
         let monitor: Monitor?
         let calls: Calls?
@@ -38,31 +38,30 @@ actor SimulatedBroker: LoopActor {
     nonisolated let ledger: LedgerFolder
     nonisolated let key: SigningKey
     nonisolated let policy: Policy
-    /// For apps with accounts; none where only rooms are served.
+    /// The policies of apps with accounts. Empty if only rooms are served.
     nonisolated let audiencePolicies: [Policy]
     private var resolution: UInt64
     private(set) var run: Run?
     /// The store of the run, or of one that is starting.
     private var store: FaultyStore?
-    /// What a start came to.
+    /// The result of a start.
     private var outcome: Result<Run, any Error>?
-    /// What the broker printed, for a failure's report.
-    nonisolated let prints = Prints()
+    /// The broker's log, for a failure's report.
+    nonisolated let prints = LogLines()
     nonisolated let kept: KeptCheckpoints
 
     private let fault: @Sendable (FaultyStore.Call) -> FaultyStore.Fault
     private let whenStoreAsksTheTime: @Sendable () -> Void
-    /// Whether a push ends at its deadline, whatever the script says.
+    /// True if deadlines override the script of pushes.
     private let meetsDeadlines: Bool
     private let script: @Sendable (Push) -> (afterMs: UInt64, Outcome)
 
     /// - Parameters:
     ///   - loop: with `machine` as its clock.
     ///   - policy: nil for the built-in one with batches and buckets as long as windows.
-    ///   - companion, monitor, calls: all nil for a broker that knows no users.
-    ///   - fault: asked at each call of the store.
-    ///   - folderFault: asked at each stage of a publication.
-    ///   - script: how a push ends.
+    ///   - fault: called at each call of the store.
+    ///   - folderFault: called at each stage of a publication.
+    ///   - script: returns how a push ends.
     init(
         loop: EventLoop, machine: MachineClock, resolution: UInt64, policy: Policy? = nil, audiences: [Policy] = [],
         fault: @escaping @Sendable (FaultyStore.Call) -> FaultyStore.Fault = { _ in .none },
@@ -73,7 +72,10 @@ actor SimulatedBroker: LoopActor {
         self.loop = loop
         self.machine = machine
         self.resolution = resolution
-        self.policy = try policy ?? TestPolicy.rooms(everyWindowOf: resolution)
+        self.policy =
+            try policy
+            ?? Policy.rooms(
+                LedgerTiming(hourSeconds: resolution, daySeconds: resolution, batchSeals: 1))
         audiencePolicies = audiences
         self.fault = fault
         self.whenStoreAsksTheTime = whenStoreAsksTheTime
@@ -88,7 +90,7 @@ actor SimulatedBroker: LoopActor {
         try KeyRing.create(path: folder + "/ratchet.key", nowMs: machine.wall)
     }
 
-    /// In memory where there is such a place: thousands of commits are waited for.
+    /// In memory if possible, because tests wait for thousands of commits.
     static func makeFolder() throws -> String {
         try File.makeTemporaryFolder(prefix: File.exists("/dev/shm") ? "../dev/shm/mayfly" : "mayfly")
     }
@@ -109,13 +111,13 @@ actor SimulatedBroker: LoopActor {
 
     private var policies: [Policy] { [policy] + audiencePolicies }
 
-    /// Starts as `mayfly serve` does, with windows of `resolution` seconds if that is given. When this throws nothing runs.
+    /// Starts like `mayfly serve`, with windows of `resolution` seconds if given. After an error nothing runs.
     func start(resolution: UInt64? = nil) async throws {
         precondition(run == nil)
         self.resolution = resolution ?? self.resolution
         outcome = nil
         Task(executorPreference: loop) { await self.tryToStart() }
-        // A start may have to wait: for the disk, say.
+        // A start may have to wait, e.g. for the disk.
         while true {
             await settle()
             if outcome != nil { break }
@@ -203,7 +205,7 @@ actor SimulatedBroker: LoopActor {
             calls: try await audiences(.calls).map { Calls(audiences: $0) })
     }
 
-    /// Stops in order, as `mayfly serve` does after SIGTERM.
+    /// Stops like `mayfly serve` after SIGTERM.
     func stop() async {
         guard let run else { return }
         await end(run) {
@@ -215,7 +217,7 @@ actor SimulatedBroker: LoopActor {
         }
     }
 
-    /// kill -9: what is in memory is gone, and what is under way is never answered.
+    /// Like kill -9: everything in memory is lost, and calls under way are never answered.
     func kill() async {
         guard let run else { return }
         run.store.kill()
@@ -237,7 +239,7 @@ actor SimulatedBroker: LoopActor {
 
     // MARK: Calls
 
-    /// A room with a token, whose making is acknowledged.
+    /// Creates a room with a token, and records its acknowledgement.
     func makeRoom(_ facts: Facts, lifeSeconds: Int = 7_200) async throws {
         guard let running = run?.broker else { throw StoreError.closed }
         let code = Array("code-\(facts.nextNumber())".utf8)
@@ -249,9 +251,22 @@ actor SimulatedBroker: LoopActor {
         facts.made(Facts.Room(id: membership.room, code: code), membership.ref)
     }
 
+    /// Returns the published entries.
+    nonisolated func entries() async throws -> [Entry] {
+        guard let note = try ledger.checkpoint().flatMap({ SignedNote($0) }),
+            let size = note.checkpoint(signedBy: key.verifierKey)?.size
+        else { return [] }
+        let reader = TileReader(FolderSource(ledger.path), size: size)
+        var entries: [Entry] = []
+        for bundle in 0..<(size + 255) / 256 {
+            entries += try await reader.entries(bundle: bundle).map { try Entry(canonical: $0.span) }
+        }
+        return entries
+    }
+
     // MARK: Time
 
-    /// Lets time pass; timers fire at their own moments. Returns early when the broker is killed.
+    /// Lets time pass. Timers fire at their own moments. Returns early if the broker is killed.
     func advance(_ ms: UInt64) async {
         let end = machine.monotonic + ms
         while !isDead {
@@ -265,7 +280,7 @@ actor SimulatedBroker: LoopActor {
         await settle()
     }
 
-    /// Lets everything end that still waits for its time, so that the loop can be stopped.
+    /// Fires all timers, so that the loop can be stopped.
     func runOut() async {
         await settle()
         while let next = loop.nextDeadline {
@@ -274,7 +289,7 @@ actor SimulatedBroker: LoopActor {
         }
     }
 
-    /// Waits until nothing is left to do before time goes on.
+    /// Waits until nothing is left to do at this time.
     func settle() async {
         await withCheckedContinuation { continuation in watch { continuation.resume() } }
     }
@@ -292,15 +307,7 @@ actor SimulatedBroker: LoopActor {
     }
 }
 
-/// Lines that a broker printed.
-final class Prints: Sendable {
-    private let lines = Mutex<[String]>([])
-
-    func add(_ line: String) { lines.withLock { $0.append(line) } }
-    var all: [String] { lines.withLock { $0 } }
-}
-
-/// What an auditor who looks often enough has kept: every checkpoint that was published.
+/// Every checkpoint that was published, as an auditor could keep them.
 final class KeptCheckpoints: Sendable {
     private let ledger: LedgerFolder
     private let kept = Mutex<[[UInt8]]>([])
@@ -313,12 +320,4 @@ final class KeptCheckpoints: Sendable {
     }
 
     var all: [[UInt8]] { kept.withLock { $0 } }
-}
-
-/// Something that is so or not, for all threads.
-final class Flag: Sendable {
-    private let value = Mutex(false)
-
-    var isSet: Bool { value.withLock { $0 } }
-    func set(_ new: Bool) { value.withLock { $0 = new } }
 }

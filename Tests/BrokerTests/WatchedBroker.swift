@@ -2,19 +2,20 @@ import Broker
 import Courier
 import EventLoop
 import Linux
+import Policy
 import Sealing
 import Storage
 import Synchronization
 import Vocabulary
 
-/// A simulated broker whose pushes are watched as Apple would, by a test that knows when each knock really came.
+/// A simulated broker whose pushes are watched like Apple would, by a test that knows the time of each knock.
 actor WatchedBroker: LoopActor {
-    /// One push: what Apple sees of it, and what it does not.
+    /// One push, with the parts that Apple sees and those that are hidden.
     struct Sighting: Sendable {
-        /// Hidden: which room, and when it was knocked at.
+        /// Hidden from Apple: the room, and the time of the knock.
         let room: Int
         let knock: UInt64
-        /// When the push came, unix ms, and how many had come before.
+        /// The push's arrival, unix ms, and the number of pushes before it.
         let at: UInt64
         let place: Int
         let expiration: UInt64
@@ -44,7 +45,7 @@ actor WatchedBroker: LoopActor {
     }
 
     private init(
-        loop: EventLoop, machine: MachineClock, policy: TimedPolicy,
+        loop: EventLoop, machine: MachineClock, policy: Policy,
         fault: @escaping @Sendable (FaultyStore.Call, MachineClock) -> FaultyStore.Fault
     ) throws {
         self.loop = loop
@@ -52,7 +53,7 @@ actor WatchedBroker: LoopActor {
         let record = Record()
         self.record = record
         simulated = try SimulatedBroker(
-            loop: loop, machine: machine, resolution: 60, policy: policy.policy,
+            loop: loop, machine: machine, resolution: 60, policy: policy,
             fault: { call in fault(call, machine) },
             script: { push in
                 record.sent(push, at: machine.wall)
@@ -62,20 +63,14 @@ actor WatchedBroker: LoopActor {
 
     /// Runs `story` with a broker that has been up for a minute, and ends it.
     /// - Parameters:
-    ///   - whenStoreIsAsked: called at each call of the store. - fails: which of them the disk is too full for.
+    ///   - whenStoreIsAsked: called at each call of the store.
+    ///   - fails: returns true for a call for which the disk is too full.
     static func play<Found: Sendable>(
-        _ policy: TimedPolicy, whenStoreIsAsked: @escaping @Sendable (FaultyStore.Call, MachineClock) -> Void = { _, _ in },
+        _ policy: Policy, whenStoreIsAsked: @escaping @Sendable (FaultyStore.Call, MachineClock) -> Void = { _, _ in },
         fails: @escaping @Sendable (FaultyStore.Call) -> Bool = { _ in false },
         _ story: @escaping @Sendable (WatchedBroker) async throws -> Found
     ) async throws -> Found {
-        let machine = MachineClock(wall: 1_800_000_010_000)
-        let loop = try EventLoop(name: "timing") { machine.monotonic }
-        try loop.start()
-        defer {
-            loop.stop()
-            loop.join()
-        }
-        return try await Task(executorPreference: loop) {
+        try await MachineClock.play("timing") { loop, machine in
             let broker = try WatchedBroker(loop: loop, machine: machine, policy: policy) { call, machine in
                 whenStoreIsAsked(call, machine)
                 return fails(call) ? .failed : .none
@@ -87,19 +82,19 @@ actor WatchedBroker: LoopActor {
             await broker.simulated.runOut()
             try broker.simulated.remove()
             return found
-        }.value
+        }
     }
 
     nonisolated var sightings: [Sighting] { record.sightings }
 
-    /// Rooms with both sides in them and a token for the first, numbered from 0.
+    /// Creates rooms with both sides and a token for the first, numbered from 0.
     func makeRooms(_ count: Int, lifeSeconds: Int = 7_200) async throws {
         guard let broker = await simulated.run?.broker else { return }
         var made: [Task<RoomID, any Error>] = []
         let last = rooms.count + count - 1
         for number in rooms.count...last {
             made.append(Task(executorPreference: loop) { try await Self.makeRoom(number, broker, lifeSeconds) })
-            // So that one transaction holds many.
+            // Many share one transaction.
             if made.count == 200 || number == last {
                 for room in made { rooms.append(try await room.value) }
                 made = []
@@ -128,14 +123,14 @@ actor WatchedBroker: LoopActor {
         _ = try await simulated.run?.broker.rooms.withdrawToken(caller(room, Facts.creator))
     }
 
-    /// The first side says that it is there.
+    /// The first side reports that it is present.
     func come(_ room: Int) async throws {
         _ = try await simulated.run?.broker.rooms.report(caller(room, Facts.creator), leaving: false)
     }
 
     var jobs: [JobRecord] { get async throws { try await simulated.run?.store.read { try $0.jobs() } ?? [] } }
 
-    /// The second side comes, and the first is knocked at.
+    /// The second side reports that it is present, so that the first is knocked at.
     func knock(_ room: Int) async throws -> Delivery? {
         let now = machine.wall
         let delivery = try await simulated.run?.broker.rooms.report(caller(room, Facts.joiner), leaving: false)
@@ -143,7 +138,8 @@ actor WatchedBroker: LoopActor {
         return delivery
     }
 
-    /// So many at one moment, each in a room of its own; all must be queued.
+    /// Knocks in all these rooms at one moment.
+    /// - Returns: true if all knocks were queued.
     func knock(_ rooms: [Int]) async throws -> Bool {
         let knocks = rooms.map { room in Task(executorPreference: loop) { try await self.knock(room) } }
         var queued = true
@@ -151,7 +147,7 @@ actor WatchedBroker: LoopActor {
         return queued
     }
 
-    /// Asks how a room stands at `time`; how many pushes had been sent when the answer came.
+    /// Reads a room's status at `time`. Returns the number of pushes that were sent before the answer.
     func ask(_ room: Int, at time: UInt64) -> Task<Int, any Error> {
         let wait = time - machine.wall
         let id = rooms[room]

@@ -9,7 +9,7 @@ import Vocabulary
 
 @testable import Broker
 
-/// Witnesses in memory, faithful to C2SP tlog-witness but for what a test tells them.
+/// Witnesses in memory that follow C2SP tlog-witness, unless a test changes their behaviour.
 final class FakeWitnesses: Sendable {
     enum Behaviour: Sendable {
         case honest
@@ -17,7 +17,7 @@ final class FakeWitnesses: Sendable {
         case stalls(Gate)
         case answers(UInt16, type: String?, body: String)
         case fails
-        /// Takes the head, and its answer is lost.
+        /// Accepts the head, but the answer is lost.
         case loses
     }
 
@@ -47,7 +47,7 @@ final class FakeWitnesses: Sendable {
         states = Mutex(Array(repeating: State(), count: count))
     }
 
-    /// A policy of all of them: `group all`, or what `lines` say.
+    /// A policy with all witnesses and these further lines.
     func policy(_ lines: String) throws -> WitnessPolicy {
         let text = keys.enumerated().map { "witness w\($0) \($1) http://127.0.0.1:1/\($0)\n" }.joined() + lines
         return try WitnessPolicy(Array(text.utf8))
@@ -106,7 +106,7 @@ final class FakeWitnesses: Sendable {
         let seconds = now() / 1_000
         let signature = signers[index].sign(Array("cosignature/v1\ntime \(seconds)\n\(text)".utf8).span)
         let id = (0..<4).map { UInt8(truncatingIfNeeded: keys[index].id >> UInt32(24 - 8 * $0)) }
-        let bytes = id + KeyKeeper.encode(seconds) + signature
+        let bytes = id + [UInt8](bigEndian: seconds) + signature
         return "\u{2014} \(keys[index].name) \(Base64.standard.encode(bytes.span))\n"
     }
 
@@ -115,7 +115,7 @@ final class FakeWitnesses: Sendable {
     }
 }
 
-/// Holds up whoever comes until it is opened.
+/// Delays all callers until it is opened.
 final class Gate: Sendable {
     private let state = Mutex<(isOpen: Bool, waiting: [CheckedContinuation<Void, Never>])>((false, []))
 
@@ -143,7 +143,7 @@ final class Gate: Sendable {
 struct WitnessFixture {
     let path: String
     let clock = TestClock(1_800_000_000_000)
-    /// Of the pauses.
+    /// The clock for pauses.
     let steady = TestClock(1_000)
     let time: BrokerTime
     let store: SQLiteStore
@@ -169,7 +169,7 @@ struct WitnessFixture {
         lines = LogLines()
     }
 
-    /// A broker's start: what witnesses are known to have, and their pauses, are forgotten.
+    /// A sequencer of a new start, which knows neither sizes nor pauses of witnesses.
     func sequencer(
         _ quorum: String, _ mode: Sequencer.WitnessFailureMode, roundMs: UInt64 = 60_000, kept: [KeptCheckpoint] = []
     ) throws -> Sequencer {
@@ -188,7 +188,7 @@ struct WitnessFixture {
         try await store.record((0..<count).map { .keysRatcheted(epoch: UInt64($0), swept: 0) })
     }
 
-    /// Size of the published head, and which witnesses are under it.
+    /// The size of the published head, and its cosigners.
     func published() throws -> (size: UInt64, cosigners: Set<Int>)? {
         guard let bytes = try folder.checkpoint() else { return nil }
         guard let note = SignedNote(bytes), let head = note.checkpoint(signedBy: key.verifierKey) else {
@@ -203,13 +203,4 @@ struct WitnessFixture {
         loop.join()
         try File.removeTree(path)
     }
-}
-
-/// What was logged.
-final class LogLines: Sendable {
-    private let lines = Mutex<[String]>([])
-
-    func add(_ line: String) { lines.withLock { $0.append(line) } }
-    func count(_ word: String) -> Int { lines.withLock { $0.count { $0.contains(word) } } }
-    var all: [String] { lines.withLock { $0 } }
 }

@@ -8,7 +8,7 @@ import Vocabulary
 @testable import Broker
 
 @Suite struct WitnessesTests {
-    /// Runs a test with a fixture that goes away.
+    /// Runs a test with a fixture, and removes the fixture.
     func with(
         _ count: Int, waitingLimit: Int = 1_000_000, _ body: (WitnessFixture) async throws -> Void
     ) async throws {
@@ -63,13 +63,13 @@ import Vocabulary
             #expect(fixture.metrics.value(.cosignatures) == 12)
             #expect(fixture.metrics.value(.witnessFailures) == 0)
             #expect(fixture.lines.all == [])
-            // A start asks anew, from the sizes that the published cosignatures show.
+            // A start asks again, from the sizes that the published cosignatures show.
             try await fixture.sequencer(Self.all, .closed).recover()
             #expect(fixture.fakes[0].asked == [0, 0, 3, 4, 304])
         }
     }
 
-    @Test func closedWaitsAndGoesOn() async throws {
+    @Test func closedModeWaitsForTheQuorum() async throws {
         try await with(1) { fixture in
             let sequencer = try fixture.sequencer("quorum w0\n", .closed)
             try await sequencer.recover()
@@ -95,49 +95,29 @@ import Vocabulary
         }
     }
 
-    /// The journal fills while nothing is published; what frees is done all the same, and all is as before once the witness is back.
+    /// The backlog fills while nothing is published. Purges continue, and everything works again once the witness is back.
     // Promise: purging-never-waits
-    @Test func aFullJournalRefusesAllButPurges() async throws {
+    @Test func aFullBacklogRefusesEverythingExceptPurges() async throws {
         try await with(1, waitingLimit: 8) { fixture in
             let (store, now) = (fixture.store, fixture.clock.now)
             let sequencer = try fixture.sequencer("quorum w0\n", .closed)
             fixture.fakes[0].behaviour = .fails
             try await sequencer.recover()
-            #expect(try await create(1, in: store, now: now) == .created)
-            // What waits for its batch does not count.
+            #expect(try await store.createRoom(1, expires: now + 60_000, now: now) == .created)
+            // Entries that wait for their batch don't count.
             try await fixture.record(8)
             #expect(await quorumMissed(sequencer))
-            await #expect(throws: StoreError.ledgerBehind) { try await create(2, in: store, now: now) }
+            await #expect(throws: StoreError.ledgerBehind) { try await store.createRoom(2, expires: now + 60_000, now: now) }
             #expect(try await store.sweep(now: now + 61_000, limit: 10, jobSlack: 0).tokens == 1)
-            // A quorum that is reached again empties it.
+            // The quorum is reached again, and the backlog is published.
             fixture.fakes[0].behaviour = .honest
             try await fixture.sequencer("quorum w0\n", .closed).flush()
             #expect(try fixture.published()! == (8, [0]))
-            #expect(try await create(2, in: store, now: now) == .created)
+            #expect(try await store.createRoom(2, expires: now + 60_000, now: now) == .created)
         }
     }
 
-    /// A room with a token that lives for a minute.
-    func create(_ id: UInt8, in store: SQLiteStore, now: UInt64) async throws(StoreError) -> CreateOutcome {
-        func blob(_ byte: UInt8, _ count: Int) -> [UInt8] { [UInt8](repeating: byte, count: count) }
-        func digest(_ byte: UInt8) -> Digest { Digest(bytes: blob(byte, 32).span)! }
-        let token = TokenRecord(
-            purgeID: EntryID(bytes: blob(id, 16).span)!, ref: blob(2, 56), room: digest(id), slot: 1, kind: .alert,
-            environment: .production, generation: 1,
-            expires: now + 60_000, topic: "t",
-            sealed: blob(3, 168))
-        let side = SideRecord(generation: 1, client: digest(4), member: digest(5), token: token.purgeID)
-        let room = RoomRecord(room: digest(id), expires: now + 60_000, creator: side)
-        let code = PendingCode(
-            code: digest(id), expires: now + 60_000, room: room.room, roomExpires: room.expires, generation: 1,
-            pending: blob(7, 72), creator: blob(8, 72), creatorUntil: now + 60_000, short: false)
-        let new = NewToken(token, sealedID: EntryID(bytes: blob(id, 16).span)!)
-        return try await store.write {
-            try $0.create(room, code: code, otherIndexes: [], token: new, shortLimit: 10, now: now)
-        }
-    }
-
-    @Test func openPublishesAndSaysSoOnce() async throws {
+    @Test func openModePublishesWithoutTheQuorum() async throws {
         try await with(3) { fixture in
             let sequencer = try fixture.sequencer(Self.most, .open)
             for index in 1...2 { fixture.fakes[index].behaviour = .fails }
@@ -153,7 +133,7 @@ import Vocabulary
             for index in 1...2 { fixture.fakes[index].behaviour = .honest }
             try await sequencer.flush()
             #expect(try fixture.published()! == (3, [0]), "in its pause no one is asked")
-            // Nothing else has happened: the published head itself is cosigned.
+            // There are no new entries, so the published head itself is cosigned.
             fixture.steady.advance(1_000)
             try await sequencer.flush()
             #expect(try fixture.published()! == (3, [0, 1, 2]))
@@ -162,7 +142,7 @@ import Vocabulary
         }
     }
 
-    @Test func aStallCostsOneRound() async throws {
+    @Test func aStallingWitnessCostsOneRound() async throws {
         try await with(2) { fixture in
             let sequencer = try fixture.sequencer("quorum w0\n", .closed, roundMs: 300)
             let gate = Gate()
@@ -188,7 +168,7 @@ import Vocabulary
         }
     }
 
-    @Test func aLateAnswerIsStillInTimeForItsHead() async throws {
+    @Test func aLateCosignatureIsStillPublished() async throws {
         try await with(2) { fixture in
             let sequencer = try fixture.sequencer("quorum w0\n", .closed, roundMs: 300)
             let gate = Gate()
@@ -200,7 +180,7 @@ import Vocabulary
             try await sequencer.flush()
             #expect(try fixture.published()! == (0, [0, 1]))
             #expect(fixture.fakes[1].asked.count == 1)
-            // Nor does a late answer end its pause: it would hold up every round.
+            // A late answer does not end the witness's pause, because it would delay every round.
             try await fixture.record(1)
             try await sequencer.flush()
             #expect(fixture.fakes[1].asked.count == 1)
@@ -234,7 +214,7 @@ import Vocabulary
         }
     }
 
-    @Test func sizesAreLearned() async throws {
+    @Test func aWitnesssSizeIsLearned() async throws {
         try await with(1) { fixture in
             let sequencer = try fixture.sequencer("quorum w0\n", .closed)
             try await sequencer.recover()
@@ -257,7 +237,7 @@ import Vocabulary
         }
     }
 
-    /// The store and the folder put back together: only the witnesses know.
+    /// Store and folder were restored together. Only the witnesses know that.
     // Promise: witnesses-catch-an-old-copy
     @Test(arguments: [Sequencer.WitnessFailureMode.open, .closed]) func anOldCopyIsRefused(
         mode: Sequencer.WitnessFailureMode
@@ -271,7 +251,7 @@ import Vocabulary
             #expect(said?.contains("w1: ") == true)
             #expect(said?.contains("w2") == false)
             #expect(try fixture.published()!.size == 0)
-            // One of three that says so is outvoted, and not forgotten.
+            // One contradicting witness of three is outvoted, but its contradiction is logged.
             fixture.fakes[1].size = 0
             let alone = try fixture.sequencer(Self.most, mode)
             try await alone.recover()
@@ -282,13 +262,13 @@ import Vocabulary
         }
     }
 
-    @Test func openForgivesSilenceNotContradiction() async throws {
+    @Test func openModeDoesNotIgnoreAContradiction() async throws {
         try await with(1) { fixture in
             let sequencer = try fixture.sequencer("quorum w0\n", .open)
             try await sequencer.recover()
             try await fixture.record(4)
             try await sequencer.flush()
-            // Another tree of the same size: history was rewritten here, or there.
+            // The witness has another tree of the same size: history was rewritten here or there.
             fixture.fakes[0].root = .emptyRoot
             try await fixture.record(4)
             #expect(await contradiction { try await sequencer.flush() }?.contains("another log of 4 entries") == true)
@@ -302,7 +282,7 @@ import Vocabulary
         }
     }
 
-    @Test func aStartComparesTheVeryHead() async throws {
+    @Test func aStartComparesTheHeadItself() async throws {
         try await with(1) { fixture in
             let sequencer = try fixture.sequencer("quorum w0\n", .open)
             try await sequencer.recover()
@@ -314,7 +294,7 @@ import Vocabulary
         }
     }
 
-    @Test func noQuorumNoVeto() async throws {
+    @Test func withoutAQuorumThereIsNoVeto() async throws {
         try await with(1) { fixture in
             let sequencer = try fixture.sequencer("quorum none\n", .closed)
             fixture.fakes[0].size = 99
@@ -327,8 +307,8 @@ import Vocabulary
         }
     }
 
-    /// Proofs are made of our own tiles. Damaged ones are our fault, and no witness is shown what follows from them.
-    @Test func damagedTilesAreNotAWitnesssFault() async throws {
+    /// Proofs are built from our own tiles. Damaged tiles are our fault, and no proof from them is sent to a witness.
+    @Test func damagedTilesAreNotTheWitnesssFault() async throws {
         try await with(1) { fixture in
             let sequencer = try fixture.sequencer("quorum w0\n", .closed)
             try await sequencer.recover()

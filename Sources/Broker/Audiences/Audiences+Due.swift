@@ -4,17 +4,17 @@ import Sealing
 import Storage
 import Vocabulary
 
-// Work that is due at a time: windows of Live Activities that open, timers that run out. All of it is stored, so that a restart forgets
+// Work that is due at a time: windows of Live Activities that open, timers that run out. All of it is stored, so that a restart loses
 // nothing.
 extension Audiences {
     /// Rows that are handled together.
     private static let batch = 256
     /// Bounds how long a step of the wall clock can delay the work.
     private static let longestSleep: UInt64 = 30_000
-    /// How long a timer waits if there was no room for its pushes.
+    /// How long a timer waits if the queue has no room for its pushes.
     private static let pause: UInt64 = 5_000
 
-    /// Does what is due, until the task is cancelled. After an error it retries a second later.
+    /// Does the work that is due, until the task is cancelled. After an error it retries a second later.
     public func run() async {
         while !Task.isCancelled {
             do {
@@ -23,7 +23,7 @@ extension Audiences {
                 expectDue(next)
             } catch {
                 // Nothing was settled or dropped, so all of it is still due.
-                store.tell(error)
+                store.report(error)
                 expectDue(time.now + 1_000)
             }
             await sleep()
@@ -33,13 +33,13 @@ extension Audiences {
     /// Wakes `run`, so that it notices at once that its task was cancelled.
     public func stop() { wake() }
 
-    /// Something is due then: `run` must be awake.
+    /// Wakes `run` in time for work that is due then.
     func expectDue(_ at: UInt64) {
         nextDue = min(nextDue, at)
         if let sleeper, sleeper.until > nextDue { wake() }
     }
 
-    /// Does what is due.
+    /// Does the work that is due.
     /// - Returns: when the next work is due.
     func work() async throws(BrokerError) -> UInt64 {
         // Timers of an app whose pushes hang don't delay those of other apps.
@@ -76,7 +76,7 @@ extension Audiences {
                 if fitting.contains(activity.purgeID) {
                     try add(activity, to: &fanout)
                 } else {
-                    // Another window on there may be room.
+                    // Wait for the window after this one.
                     fanout.change.waits.append(
                         WaitingUpdate(
                             row: activity.row, wasOpens: activity.opens,
@@ -106,7 +106,7 @@ extension Audiences {
         }
     }
 
-    /// Seals an update that waits, with its audience: the token can't be opened later without the audience.
+    /// Seals an update that waits, with the audience, without which its token can't be opened later.
     func sealWaiting(
         _ content: PushContent, of audience: [UInt8], for activity: RegistrationRecord
     ) throws(BrokerError) -> [UInt8] {
@@ -126,7 +126,7 @@ extension Audiences {
             waiting: try sealWaiting(content, of: audience, for: activity))
     }
 
-    /// The update that waits, and its audience. Returns nil if there is none, and for one that does not open.
+    /// Returns the update that waits, and its audience. Returns nil if none waits, or if it does not open.
     func waiting(of activity: RegistrationRecord) throws(BrokerError) -> (audience: [UInt8], content: PushContent)? {
         try unlessShort { () throws(SlotShortage) in try keys.waiting(of: activity) }
     }
@@ -150,14 +150,15 @@ extension Audiences {
 }
 
 extension KeyRing {
-    /// The update that waits, and its audience. Returns nil if there is none, and for one that does not open.
+    /// Returns the update that waits, and its audience. Returns nil if none waits, or if it does not open.
     func waiting(of activity: RegistrationRecord) throws(SlotShortage) -> (audience: [UInt8], content: PushContent)? {
         guard let waiting = activity.waiting,
             let note = try opened({ () throws(SealingError) in
                 try openNote(waiting.span, .update, activity.place, [activity.purgeID.bytes], block: 256)
-            }), let count = note.first,
-            note.count > Int(count), let content = PushContent(Array(note.dropFirst(1 + Int(count))))
+            })
         else { return nil }
-        return (Array(note[1...Int(count)]), content)
+        var rest = note[...]
+        guard let audience = rest.popName(), let content = PushContent(Array(rest)) else { return nil }
+        return (audience, content)
     }
 }

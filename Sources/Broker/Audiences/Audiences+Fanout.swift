@@ -5,31 +5,31 @@ import Sealing
 import Storage
 import Vocabulary
 
-/// One template that is pushed to each of some registrations.
+/// A template to push to some registrations, with the values of its fields.
 struct AudienceEvent: Sendable {
-    /// A value of a template's field. Handles are made for each receiver with its own key.
+    /// A value of a template's field. Handles are derived for each receiver with its own key.
     enum Value: Sendable {
         case plain(FieldValue)
         case handle(kind: String, id: [UInt8])
     }
 
     var template: String
-    /// A handle. Of two pushes to one token with the same handle, the later replaces the earlier. For a Live Activity it is the session's.
+    /// A handle. Of two pushes to one token with the same handle, the later replaces the earlier. A Live Activity has the handle of its session.
     var collapse: Value
     var fields: [String: Value] = [:]
 }
 
-/// The change to store so that a whole audience is told.
+/// The change to store for an event, with the pushes to its whole audience.
 struct Fanout: Sendable {
     var change = AudienceChange()
     /// Pushes that leave now, and updates that wait for their window.
     var pushes = 0
     /// Pushes beyond a token's budget. Alerts are left out, updates wait.
     var throttled = 0
-    /// What these pushes took of their tokens' budgets.
+    /// The units of the tokens' budgets.
     var reservations: [KeyedBudget.Reservation] = []
 
-    /// Nothing of it is stored: the reservations are free again.
+    /// Cancels the reservations of a fan-out that is not stored.
     func cancel() { for reservation in reservations { reservation.cancel() } }
 
     static func += (all: inout Fanout, more: Fanout) {
@@ -43,8 +43,7 @@ struct Fanout: Sendable {
 }
 
 extension Audiences {
-    /// Checks that an event can be rendered, while its caller can still be told.
-    ///
+    /// Checks that an event can be rendered, before anything is stored.
     /// - Parameter sent: the caller's names of fields.
     /// - Throws: `.outOfRange` if a value is not allowed; `.storageUnavailable` if the policy in force lacks the template or a field.
     func check(_ event: AudienceEvent, sent: [String: String] = [:]) throws(BrokerError) {
@@ -61,7 +60,7 @@ extension Audiences {
         }
     }
 
-    /// A push to each of these registrations.
+    /// Builds a push to each of these registrations.
     /// - Throws: `.tooManyPushes` if there is no room for all of them; `.storageUnavailable`.
     func pushes(
         _ event: AudienceEvent, to registrations: [RegistrationRecord], of audience: [UInt8]
@@ -84,8 +83,8 @@ extension Audiences {
         }
     }
 
-    /// An update of each of these Live Activities: a push if its window is open. Otherwise the update waits for the window, and replaces any
-    /// that waits already.
+    /// Builds an update of each of these Live Activities: a push if its window is open. Otherwise the update waits for the window, and replaces
+    /// any that waits already.
     func updates(
         _ event: AudienceEvent, to activities: [RegistrationRecord], of audience: [UInt8]
     ) async throws(BrokerError) -> Fanout {
@@ -122,7 +121,7 @@ extension Audiences {
         return fanout
     }
 
-    /// The end of each of these Live Activities. It ignores windows, and destroys the token.
+    /// Builds the last push to each of these Live Activities. It ignores windows, and destroys the token.
     func ends(
         _ event: AudienceEvent, to activities: [RegistrationRecord], of audience: [UInt8]
     ) async throws(BrokerError) -> Fanout {
@@ -132,7 +131,7 @@ extension Audiences {
             guard let opened = try open(activity, of: audience),
                 var update = try update(content(event, opened), of: opened)
             else {
-                // A row that can't be pushed to ends all the same.
+                // The row ends even if no push can be sent.
                 fanout.change.purges.append(RegistrationPurge(activity.row, .ended))
                 continue
             }
@@ -144,7 +143,7 @@ extension Audiences {
         return fanout
     }
 
-    /// An update that leaves now. Its time must be later than that of any before it, or a phone would drop it.
+    /// Builds an update that leaves now. Its stamp is later than all stamps before it, because a phone drops older updates.
     func update(_ content: PushContent, of activity: OpenedRegistration) throws(BrokerError) -> AudienceJob? {
         var content = content
         let stamp = max(content.stampMs / 1_000, activity.record.stamp + 1)
@@ -162,7 +161,7 @@ extension Audiences {
         var jobs = change.jobs.map(\.job.record)
         let charge: PushCharge?
         do {
-            charge = try broker.shared.charges.chargePushes(jobs.count)
+            charge = try charges.chargePushes(jobs.count)
         } catch {
             fanout.cancel()
             throw error
@@ -198,7 +197,7 @@ extension Audiences {
             await sweeper.noteErasure()
         }
         await outbox.add(jobs, charge: charge)
-        // Only now, so that `run` finds what is stored.
+        // Only now, so that `run` finds the stored rows.
         for wait in change.waits where wait.waiting != nil { expectDue(wait.opens) }
         if case .begin(let timer) = change.timer { expectDue(timer.due) }
         return outcome
@@ -214,7 +213,7 @@ extension Audiences {
         let details: RegistrationDetails
     }
 
-    /// Returns nil if the row was edited, or if it ended a moment ago.
+    /// Returns nil if the row does not open: it was edited, or has just expired.
     func open(_ record: RegistrationRecord, of audience: [UInt8]) throws(BrokerError) -> OpenedRegistration? {
         let context = record.context
         guard let details = try details(of: record),
@@ -225,7 +224,7 @@ extension Audiences {
         return OpenedRegistration(record: record, context: context, token: token, details: details)
     }
 
-    /// An event queues all of its pushes or none: otherwise nobody could tell who was left out.
+    /// An event queues all of its pushes or none. Otherwise nobody would know which devices were left out.
     private func admit(_ registrations: [RegistrationRecord]) async throws(BrokerError) {
         guard await outbox.fitting(registrations).count == registrations.count else { throw .tooManyPushes }
     }
@@ -233,7 +232,7 @@ extension Audiences {
     /// When the budgets of tokens are renewed.
     var tokenPushesEnd: UInt64 { tokenPushes.end ?? time.now }
 
-    /// Returns nil if the token's budget is used up. Anyone who knows a token could register it as their own.
+    /// Returns nil if the token's budget is used up. The budget exists because anyone who knows a token can register it as their own.
     func reserve(_ registration: OpenedRegistration) throws(BrokerError) -> KeyedBudget.Reservation? {
         let now = time.now
         let reservation = try available { () throws(SealingError) in
@@ -261,29 +260,13 @@ extension Audiences {
     }
 
     private func job(_ content: PushContent, to registration: OpenedRegistration) throws(BrokerError) -> NewJob? {
-        let record = registration.record
         guard let template = policy.templates[content.template],
-            let plan = JobTimes(template).plan(now: time.now, heldUntil: 0, tokenExpires: record.expires)
+            let plan = JobTimes(template).plan(now: time.now, heldUntil: 0, tokenExpires: registration.record.expires)
         else { return nil }
-        let context = JobContext(
-            generation: keys.currentGeneration, job: JobID.random(), purgeID: registration.context.purgeID,
-            kind: registration.context.kind,
-            environment: registration.context.environment, topic: record.topic, template: content.template,
-            deadlineMs: plan.deadline, expiryMs: record.expires)
         return try available { () throws(SealingError) in
-            let sealed = try keys.sealJob(
-                JobContent(token: registration.token.token, sealedAtMs: registration.token.sealedAtMs, handle: content.collapse),
-                context: context)
-            let fields = try keys.sealNote(
-                content.encoded, .fields, ExpirySlot(generation: context.generation, expiryMs: plan.deadline),
-                [context.job.bytes],
-                block: 64)
-            let row = JobRecord(
-                job: context.job, deadline: plan.deadline, notBefore: plan.notBefore, purgeID: record.purgeID, room: nil,
-                slot: 0,
-                kind: record.kind, environment: record.environment, topic: record.topic, template: content.template,
-                generation: context.generation, expires: record.expires, sealed: sealed, fields: fields)
-            return NewJob(row, openedID: registration.token.ref.openedID(context.job))
+            try keys.newJob(
+                registration.token, registration.context, template: content.template, plan: plan, handle: content.collapse,
+                content: content)
         }
     }
 }
@@ -300,7 +283,7 @@ extension AudienceEvent.Value {
 }
 
 extension Template {
-    /// Describes what a field may hold, for a caller who sent something else.
+    /// Describes the allowed values of a field, for a caller who sent another value.
     func allowed(in name: String) -> String {
         switch fields.first(where: { $0.name == name })?.kind {
         case .number(let range, _)?: "\(range.lowerBound) to \(range.upperBound)"

@@ -5,7 +5,7 @@ import Shares
 import Storage
 public import Vocabulary
 
-/// A token that an app with accounts registers. Its values are checked for range already.
+/// A token that an app with accounts registers. The edge has checked that all values are in range.
 public struct Registration: Sendable {
     /// Pushes are addressed to this name. Names are unique within one kind of app.
     public var audience: [UInt8]
@@ -16,7 +16,7 @@ public struct Registration: Sendable {
     /// Nil for the configured ones.
     public var environment: PushEnvironment?
     public var topic: String?
-    /// The app's own names of a Live Activity, at most 128 bytes each.
+    /// The app's own names of a Live Activity and its session, at most 128 bytes each.
     public var activity: (id: [UInt8], session: [UInt8])?
     /// A token of the same owner that this one replaces.
     public var previous: Secret?
@@ -24,7 +24,7 @@ public struct Registration: Sendable {
 
 /// The result of a registration.
 public struct Registered: Sendable {
-    /// Stays the same when the registration is renewed.
+    /// A renewal keeps the id.
     public var id: RegistrationID
     /// The token's name in the log.
     public var ref: Ref
@@ -36,7 +36,7 @@ public struct Registered: Sendable {
     public var isNew: Bool
 }
 
-/// What is sealed in a registration beside its token.
+/// The sealed part of a registration beside its token.
 struct RegistrationDetails: Sendable {
     var handleKey: HandleKey
     var activity: [UInt8] = []
@@ -45,13 +45,10 @@ struct RegistrationDetails: Sendable {
 
 extension Audiences {
     /// Seals a token for its audience, or renews it. The same token of the same owner keeps its id and its handle key. Registrations of other
-    /// owners are not touched, even for the same token.
+    /// owners are not changed, even for the same token.
     /// - Throws: `.appNotServed`, `.tooManyRegistrations` and `.tooManyRequests`; `.storageUnavailable`.
     func register(_ asked: Registration) async throws(BrokerError) -> Registered {
-        guard let (topic, environment) = settings.destination(asked.kind, topic: asked.topic, environment: asked.environment)
-        else {
-            throw .appNotServed
-        }
+        let (topic, environment) = try settings.destination(asked.kind, topic: asked.topic, environment: asked.environment)
         try await beginRegistering(asked.owner)
         defer { endRegistering(asked.owner) }
         // A failed try means that an update of a Live Activity or a change of preferences came between.
@@ -63,7 +60,7 @@ extension Audiences {
             if let previous = asked.previous {
                 replaced += try registrations(standing, for: previous, owner: asked.owner).filter { !same.contains($0) }
             }
-            // The same token comes before the previous one: its id is the one to keep.
+            // The same token comes before the previous one, so that its id is kept.
             let kept = try replaced.first.flatMap { record throws(BrokerError) in
                 try details(of: record).map { (record, $0) }
             }
@@ -85,16 +82,16 @@ extension Audiences {
             }
             try await carry(sameActivity, of: asked.audience, over: &record.row)
             let limit = asked.kind == .liveActivity ? limits.activities?.perOwner ?? 0 : limits.registrationsPerOwner
-            let event = try takeEvent(of: asked.owner)
-            let charges: [Charge]
+            let event = try chargeEvent(of: asked.owner)
+            let entries: [Charge]
             do throws(Shortage) {
-                charges = try broker.shared.charges.chargeEntries()
+                entries = try charges.chargeEntries()
             } catch {
                 event.cancel()
                 throw BrokerError(error)
             }
             var isKept = false
-            defer { if !isKept { broker.shares.refund(charges) } }
+            defer { if !isKept { charges.shares.refund(entries) } }
             let (new, old) = (NewRegistration(record.row, sealedID: record.sealedID), replaced)
             let (owners, devices) = (try ownerIndexes(asked.owner), try deviceIndexes(asked))
             let outcome = try await store.write {
@@ -103,7 +100,7 @@ extension Audiences {
             switch outcome {
             case .registered:
                 isKept = true
-                // The same token lives on under another seal, so queued pushes are still sent, unless they were carried over.
+                // The same token lives on under another seal, so its queued pushes are still sent, unless their state was carried over.
                 let renewed = same.filter { !sameActivity.contains($0) }
                 await outbox.renew(renewed.map(\.purgeID))
                 await forget(replaced.filter { !renewed.contains($0) })
@@ -131,7 +128,7 @@ extension Audiences {
         }
     }
 
-    /// The token's indexes in every place where its owner may have it.
+    /// Returns the token's indexes in every place in which its owner may have it.
     private func deviceIndexes(_ asked: Registration) throws(BrokerError) -> [Digest] {
         let owner = ownerField(asked.owner)
         return try available { () throws(SealingError) in
@@ -146,7 +143,7 @@ extension Audiences {
         after kept: (record: RegistrationRecord, details: RegistrationDetails)?
     ) throws(BrokerError) -> (row: RegistrationRecord, sealedID: EntryID, ref: Ref, handleKey: HandleKey) {
         let ref = Ref.random()
-        let until = broker.policies.ledger.untilMs(expiryMs: place.expiryMs)
+        let until = policies.ledger.untilMs(expiryMs: place.expiryMs)
         let context = TokenContext(
             generation: place.generation, kind: asked.kind, environment: environment, slot: 0, expiryMs: place.expiryMs,
             purgeID: ref.purgeID(untilMs: until), topic: topic)
@@ -178,8 +175,8 @@ extension Audiences {
         return (row, ref.sealedID(untilMs: until), ref, details.handleKey)
     }
 
-    /// An activity goes on with another token or another seal. Its window is carried over, and so is its newest state that waits or was sent
-    /// without an answer: the state must arrive, if need be twice.
+    /// Copies an activity's window to its new row, and its newest state that waits or was sent without an outcome. The state must arrive, even if
+    /// it arrives twice.
     private func carry(
         _ replaced: [RegistrationRecord], of owner: [UInt8], over row: inout RegistrationRecord
     ) async throws(BrokerError) {
@@ -211,7 +208,7 @@ extension Audiences {
         return purged
     }
 
-    /// These tokens were destroyed. Queued pushes to them are not sent, and they leave the write-ahead log.
+    /// Withdraws the queued pushes to these tokens, which were destroyed, and has their rows removed from the write-ahead log.
     func forget(_ registrations: [RegistrationRecord]) async {
         if registrations.isEmpty { return }
         await outbox.revoke(registrations.map(\.purgeID))
@@ -225,17 +222,18 @@ extension Audiences {
 }
 
 extension KeyRing {
-    /// Returns nil if the row does not open: it was edited.
+    /// Returns nil if the row does not open: it was edited, or its key is gone.
     func details(of record: RegistrationRecord) throws(SlotShortage) -> RegistrationDetails? {
         try opened { () throws(SealingError) in
             try openDetails(record.details.span, record.place, record.purgeID, isDevice: record.session == nil)
         }
     }
 
-    /// Handle key, activity and session, in 64 bytes for a device and in 320 for an activity.
+    /// Seals handle key, activity and session, in 64 bytes for a device and in 320 for an activity.
     fileprivate func sealDetails(_ details: RegistrationDetails, _ token: TokenContext) throws(SealingError) -> [UInt8] {
-        precondition(details.activity.count < 256 && details.session.count < 256)
-        let names = [UInt8(details.activity.count)] + details.activity + [UInt8(details.session.count)] + details.session
+        var names: [UInt8] = []
+        names.append(name: details.activity)
+        names.append(name: details.session)
         return try sealNote(
             details.handleKey.secret, names, .details, ExpirySlot(generation: token.generation, expiryMs: token.expiryMs),
             [token.purgeID.bytes], block: Self.detailsBlock(details.session.isEmpty))
@@ -248,12 +246,7 @@ extension KeyRing {
     ) throws(SealingError) -> RegistrationDetails {
         let (key, names) = try openSecretNote(sealed, .details, place, [purgeID.bytes], block: Self.detailsBlock(isDevice))
         var rest = names[...]
-        func name() -> [UInt8]? {
-            guard let count = rest.popFirst(), rest.count >= Int(count) else { return nil }
-            defer { rest = rest.dropFirst(Int(count)) }
-            return Array(rest.prefix(Int(count)))
-        }
-        guard let activity = name(), let session = name() else { throw .doesNotOpen }
+        guard let activity = rest.popName(), let session = rest.popName() else { throw .doesNotOpen }
         return RegistrationDetails(handleKey: HandleKey(key), activity: activity, session: session)
     }
 }

@@ -5,45 +5,34 @@ import Sealing
 import Storage
 import Vocabulary
 
-/// What apps with accounts share: registrations, fan-out, throttling, timers, idempotency. One for each kind of app.
+/// The features that all apps with accounts share: registrations, fan-out, throttling, timers, idempotency. One for each kind of app.
 ///
-/// An audience is whom an app addresses: a user, a printer, a uid. Its tokens are stored under keys that only the broker can derive. This
-/// actor lives on the engine's loop, beside `Outbox`, which sends its pushes.
-public actor Audiences: LoopActor {
+/// An audience is the receiver that an app addresses: a user, a printer, a uid. Its tokens are sealed under keys that only the broker can
+/// derive.
+public actor Audiences: LoopActor, BrokerPart {
     public nonisolated let loop: EventLoop
-    nonisolated let broker: Broker
+    nonisolated let shared: Dependencies
+    private nonisolated let broker: Broker
     let outbox: Outbox
-    let store: StoreAccess
-    let keys: KeyRing
-    let time: BrokerTime
-    let sweeper: Sweeper
     public nonisolated let policy: Policy
     public nonisolated let limits: AudienceLimits
-    let settings: Broker.Settings
-    let metrics: Metrics
     let tokenPushes: KeyedBudget
     private let events: KeyedBudget
     private var windowsEnd: UInt64?
-    /// Places of registrations that were made under a policy with longer or shorter lives.
+    /// Places of registrations that were sealed under a policy with other lives.
     private var formerPlaces: [(kind: TokenKind, place: ExpirySlot)] = []
     /// Called when one of the app's timers runs out.
     var timedOut: (@Sendable (TimerRecord) async throws(BrokerError) -> Void)?
-    /// When something is next due, as far as this knows.
+    /// When the next known work is due.
     var nextDue: UInt64 = 0
-    /// The loop that sleeps until then.
+    /// The task that sleeps until then.
     var sleeper: (until: UInt64, timer: TimerID, continuation: CheckedContinuation<Void, Never>)?
     /// By owner, registrations that wait for the one before them.
     private var registering: [[UInt8]: [CheckedContinuation<Void, Never>]] = [:]
 
     public init(broker: Broker, policy: Policy, limits: AudienceLimits) {
-        let shared = broker.shared
-        loop = shared.loop
-        store = shared.store
-        keys = shared.keys
-        time = shared.time
-        sweeper = shared.sweeper
-        settings = shared.settings
-        metrics = shared.metrics
+        loop = broker.loop
+        shared = broker.shared
         self.broker = broker
         outbox = broker.outbox
         self.policy = policy
@@ -60,10 +49,10 @@ public actor Audiences: LoopActor {
 
     func setTimedOut(_ action: @escaping @Sendable (TimerRecord) async throws(BrokerError) -> Void) { timedOut = action }
 
-    /// Counts an event of this user. Every other write for a user counts as one, so that nobody fills the disk or the queue.
+    /// Charges an event to this user. Every write for a user counts as an event, so that nobody can fill the disk or the queue.
     /// - Throws: `.tooManyRequests` if the user's budget is used up.
     @discardableResult
-    func takeEvent(of user: [UInt8]) throws(BrokerError) -> KeyedBudget.Reservation {
+    func chargeEvent(of user: [UInt8]) throws(BrokerError) -> KeyedBudget.Reservation {
         let now = time.now
         let reservation = try available { () throws(SealingError) in try events.reserve(user, now: now) }
         if let reservation {
@@ -73,7 +62,7 @@ public actor Audiences: LoopActor {
         throw .tooManyRequests(retryAfterSeconds: Int(((events.end ?? now) - now + 999) / 1_000))
     }
 
-    /// Waits until no other registration of this owner is under way. Otherwise those of one token would replace each other and start over.
+    /// Waits until no other registration of this owner is under way. Otherwise registrations of one token would replace each other and retry.
     /// - Throws: `.tooManyRequests` if too many wait already.
     func beginRegistering(_ owner: [UInt8]) async throws(BrokerError) {
         guard let waiting = registering[owner]?.count else {
@@ -84,7 +73,7 @@ public actor Audiences: LoopActor {
         await withCheckedContinuation { registering[owner]?.append($0) }
     }
 
-    /// A registration that waits keeps its token in the arena.
+    /// The limit bounds the arena, in which each waiting registration keeps its token.
     static let mostRegistering = 64
 
     func waitingRegistrations(of owner: [UInt8]) -> Int { registering[owner]?.count ?? 0 }
@@ -97,7 +86,7 @@ public actor Audiences: LoopActor {
         }
     }
 
-    /// Counts must not outlive their window, even if nobody asks then.
+    /// Counts must not outlive their window, even if no request follows.
     func watchWindows() {
         let end = min(events.end ?? .max, tokenPushes.end ?? .max)
         guard end < .max, windowsEnd != end else { return }
@@ -114,14 +103,14 @@ public actor Audiences: LoopActor {
 
     // MARK: Places of rows
 
-    /// Rows of one kind live equally long, so that one look-up finds them all.
+    /// Rows of one kind live equally long, so that one look-up finds all of them.
     enum Life {
         case device, activity, session
-        /// A row for a request's own id. It outlives the request by one step, so that the request is found until its end.
+        /// A row for a request's own id. It outlives the request by one step, so that it is found until the request ends.
         case request
     }
 
-    /// Returns a life of 0 for what this kind of app does not have.
+    /// Returns a life of 0 if this kind of app has no such rows.
     private nonisolated func span(_ life: Life) -> (life: UInt64, step: UInt64) {
         switch life {
         case .device: (limits.deviceLifeMs, 86_400_000)
@@ -133,13 +122,13 @@ public actor Audiences: LoopActor {
 
     private static let requestStep: UInt64 = 300_000
 
-    /// The place where a row of this life is written now.
+    /// The place to which a row of this life is written now.
     func place(_ life: Life) -> ExpirySlot {
         let (life, step) = span(life)
         return keys.expirySlot(lifeMs: life, stepMs: step, nowMs: time.now)
     }
 
-    /// All places where a row of this life may be.
+    /// All places in which a row of this life may be.
     func places(_ life: Life) -> [ExpirySlot] {
         let now = time.now
         formerPlaces.removeAll { $0.place.expiryMs <= now }
@@ -152,8 +141,8 @@ public actor Audiences: LoopActor {
         return life > 0 ? keys.expirySlots(lifeMs: life, stepMs: step, nowMs: time.now) : []
     }
 
-    /// Reads the places of registrations, once, before anything is looked up. Rows that an earlier policy gave other lives are found, renewed
-    /// and deleted like all others until they expire.
+    /// Reads the places of registrations, once, before anything is looked up. So rows with the lives of an earlier policy are found, renewed and
+    /// deleted like all others until they expire.
     public func learnPlaces() async throws(BrokerError) {
         let found = try await store.perform(.survey) { try $0.registrationSlots() }
         formerPlaces = found.compactMap { found in
@@ -161,7 +150,7 @@ public actor Audiences: LoopActor {
         }
     }
 
-    /// The index by which a row at this place is found.
+    /// Returns the index of a row at this place.
     func index(_ label: AudienceLabel, _ place: ExpirySlot, _ fields: [UInt8]...) throws(BrokerError) -> Digest {
         try index(label, place, fields)
     }
@@ -170,14 +159,14 @@ public actor Audiences: LoopActor {
         try available { () throws(SealingError) in try keys.index(label, place, policy.kind, fields) }
     }
 
-    /// The same for every place where such a row may be.
+    /// Returns the indexes of a row in all places in which it may be.
     func indexes(_ label: AudienceLabel, _ life: Life, _ fields: [[UInt8]]) throws(BrokerError) -> [Digest] {
         try available { () throws(SealingError) in
             try places(life).map { place throws(SealingError) in try keys.index(label, place, policy.kind, fields) }
         }
     }
 
-    /// Returns a record that makes a change happen once. The same fields again return `.repeated`, as long as a session's row lives.
+    /// Returns a record that lets a change happen once. A change with the same fields is `.repeated` as long as a session's row lives.
     func seen(_ fields: [UInt8]...) throws(BrokerError) -> SeenRecord {
         let place = place(.session)
         return try available { () throws(SealingError) in
@@ -226,7 +215,7 @@ public actor Audiences: LoopActor {
         return found.flatMap { $0.expires > time.now ? $0 : nil }
     }
 
-    /// A new row, for a session that is heard of for the first time.
+    /// Returns a new row for an unknown session.
     func newSession(_ names: [UInt8]...) throws(BrokerError) -> SessionRecord {
         let place = place(.session)
         return SessionRecord(
@@ -242,7 +231,7 @@ public actor Audiences: LoopActor {
         return found.filter { $0.expires > now }
     }
 
-    /// Returns those of an owner's registrations that are for this token.
+    /// Returns the registrations of this token among those of an owner.
     func registrations(
         _ registrations: [RegistrationRecord], for token: Secret, owner: [UInt8]
     ) throws(BrokerError) -> [RegistrationRecord] {

@@ -4,7 +4,7 @@ public import Sealing
 import Storage
 import Vocabulary
 
-/// Lets phones ring: a call is pushed once, to all phones of its receiver.
+/// Rings phones: a call is pushed once, to all phones of its receiver.
 public actor Calls: LoopActor {
     public nonisolated let loop: EventLoop
     public nonisolated let audiences: Audiences
@@ -34,8 +34,8 @@ public actor Calls: LoopActor {
                 previous: previous))
     }
 
-    /// Destroys a user's PushKit token, or all of them.
-    /// - Returns: how many there were.
+    /// Destroys a user's PushKit token, or all of them if `token` is nil.
+    /// - Returns: how many tokens were destroyed.
     /// - Throws: `.anotherUser`.
     public func delete(_ principal: Principal, user: [UInt8], token: Secret?) async throws(BrokerError) -> Int {
         try Self.check(user, principal)
@@ -50,7 +50,7 @@ public actor Calls: LoopActor {
 
     // MARK: Calls
 
-    /// Lets all phones of the receiver ring, once for each session. Nothing is kept of a call that rings no phone.
+    /// Rings all phones of the receiver, once for each session. Nothing is kept of a call that rings no phone.
     /// - Throws: `.tooManyPushes`, and what the store throws. Then no phone rings, and the call may be repeated.
     public func ring(_ call: CallInvitation) async throws(BrokerError) -> CallReceipt {
         let session = AudienceEvent.Value.handle(kind: "session", id: call.session)
@@ -76,9 +76,9 @@ public actor Calls: LoopActor {
     }
 }
 
-/// A call from one user to another. It has the app's own ids, 1 to 128 bytes each, and no names of people.
+/// A call from one user to another. It contains the app's own ids, 1 to 128 bytes each, and no names of people.
 public struct CallInvitation: Sendable, Equatable {
-    /// What the caller wants to share.
+    /// The media of the call.
     public enum Media: String, Sendable, CaseIterable {
         case audio, video
     }
@@ -96,9 +96,9 @@ public struct CallInvitation: Sendable, Equatable {
     }
 }
 
-/// The result of a call. Every push is durable.
+/// The result of a call. All its pushes are durable.
 public struct CallReceipt: Sendable, Equatable {
-    /// Phones that ring.
+    /// Phones that get a push.
     public var rang = 0
     /// Phones whose token's budget is used up.
     public var throttled = 0

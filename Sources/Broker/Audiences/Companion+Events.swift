@@ -1,24 +1,82 @@
 import Policy
 import Sealing
-import Sodium
 import Storage
-import Vocabulary
+public import Vocabulary
+
+/// An event of a session, as a companion's back end reports it. It contains no text: names, summaries and questions are dropped before.
+public enum CompanionEvent: Sendable, Equatable {
+    case approvalRequest
+    case question
+    /// A task is done, or has failed.
+    case complete(success: Bool)
+    case progress(SessionProgress)
+    /// The new state, a word that the policy lists, and the previous one as the caller sent it.
+    case state(String, before: String? = nil)
+}
+
+/// Numbers of a running session. Nil if the caller did not send them.
+public struct SessionProgress: Sendable, Equatable {
+    public var elapsedSeconds: Int?
+    public var completed: Int?
+    public var total: Int?
+
+    public init(elapsedSeconds: Int? = nil, completed: Int? = nil, total: Int? = nil) {
+        self.elapsedSeconds = elapsedSeconds
+        self.completed = completed
+        self.total = total
+    }
+}
+
+/// The result of an event. All of it is durable.
+public struct EventReceipt: Sendable, Equatable {
+    /// The broker's id of an approval or a question.
+    public var request: RequestID?
+    /// When an approval times out, unix ms.
+    public var expires: UInt64?
+    /// Pushes that leave now, and updates of Live Activities that wait for their window.
+    public var pushes = 0
+    /// Pushes beyond a token's budget.
+    public var throttled = 0
+    /// True if the event was handled before. Then nothing was done.
+    public var isRepeated = false
+}
+
+/// The kind of a session's client.
+public enum ClientType: String, Sendable, CaseIterable {
+    case ios, desktop, web
+}
+
+/// A message to a companion's socket.
+public enum CompanionMessage: Sendable, Equatable {
+    case approvalResponse(request: RequestID, session: [UInt8], approved: Bool)
+    case approvalTimeout(request: RequestID, session: [UInt8])
+    /// An approval waits for its answer until `expires`, unix ms.
+    case approvalRequest(request: RequestID, session: [UInt8], expires: UInt64)
+    case progress(SessionProgress, session: [UInt8])
+    case state(String, before: String?, session: [UInt8])
+}
+
+/// Reaches the sockets of sessions, which belong to the edge.
+public protocol CompanionSockets: Sendable {
+    func tell(user: [UInt8], _ message: CompanionMessage) async
+    func tell(backEnd: [UInt8], _ message: CompanionMessage) async
+}
 
 extension Companion {
-    /// Takes an event of a session. When this returns, every push that follows from it is durable.
+    /// Handles an event of a session. When this returns, every push that it causes is durable.
     ///
     /// - Parameters:
     ///   - user: the session's user. Nil for the caller. A back end may name anyone, a user only itself.
-    ///   - eventID: the caller's name for the event, at most 128 bytes. The same name again does nothing.
+    ///   - eventID: the caller's name for the event, at most 128 bytes. A second event of this name does nothing.
     ///   - ownID: the caller's own id for an approval or a question, at most 128 bytes. It is kept as a keyed index.
-    /// - Throws: `.missingField` and `.anotherUser` for a user whom the caller may not name, `.tooManyRequests`, `.outOfRange` for what the
-    ///   policy does not list, `.tooManyPushes`; nothing of the event was kept.
+    /// - Throws: `.missingField` and `.anotherUser` if the caller may not name the user; `.tooManyRequests`; `.outOfRange` if the policy does not
+    ///   allow a value; `.tooManyPushes`. Then nothing of the event is kept.
     public func take(
         _ event: CompanionEvent, of user: [UInt8]?, session: [UInt8], eventID: [UInt8]?, ownID: [UInt8]? = nil,
         from principal: Principal
     ) async throws(BrokerError) -> EventReceipt {
         let user = try Self.subject(user, principal)
-        try await audiences.takeEvent(of: user)
+        try await audiences.chargeEvent(of: user)
         // A failed try means that something else happened in the session meanwhile.
         for _ in 0..<8 {
             var seen: SeenRecord?
@@ -41,7 +99,7 @@ extension Companion {
         throw .storageUnavailable
     }
 
-    /// The user that the caller acts for. A back end may name anyone, a user only itself.
+    /// Returns the user for whom the caller acts. A back end may name anyone, a user only itself.
     static func subject(_ user: [UInt8]?, _ principal: Principal) throws(BrokerError) -> [UInt8] {
         guard let user else {
             guard !principal.isBackEnd else { throw .missingField("userId") }
@@ -120,7 +178,7 @@ extension Companion {
             case .state(let word, let before):
                 fanout += try await update(
                     "activity_state", ["status": .plain(.choice(word))], elapsed: elapsed, session: session, user)
-                // A word that is not listed could be free text.
+                // A word that the policy does not list could be free text.
                 let listed = before.flatMap { audiences.policy.lists($0, in: "status", of: "activity_state") ? $0 : nil }
                 news = .state(word, before: listed, session: session)
             }
@@ -158,7 +216,7 @@ extension Companion {
     ) async throws(BrokerError) -> RequestID {
         let index = try await audiences.index(
             .seen, place, user, session, event, creator.eventSpace, Array("request".utf8))
-        // Behind the expiry.
+        // The index begins with its expiry.
         return RequestID(high: index.second, low: index.third)
     }
 
@@ -189,7 +247,7 @@ extension Companion {
     ///   - device: the client's own name for itself, at most 128 bytes. It is kept as a keyed hash.
     ///   - token: its push token. It is compared with the user's registrations and not kept.
     /// - Returns: true if it took over from another client.
-    /// - Throws: `.missingField` and `.anotherUser` as `take`; `.tooManyPushes`, and then nothing has changed.
+    /// - Throws: `.missingField` and `.anotherUser` like `take`; `.tooManyPushes`. Then nothing has changed.
     public func claim(
         _ principal: Principal, of user: [UInt8]?, session name: [UInt8], device: [UInt8], type: ClientType, token: Secret?
     ) async throws(BrokerError) -> Bool {
@@ -202,13 +260,13 @@ extension Companion {
             let place = ExpirySlot(generation: next.generation, expiryMs: next.expires)
             let client = try await audiences.index(.activeClient, place, user, name, device)
             let isSame = standing?.client == client
-            // A claim without news changes nothing. The client may have registered a token meanwhile.
+            // A repeated claim changes nothing, unless the client has registered a token meanwhile.
             if isSame, token == nil { return false }
             let own = try await audiences.registrations(of: user)
             var registration: RegistrationID?
             if let token { registration = try await audiences.registrations(own, for: token, owner: user).first?.id }
             if isSame, registration == nil || registration == standing?.registration { return false }
-            let event = try await audiences.takeEvent(of: user)
+            let event = try await audiences.chargeEvent(of: user)
             var fanout = Fanout()
             if !isSame, let before = standing?.registration, before != registration {
                 let handle = AudienceEvent.Value.session(name)

@@ -2,15 +2,18 @@ public import Linux
 import Sealing
 import Synchronization
 
-/// The one clock of a broker, shared by its threads: never goes back, checked against a clock that does not step.
+/// The broker's clock, which all its threads share. It never goes back, and it detects steps of the wall clock.
 public final class BrokerTime: Sendable {
     private let clock: Mutex<BrokerClock>
     private let wall: @Sendable () -> UInt64
     private let boot: @Sendable () -> UInt64
-    /// Steps of the wall clock that nobody has been told of yet, in milliseconds.
+    /// Steps of the wall clock that are not reported yet, in milliseconds.
     private let alarms = Mutex<[Int64]>([])
 
-    /// - Parameter persisted: the highest time that is known from before, in unix milliseconds.
+    /// - Parameters:
+    ///   - persisted: the highest time that is known from earlier runs, unix ms.
+    ///   - wall: returns the wall clock, unix ms.
+    ///   - boot: returns a clock that does not step, in milliseconds.
     public init(
         persisted: UInt64, wall: @escaping @Sendable () -> UInt64 = { Clock.wallMs },
         boot: @escaping @Sendable () -> UInt64 = { Clock.boottimeMs }
@@ -20,7 +23,7 @@ public final class BrokerTime: Sendable {
         clock = Mutex(BrokerClock(persistedMs: persisted, wallMs: wall(), bootMs: boot()))
     }
 
-    /// Learns of a higher time from before, e.g. from the store.
+    /// Continues after a time that an earlier run has recorded, unix ms.
     public func resume(after persisted: UInt64) {
         clock.withLock {
             $0 = BrokerClock(
@@ -28,22 +31,22 @@ public final class BrokerTime: Sendable {
         }
     }
 
-    /// Broker time: what expiry is measured by.
+    /// Broker time, unix ms. Every expiry is measured by it.
     public var now: UInt64 { read().nowMs }
 
-    /// The wall clock as it is, which may go back: for what others wrote by theirs.
+    /// The wall clock, unix ms. It may go back. Times of other systems, like those in JWTs, are compared with it.
     public var wallMs: UInt64 { wall() }
 
-    /// By how many whole seconds broker time is ahead, after the wall clock was set back.
+    /// The whole seconds by which broker time is ahead, after the wall clock was set back.
     var secondsAhead: UInt64 {
         let (now, wall) = (now, wallMs)
         return now > wall ? (now - wall) / 1_000 : 0
     }
 
-    /// What the ratchet steps by.
+    /// The time by which the ratchet steps, unix ms.
     public var ratchet: UInt64 { read().ratchetMs }
 
-    /// The ratchet waits out a leap of the clock.
+    /// True while the ratchet is held after a step of the wall clock.
     public var isHeld: Bool { read().isHeld }
 
     private func read() -> BrokerClock.Reading {
@@ -52,7 +55,7 @@ public final class BrokerTime: Sendable {
         return reading
     }
 
-    /// Steps noticed since the last call.
+    /// Returns the steps of the wall clock since the last call, in milliseconds.
     public func takeAlarms() -> [Int64] {
         alarms.withLock { alarms in
             defer { alarms = [] }

@@ -3,15 +3,15 @@ import Sealing
 public import Storage
 import Vocabulary
 
-// Apps with accounts: what opens with the key file alone, and what to who names a user or a printer.
+// Apps with accounts: data that opens with the key file alone, and data that opens with the name of a user or a printer.
 extension Drill {
-    /// What the key file alone tells.
+    /// The data that opens with the key file alone.
     private struct Alone {
         var approvals: [(timer: TimerRecord, content: Companion.RequestContent)]
-        /// Updates that wait: whom each is for, and when it expires.
+        /// The user and the expiry of each update that waits.
         var updates: [(user: [UInt8], expires: UInt64)] = []
         var activities = 0
-        /// When each Live Activity expires whose names open.
+        /// The expiry of each Live Activity whose names open.
         var names: [UInt64] = []
         var handleKeysOpen = false
 
@@ -20,7 +20,7 @@ extension Drill {
         var callers: Set<[UInt8]> { users.union(approvals.map(\.content.creator)) }
     }
 
-    /// The rows of `everything`.
+    /// The part of `everything` for apps with accounts.
     func accounts(_ holdings: Holdings) throws(StoreError) -> (tokens: Finding, others: [Finding]) {
         let alone = try alone()
         let tokens = try openTokens(alone) { _ in true }
@@ -64,7 +64,7 @@ extension Drill {
         )
     }
 
-    /// Whether a token that someone names is an audience's: only its owner's name tells, or what opens without it.
+    /// Tries to find an audience's token that someone names. A match needs the owner's name, unless the token opens without it.
     func audienceToken(_ token: Secret, of holdings: Holdings) throws(StoreError) -> Finding {
         let matches = try openTokens(try alone()) { $0 == token }
         return Finding(
@@ -75,7 +75,7 @@ extension Drill {
             until: matches.map(\.record.expires).max().map(Self.keysGone))
     }
 
-    /// What someone who names or guesses a user of an app with accounts lets the operator find.
+    /// Tries to open a user's data with the user's name.
     public func user(_ user: [UInt8]) throws(StoreError) -> [Finding] {
         let places = try registrationSlots()
         var owned: [Policy.Kind: [RegistrationRecord]] = [:]
@@ -110,7 +110,7 @@ extension Drill {
         ]
     }
 
-    /// What someone who names or guesses a printer's prefix lets the operator find.
+    /// Tries to open a printer's data with its prefix.
     public func printer(_ prefix: [UInt8]) throws(StoreError) -> [Finding] {
         let devices = try registrations(.audience, prefix, .monitor, registrationSlots())
         let run = try session(.monitor, [prefix], sessionSlots())
@@ -146,12 +146,12 @@ extension Drill {
         return alone
     }
 
-    /// Of the tokens that open with the key file alone those that fit: they need no name, or theirs opens.
+    /// Returns the matching tokens that open with the key file alone: they need no name, or their name opens, too.
     private func openTokens(
         _ alone: Alone, fit: (Secret) -> Bool
     ) throws(StoreError) -> [(name: [UInt8], record: RegistrationRecord)] {
         let places = try registrationSlots()
-        // A user has one name in all apps. A printer's is none.
+        // A user has one name in all apps. A device without a printer needs no name.
         let names = [(Policy.Kind.monitor, [UInt8]())] + alone.callers.flatMap { [(.companion, $0), (.calls, $0)] }
         var found: [(name: [UInt8], record: RegistrationRecord)] = []
         for (kind, name) in names {
@@ -162,7 +162,7 @@ extension Drill {
         return found
     }
 
-    /// When each of these sessions' rows expires, of those that are there.
+    /// Returns the expiries of these sessions' rows, as far as they exist.
     private func sessions(_ names: [[[UInt8]]]) throws(StoreError) -> [UInt64] {
         let places = try sessionSlots()
         var found: [UInt64] = []

@@ -4,12 +4,12 @@ public import Sealing
 public import Storage
 import Vocabulary
 
-/// What the operator of a broker could hand over at this moment, found out by trying: it has what the operator has on disk
-/// (database, write-ahead log, key file), and opens whatever opens.
+/// Finds out what the operator of a broker could disclose at this moment. It has the operator's files (database, write-ahead log, key file)
+/// and tries to open everything.
 ///
-/// Of a secret that opens it says that it does, never the secret.
+/// Findings count the secrets that open. They never contain one.
 public struct Drill {
-    /// One kind of thing.
+    /// The result for one kind of data.
     public struct Finding: Sendable, Equatable {
         public enum Subject: String, Sendable, CaseIterable {
             case roomTokens = "room_tokens"
@@ -43,13 +43,13 @@ public struct Drill {
         }
 
         public let subject: Subject
-        /// How many there are; nil where that can't be known from here.
+        /// How many there are. Nil if the files don't show it.
         public let held: Int?
-        /// How many of them can be handed over in the clear.
+        /// How many of them can be disclosed in the clear.
         public let opens: Int
-        /// Why so many and no more: one line.
+        /// The reason for this number, in one line.
         public let because: String
-        /// When that ends by itself, unix ms, if a broker runs.
+        /// When the data can no longer be opened if a broker runs, unix ms.
         public let until: UInt64?
 
         public init(_ subject: Subject, held: Int?, opens: Int, _ because: String, until: UInt64? = nil) {
@@ -69,7 +69,7 @@ public struct Drill {
 
     private final class Noted { var shortage: SlotShortage? }
 
-    /// The shortage that kept something from being tried. If it is set, the findings prove nothing.
+    /// The shortage that prevented an attempt. If it is set, the findings prove nothing.
     public var shortage: SlotShortage? { noted.shortage }
 
     /// Returns nil if it does not open, or if it could not be tried.
@@ -84,7 +84,7 @@ public struct Drill {
         }
     }
 
-    /// `now`: unix ms.
+    /// - Parameter now: unix ms.
     public init(keys: KeyRing, store: StoreSnapshot, limits: Limits, now: UInt64) {
         self.keys = keys
         self.store = store
@@ -92,7 +92,7 @@ public struct Drill {
         self.now = max(now, keys.earliestNowMs)
     }
 
-    /// All there is, without knowing anything of it.
+    /// Tries all data without further knowledge.
     public func everything() throws(StoreError) -> [Finding] {
         let holdings = try store.holdings()
         let jobs = try store.read { try $0.jobs() }
@@ -123,7 +123,7 @@ public struct Drill {
         ]
     }
 
-    /// What is known of a token that someone names.
+    /// Tries to find a token that someone names.
     public func token(_ token: Secret) throws(StoreError) -> [Finding] {
         let jobs = try store.read { try $0.jobs() }
         var matches: [JobRecord] = []
@@ -140,7 +140,7 @@ public struct Drill {
         ]
     }
 
-    /// What someone who brings a room's id lets the operator find.
+    /// Tries to open a room with its id.
     public func room(_ room: RoomID) throws(StoreError) -> [Finding] {
         guard let record = try store.read({ try $0.room(keys.roomIndex(room)) }) else {
             return [Finding(.room, held: 0, opens: 0, "none; one that ended looks the same")]
@@ -177,7 +177,7 @@ public struct Drill {
         return findings
     }
 
-    /// What someone who brings a join code lets the operator find.
+    /// Tries to open a room with its join code.
     public func code(_ code: [UInt8]) throws(StoreError) -> [Finding] {
         let indexes =
             tried {
@@ -209,10 +209,10 @@ public struct Drill {
         }
     }
 
-    /// The log as it was signed last.
+    /// The log's last signed head.
     public func head() throws(StoreError) -> LogHead? { try store.logHead() }
 
-    /// How often a join code can be tried in a second here, on one core.
+    /// Measures how many join codes one core of this machine can try in a second.
     public func codesTriedPerSecond() -> Int {
         let start = Clock.monotonicNs
         var tries = 0
@@ -225,7 +225,7 @@ public struct Drill {
         return Int(Double(tries) * 1e9 / Double(Clock.monotonicNs - start))
     }
 
-    /// When nothing of a thing that ends at `time` can be opened any more, if the ratchet steps: its epoch's key goes two epochs on.
+    /// When data that expires at `time` can no longer be opened, unix ms. The ratchet deletes an epoch's key two epochs later.
     static func keysGone(_ time: UInt64) -> UInt64 { Epoch(Epoch(atMs: time).number + 2).startMs }
 
     private func open(_ job: JobRecord) -> JobContent? {

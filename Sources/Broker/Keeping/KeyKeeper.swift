@@ -2,10 +2,11 @@ public import EventLoop
 public import Ledger
 public import Sealing
 public import Storage
+import Vocabulary
 
-/// Steps the ratchet on time, whatever the store and the ledger do; they are told afterwards.
+/// Steps the ratchet on time, even if store and ledger fail. They learn of each step afterwards.
 ///
-/// It has a loop of its own, since replacing the key file waits for the disk.
+/// It has a loop of its own, because replacing the key file waits for the disk.
 public actor KeyKeeper: LoopActor {
     public nonisolated let loop: EventLoop
     private let keys: KeyRing
@@ -16,15 +17,10 @@ public actor KeyKeeper: LoopActor {
     /// Steps that are done and not recorded yet, in order.
     private var unrecorded: [RatchetStep] = []
     private var failing = false
-    /// What records them, while there are any.
+    /// The task that records steps, while there are any.
     private var recorder: Task<Void, Never>?
 
-    /// The store's marks: the last recorded step, and the highest time seen.
-    public static let stepMark = "ratchet.steps"
-    public static let timeMark = "time.highest"
-    /// Set while the store holds what was sealed under a key file that is lost.
-    static let lossMark = "ratchet.lost"
-    /// The longest sleep: bounds how late a step can be after the clock was set.
+    /// The longest sleep, which bounds how late a step can be after the clock was set.
     private static let longestSleep: UInt64 = 10_000
 
     public init(
@@ -39,66 +35,15 @@ public actor KeyKeeper: LoopActor {
         self.log = log
     }
 
-    /// A number as a mark: eight bytes, most significant first.
-    public static func encode(_ number: UInt64) -> [UInt8] {
-        (0..<8).map { UInt8(truncatingIfNeeded: number >> UInt64(56 - 8 * $0)) }
-    }
-    public static func decode(_ mark: [UInt8]) -> UInt64? { mark.count == 8 ? mark.reduce(0) { $0 << 8 | UInt64($1) } : nil }
-
-    /// What the store keeps of a step.
-    public static func marks(steps: UInt64, now: UInt64) -> [StoreMark] {
-        [StoreMark(stepMark, encode(steps)), StoreMark(timeMark, encode(now))]
-    }
-
-    /// Refuses a key file that is older than this node's last recorded step: what it can open should not exist any more.
-    public static func checkNotStale(_ keys: KeyRing, _ store: any Keeping) async throws {
-        let recorded = try await store.mark(stepMark).flatMap { decode($0) } ?? 0
-        guard keys.steps >= recorded else { throw StaleKeys(recorded: recorded, found: keys.steps) }
-    }
-
-    /// The highest time that store and key file know of, in unix milliseconds. The log counts: it never goes back either.
-    public static func knownTime(_ keys: KeyRing, _ store: any Keeping) async throws -> UInt64 {
-        max(
-            try await store.mark(timeMark).flatMap { decode($0) } ?? 0, keys.earliestNowMs,
-            try await store.latestWindow() * 1_000)
-    }
-
-    /// What the log was not told of the keys: the first generation, which was made with the key file, and steps after which the broker
-    /// was killed. The store fills in what is swept.
-    public static func untold(_ keys: KeyRing, _ store: any Keeping) async throws -> [Entry.Op] {
-        guard let recorded = try await store.mark(stepMark).flatMap({ decode($0) }) else {
-            return [.keysGenerated(generation: keys.currentGeneration)]
-        }
-        guard keys.steps > recorded else { return [] }
-        let since = try await store.mark(timeMark).flatMap { decode($0) } ?? 0
-        return [.keysRatcheted(epoch: keys.baseEpoch.number - 1, swept: 0)]
-            + keys.generations.filter { $0.born.startMs > since }.map { .keysGenerated(generation: $0.id) }
-    }
-
-    /// The key file is lost for good, and another takes its place: to be called before that is made. The next start forgets what was sealed
-    /// under the lost one.
-    public static func noteLoss(_ store: any Keeping) async throws(StoreError) {
-        try await store.setMark(lossMark, [1])
-        // The new file has other steps.
-        try await store.setMark(stepMark, [])
-    }
-
-    /// Forgets everything, if that is due: nothing can open it any more. The sweep that follows empties the write-ahead log.
-    static func forgetLost(_ store: any Keeping) async throws(StoreError) {
-        guard let mark = try await store.mark(lossMark), !mark.isEmpty else { return }
-        while try await store.forgetAll(limit: 500).more {}
-        try await store.setMark(lossMark, [])
-    }
-
-    /// Steps if a step is due.
+    /// Steps the ratchet if a step is due.
     public func step() {
         guard let step = advance() else { return }
         unrecorded.append(step)
         if recorder == nil { recorder = Task(executorPreference: loop) { await self.record() } }
     }
 
-    /// The same for a start, before anything that may fail.
-    /// - Returns: what the log has to be told of it, with the start.
+    /// Steps the ratchet at a start, before anything that may fail.
+    /// - Returns: the step's events, to be recorded with the start.
     func stepAtStart() -> [Entry.Op] { advance().map { Self.events(of: $0) } ?? [] }
 
     private func advance() -> RatchetStep? {
@@ -133,36 +78,129 @@ public actor KeyKeeper: LoopActor {
         return events
     }
 
+    /// Steps the ratchet until the task is cancelled.
     public func run() async {
         while !Task.isCancelled {
             step()
             let wait = keys.nextStepMs - min(keys.nextStepMs, time.ratchet)
-            // A leap is made up for within two minutes, whatever the clock does meanwhile.
+            // While the ratchet is held, check every second: it must catch up within two minutes, even if the clock steps again.
             try? await loop.sleep(min(max(wait, failing ? 1_000 : 50), time.isHeld ? 1_000 : Self.longestSleep))
         }
     }
 
-    /// Waits until all that was done is recorded, or the store is closed.
+    /// Waits until all steps are recorded, or the store is closed.
     public func recordAll() async { await recorder?.value }
 
-    /// Tells store and ledger of what was destroyed; tries until it is done or the store is closed.
+    /// Records the steps in store and ledger. Retries until that succeeds or the store is closed.
     private func record() async {
         defer { recorder = nil }
         while let step = unrecorded.first {
             do throws(StoreError) {
-                try await store.record(Self.events(of: step), marks: Self.marks(steps: step.steps, now: time.now))
+                try await store.record(Self.events(of: step), marks: KeyMarks.of(steps: step.steps, now: time.now))
                 unrecorded.removeFirst()
             } catch {
                 if error == .closed { return }
-                // A commit may have been done and reported failed: told again and again, one step would hold up those after it.
+                // A commit may be durable although it was reported as failed. Recorded again and again, one step would delay those after it.
                 if await isRecorded(step) { unrecorded.removeFirst() } else { try? await loop.sleep(1_000) }
             }
         }
     }
 
     private func isRecorded(_ step: RatchetStep) async -> Bool {
-        guard let mark = try? await store.mark(Self.stepMark), let steps = Self.decode(mark) else { return false }
+        guard let steps = try? await KeyMarks.number(KeyMarks.step, in: store) else { return false }
         return steps >= step.steps
+    }
+
+    /// Records that the key file is lost for good. Must be called before a new one is created. The next start deletes all rows that were sealed
+    /// under the lost one.
+    public static func noteLoss(_ store: any Keeping) async throws(StoreError) {
+        try await store.setMark(KeyMarks.loss, [1])
+        // The new file counts its own steps.
+        try await store.setMark(KeyMarks.step, [])
+    }
+}
+
+/// The store's marks of keys and time.
+private enum KeyMarks {
+    /// The last recorded step.
+    static let step = "ratchet.steps"
+    /// The highest time seen, unix ms.
+    static let time = "time.highest"
+    /// Set while the store has rows that were sealed under a key file that is lost.
+    static let loss = "ratchet.lost"
+
+    static func of(steps: UInt64, now: UInt64) -> [StoreMark] {
+        [StoreMark(step, [UInt8](bigEndian: steps)), StoreMark(time, [UInt8](bigEndian: now))]
+    }
+
+    /// Returns nil if the mark is not set.
+    static func number(_ name: String, in store: any Keeping) async throws(StoreError) -> UInt64? {
+        guard let mark = try await store.mark(name), mark.count == 8 else { return nil }
+        return mark.span.bigEndian64(at: 0)
+    }
+}
+
+/// The steps of a start, in the order in which the log may learn of them.
+public struct Startup: Sendable {
+    private let store: any Keeping
+    private let keys: KeyRing
+    private let time: BrokerTime
+
+    public init(store: any Keeping, keys: KeyRing, time: BrokerTime) {
+        self.store = store
+        self.keys = keys
+        self.time = time
+    }
+
+    /// Checks the key file, and continues broker time after the highest time that store, key file and log know of. Must be called before anything
+    /// else reads the time.
+    /// - Throws: `StaleKeys` if the key file is older than this node's last recorded step: the keys in it should no longer exist.
+    public func resumeTime() async throws {
+        let recorded = try await KeyMarks.number(KeyMarks.step, in: store) ?? 0
+        guard keys.steps >= recorded else { throw StaleKeys(recorded: recorded, found: keys.steps) }
+        let known = try await KeyMarks.number(KeyMarks.time, in: store) ?? 0
+        time.resume(after: max(known, keys.earliestNowMs, try await store.latestWindow() * 1_000))
+    }
+
+    /// Steps the ratchet, repairs the log's folder, records the start, and then does all work that became due while no broker ran.
+    ///
+    /// The step comes first. On a full disk, or if the log's folder can't be written, no start gets further, however often it is tried.
+    /// - Parameters:
+    ///   - events: the log's entries of the start, `broker.started` first.
+    ///   - marks: the store's marks of the start.
+    ///   - policies: the bytes of the policies in force, which are published with the log.
+    public func catchUp(
+        _ events: [Entry.Op], marks: [StoreMark] = [], policies: [[UInt8]], folder: LedgerFolder, sequencer: Sequencer,
+        keeper: KeyKeeper, sweeper: Sweeper
+    ) async throws {
+        let unrecorded = try await unrecordedKeys() + keeper.stepAtStart()
+        try await sequencer.recover()
+        folder.tidy()
+        for policy in policies { _ = try folder.writePolicy(policy) }
+        try await store.start(events + unrecorded, marks: marks + KeyMarks.of(steps: keys.steps, now: time.now))
+        try await deleteLost()
+        await keeper.step()
+        await keeper.recordAll()
+        _ = try await sweeper.sweep()
+    }
+
+    /// Returns the events of the keys that are not in the log: the first generation, which was created with the key file, and steps after which
+    /// the broker was killed. The store fills in `swept`.
+    private func unrecordedKeys() async throws -> [Entry.Op] {
+        guard let recorded = try await KeyMarks.number(KeyMarks.step, in: store) else {
+            return [.keysGenerated(generation: keys.currentGeneration)]
+        }
+        guard keys.steps > recorded else { return [] }
+        let since = try await KeyMarks.number(KeyMarks.time, in: store) ?? 0
+        return [.keysRatcheted(epoch: keys.baseEpoch.number - 1, swept: 0)]
+            + keys.generations.filter { $0.born.startMs > since }.map { .keysGenerated(generation: $0.id) }
+    }
+
+    /// Deletes all rows if their key file is lost: nothing can open them any more. The sweep that follows empties the write-ahead log.
+    private func deleteLost() async throws(StoreError) {
+        guard let mark = try await store.mark(KeyMarks.loss), !mark.isEmpty else { return }
+        while try await store.forgetAll(limit: 500).more {}
+        try await store.setMark(KeyMarks.loss, [])
     }
 }
 

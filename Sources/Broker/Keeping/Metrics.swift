@@ -1,69 +1,50 @@
 import Linux
 import Synchronization
 
-/// Counters of this process, for the operator. What they count is never who.
+/// Counters of this process, for the operator. They never identify anyone.
 public final class Metrics: Sendable {
-    /// Numbered, so that counting is quick: an enum of strings hashes as its string.
+    /// Raw values are array indexes, so that counting needs no hashing.
     public enum Counter: Int, Sendable, CaseIterable {
         case roomsCreated, roomsAccepted, roomsClosed
         case knocksQueued, knocksThrottled, knocksUnneeded
         case pushesDelivered, pushesFailed, tokensRegistered, tokensPurged
-        /// Of those that failed: there is neither key nor certificate for APNs.
+        /// Failed pushes of apps without a key or a certificate for APNs.
         case pushesNotConfigured
-        /// More than a second after they were to end.
+        /// Purges more than a second after the expiry.
         case purgesLate
         case refused, ratchetSteps, entriesPublished
-        /// Cosignatures that came, requests to witnesses that brought none, and heads without the witnesses' quorum, counted at each try.
+        /// Received cosignatures, requests to witnesses without one, and attempts at a head that missed the witnesses' quorum.
         case cosignatures, witnessFailures, quorumMissed
-        /// Something an operator must look at: a clock step, a setting that APNs refuses, a log that can't be written.
+        /// Conditions that need the operator's attention: a clock step, a setting that APNs refuses, a log that can't be written.
         case alarms
 
-        /// As Prometheus knows it.
-        var name: String {
+        /// Name and help in Prometheus.
+        fileprivate var text: (name: String, help: String) {
             switch self {
-            case .roomsCreated: "mayfly_rooms_created_total"
-            case .roomsAccepted: "mayfly_rooms_accepted_total"
-            case .roomsClosed: "mayfly_rooms_closed_total"
-            case .knocksQueued: "mayfly_knocks_queued_total"
-            case .knocksThrottled: "mayfly_knocks_throttled_total"
-            case .knocksUnneeded: "mayfly_knocks_peer_present_total"
-            case .pushesDelivered: "mayfly_pushes_delivered_total"
-            case .pushesFailed: "mayfly_pushes_failed_total"
-            case .pushesNotConfigured: "mayfly_pushes_not_configured_total"
-            case .tokensRegistered: "mayfly_tokens_registered_total"
-            case .tokensPurged: "mayfly_tokens_purged_total"
-            case .purgesLate: "mayfly_purges_late_total"
-            case .refused: "mayfly_requests_refused_total"
-            case .ratchetSteps: "mayfly_ratchet_steps_total"
-            case .entriesPublished: "mayfly_ledger_entries_published_total"
-            case .cosignatures: "mayfly_ledger_cosignatures_total"
-            case .witnessFailures: "mayfly_ledger_witness_failures_total"
-            case .quorumMissed: "mayfly_ledger_quorum_missed_total"
-            case .alarms: "mayfly_alarms_total"
-            }
-        }
-
-        var help: String {
-            switch self {
-            case .roomsCreated: "Rooms created."
-            case .roomsAccepted: "Rooms accepted."
-            case .roomsClosed: "Rooms closed by a member."
-            case .knocksQueued: "Pushes queued: knocks, and pushes to audiences."
-            case .knocksThrottled: "Knocks and pushes to audiences that a limit refused or delayed."
-            case .knocksUnneeded: "Knocks that were not needed because the peer was present."
-            case .pushesDelivered: "Pushes that APNs accepted."
-            case .pushesFailed: "Pushes that ended without being accepted by APNs."
-            case .pushesNotConfigured: "Failed pushes for which there are no credentials for APNs."
-            case .tokensRegistered: "Registrations of apps with accounts that were sealed, renewals included."
-            case .tokensPurged: "Tokens purged by expiry, withdrawal, close or deletion."
-            case .purgesLate: "Expired tokens that were purged more than a second late."
-            case .refused: "Requests answered with an error of the API."
-            case .ratchetSteps: "Steps of the key ratchet."
-            case .entriesPublished: "Entries published in the ledger."
-            case .cosignatures: "Cosignatures received from witnesses."
-            case .witnessFailures: "Requests to witnesses that returned no cosignature."
-            case .quorumMissed: "Attempts at a checkpoint that missed the witnesses' quorum."
-            case .alarms: "Conditions that need an operator's attention."
+            case .roomsCreated: ("mayfly_rooms_created_total", "Rooms created.")
+            case .roomsAccepted: ("mayfly_rooms_accepted_total", "Rooms accepted.")
+            case .roomsClosed: ("mayfly_rooms_closed_total", "Rooms closed by a member.")
+            case .knocksQueued: ("mayfly_knocks_queued_total", "Pushes queued: knocks, and pushes to audiences.")
+            case .knocksThrottled:
+                ("mayfly_knocks_throttled_total", "Knocks and pushes to audiences that a limit refused or delayed.")
+            case .knocksUnneeded:
+                ("mayfly_knocks_peer_present_total", "Knocks that were not needed because the peer was present.")
+            case .pushesDelivered: ("mayfly_pushes_delivered_total", "Pushes that APNs accepted.")
+            case .pushesFailed: ("mayfly_pushes_failed_total", "Pushes that ended without being accepted by APNs.")
+            case .pushesNotConfigured:
+                ("mayfly_pushes_not_configured_total", "Failed pushes for which there are no credentials for APNs.")
+            case .tokensRegistered:
+                ("mayfly_tokens_registered_total", "Registrations of apps with accounts that were sealed, renewals included.")
+            case .tokensPurged: ("mayfly_tokens_purged_total", "Tokens purged by expiry, withdrawal, close or deletion.")
+            case .purgesLate: ("mayfly_purges_late_total", "Expired tokens that were purged more than a second late.")
+            case .refused: ("mayfly_requests_refused_total", "Requests answered with an error of the API.")
+            case .ratchetSteps: ("mayfly_ratchet_steps_total", "Steps of the key ratchet.")
+            case .entriesPublished: ("mayfly_ledger_entries_published_total", "Entries published in the ledger.")
+            case .cosignatures: ("mayfly_ledger_cosignatures_total", "Cosignatures received from witnesses.")
+            case .witnessFailures: ("mayfly_ledger_witness_failures_total", "Requests to witnesses that returned no cosignature.")
+            case .quorumMissed:
+                ("mayfly_ledger_quorum_missed_total", "Attempts at a checkpoint that missed the witnesses' quorum.")
+            case .alarms: ("mayfly_alarms_total", "Conditions that need an operator's attention.")
             }
         }
     }
@@ -81,7 +62,7 @@ public final class Metrics: Sendable {
         }
     }
 
-    /// Of what alerts ask when it happened last: unix seconds, 0 for not since the start. Times, which say nothing of anyone and are not rounded.
+    /// The last times of conditions with alerts, unix seconds. 0 for none since the start. They identify nobody and are not rounded.
     private struct LastTimes {
         var alarm: UInt64 = 0
         var ratchetStep: UInt64 = 0
@@ -105,7 +86,7 @@ public final class Metrics: Sendable {
         }
     }
 
-    /// Tokens that were to end at these times are gone, durably, at `now`; unix ms.
+    /// Records that tokens with these expiries were durably purged at `now`. Times are unix ms.
     public func notePurges(of ends: [UInt64], at now: UInt64) {
         if ends.isEmpty { return }
         purgeLag.withLock { lag in for end in ends { lag.add(now - min(now, end)) } }
@@ -114,8 +95,7 @@ public final class Metrics: Sendable {
 
     public func value(_ counter: Counter) -> Int { counts.withLock { $0[counter.rawValue] } }
 
-    /// Rounds down to two significant digits, so that a scrape does not publish exact small movements of a quiet broker:
-    /// below 10 only 0 is told from some.
+    /// Rounds down to two significant digits, and 1 to 9 to 5. So scrapes do not show single events on a quiet broker.
     public static func rounded(_ count: Int) -> Int {
         if count <= 0 { return 0 }
         if count < 10 { return 5 }
@@ -124,7 +104,7 @@ public final class Metrics: Sendable {
         return count / scale * scale
     }
 
-    /// Such a count in a sentence, where a number that is none would be taken for one.
+    /// A rounded count in words, for a sentence in which a rounded number would look exact.
     static func inWords(_ count: Int) -> String { count < 10 ? "fewer than 10" : "about \(rounded(count))" }
 
     /// The Prometheus text format, version 0.0.4.
@@ -133,7 +113,8 @@ public final class Metrics: Sendable {
         let build = "mayfly_build_info"
         var text = Self.head(build, "gauge", "The program's version; the value is always 1.")
         text += "\(build){version=\"\(version)\"} 1\n"
-        for sample in Counter.allCases.map({ Sample($0.name, $0.help, value($0)) }) + counters {
+        let own = Counter.allCases.map { Sample($0.text.name, $0.text.help, value($0)) }
+        for sample in own + counters {
             text += Self.head(sample.name, "counter", sample.help) + "\(sample.name) \(Self.rounded(sample.value))\n"
         }
         for sample in gauges {
@@ -155,21 +136,21 @@ public final class Metrics: Sendable {
         return text + purgeLag.withLock { $0.exposition(named: lag) }
     }
 
-    /// The two lines that describe a metric.
+    /// The two header lines of a metric.
     public static func head(_ name: String, _ type: String, _ help: String) -> String {
         "# HELP \(name) \(help)\n# TYPE \(name) \(type)\n"
     }
 }
 
-/// How late something was, as Prometheus counts it: in buckets, each with what is below its bound.
+/// A Prometheus histogram of delays.
 struct LagHistogram {
-    /// Milliseconds; and as the text format has them.
+    /// The upper bounds of the buckets, in milliseconds and in the text format.
     private static let bounds: [(ms: UInt64, seconds: String)] = [
         (10, "0.01"), (25, "0.025"), (50, "0.05"), (100, "0.1"), (250, "0.25"), (500, "0.5"), (1_000, "1"), (2_500, "2.5"),
         (5_000, "5"), (10_000, "10"), (30_000, "30"), (60_000, "60"),
     ]
 
-    /// By bucket, those of lower buckets not counted; the last has no bound.
+    /// The count of each bucket, without lower buckets. The last bucket has no bound.
     private var counts = [Int](repeating: 0, count: bounds.count + 1)
     private var sumMs: UInt64 = 0
 
@@ -178,7 +159,7 @@ struct LagHistogram {
         sumMs += ms
     }
 
-    /// The Prometheus text format, rounded as all counts are.
+    /// The Prometheus text format, with rounded counts.
     func exposition(named name: String) -> String {
         var text = ""
         var below = 0

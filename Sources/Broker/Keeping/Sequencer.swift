@@ -2,17 +2,19 @@ public import EventLoop
 public import Ledger
 public import Storage
 
-/// Brings the entries of closed windows into the log and the log into its folder.
+/// Appends the entries of closed windows to the log, and publishes the log in its folder.
 ///
-/// Order: sign the new head and commit it to the store by compare-and-swap, have it cosigned, write tiles and bundles, write the
-/// checkpoint, let the store forget its copies. After a crash anywhere in between, `recover` finds the folder equal to the store's
-/// head or behind it, and publishes the same head again. It has a loop of its own, since the folder waits for the disk.
+/// The order: sign the new head and commit it to the store by compare-and-swap, get it cosigned, write tiles and bundles, write the
+/// checkpoint, delete the store's copies. After a crash anywhere in between, `recover` finds the folder equal to the store's head or behind
+/// it, and publishes the same head again.
+///
+/// It has a loop of its own, because the folder waits for the disk.
 public actor Sequencer: LoopActor {
-    /// What becomes of a head that the witnesses' quorum does not cosign.
+    /// How to handle a head that lacks the witnesses' quorum.
     public enum WitnessFailureMode: String, Sendable {
-        /// It is published with the cosignatures that came.
+        /// Publish it with the cosignatures that it has.
         case open
-        /// It waits in the store, and what comes after it.
+        /// Keep it in the store, with all entries after it.
         case closed
     }
 
@@ -27,22 +29,22 @@ public actor Sequencer: LoopActor {
     private let log: @Sendable (String) -> Void
     private let witnesses: Witnesses?
     private let witnessFailure: WitnessFailureMode
-    /// What was refused since the last window.
+    /// Returns the refusals since the last window.
     private let refusals: @Sendable () async -> [Entry.Op]
-    /// Entries were committed, and their rows deleted: their bytes stay in the write-ahead log until a checkpoint empties it.
+    /// Called after entries were committed and their rows deleted. The rows' bytes stay in the write-ahead log until it is emptied.
     private let erased: @Sendable () async -> Void
-    /// The log has caught up with all closed windows.
+    /// Called when the log has caught up with all closed windows.
     private let caughtUp: @Sendable () -> Void
     private var tiles = TileLog()
-    /// The last publication failed: the store may be ahead of the folder.
+    /// True if the last publication failed. Then the store may be ahead of the folder.
     private var isFailing = false
-    /// The last failure contradicts this log, and has been logged.
+    /// True if the last failure was a contradiction, which has been logged.
     private var isContradicted = false
-    /// Checkpoints kept elsewhere that the log has not been compared with yet.
+    /// Checkpoints kept elsewhere with which the log has not been compared yet.
     private var uncompared: [KeptCheckpoint]
-    /// Whether the last head was published without the witnesses' quorum.
+    /// True if the last head was published without the witnesses' quorum.
     private var isUnwitnessed = false
-    /// The published head, while cosignatures are missing under it.
+    /// The published head, while it lacks cosignatures.
     private var lacking: Witnesses.Head?
 
     /// Entries in one publication.
@@ -80,7 +82,7 @@ public actor Sequencer: LoopActor {
         case overtaken
         /// Too few witnesses cosigned.
         case quorumMissed
-        /// Witnesses without whom there is no quorum say that this log was rewritten or set back.
+        /// Witnesses that the quorum needs contradict this log: it was rewritten or set back.
         case contradicted(String)
 
         public var description: String {
@@ -98,10 +100,10 @@ public actor Sequencer: LoopActor {
         }
     }
 
-    /// Compares folder and store with each other and with the checkpoints kept elsewhere, publishes what the folder lacks, and asks all
-    /// witnesses whether they stand by the head.
+    /// Compares folder and store with each other and with the checkpoints kept elsewhere, publishes the entries that the folder lacks, and has all
+    /// witnesses cosign the head again.
     ///
-    /// A missed quorum, or a kept checkpoint that can't be read now, does not stop a start: entries wait.
+    /// A missed quorum, or a kept checkpoint that can't be read now, does not stop a start. Entries wait until later.
     /// - Throws: if the folder is ahead of the store or differs from it, or if a kept checkpoint or witnesses contradict the log. Then
     ///   nothing may be started.
     public func recover() async throws {
@@ -123,9 +125,9 @@ public actor Sequencer: LoopActor {
             // Broker time goes slower while the wall clock is behind it.
             if time.now < next { continue }
             do {
-                // What was committed and not published has to be found again, whether more has come since or not.
+                // After a failure, entries may be committed but not published.
                 if isFailing { try await catchUp() }
-                // Here alone, so that a window has at most one entry of a cause: those of a stop's last window are not told.
+                // Only here, so that a window has at most one entry of each cause. The refusals of a stop's last window are lost.
                 let refused = await refusals()
                 if !refused.isEmpty { try await store.record(refused) }
                 try await publish(before: time.now / 1_000 / resolution * resolution)
@@ -138,9 +140,9 @@ public actor Sequencer: LoopActor {
         }
     }
 
-    /// Publishes everything, the open window included: what comes later belongs to a later window.
+    /// Publishes all entries, including those of the open window. Later entries belong to a later window.
     public func flush() async throws {
-        // What was committed and could not be written may still lie between.
+        // Earlier entries may be committed but not published.
         try await catchUp()
         try await publish(before: .max)
     }
@@ -158,7 +160,7 @@ public actor Sequencer: LoopActor {
     private func catchUp(asksAll: Bool = false) async throws {
         guard let head = try await store.logHead() else {
             if case .current(let log) = try folder.standing(comparedWith: nil, key: key.verifierKey) { tiles = log }
-            // The head of the empty log: from its first moment on there is something to keep and compare with.
+            // Publish the head of the empty log, so that a checkpoint can be kept and compared from the start.
             let plan = tiles.append([])
             let empty = Checkpoint(origin: key.verifierKey.name, size: 0, root: plan.root)
             if let unread = try await compare(empty, folder.source(after: plan)) { throw unread }
@@ -180,7 +182,7 @@ public actor Sequencer: LoopActor {
             tiles = log
             let plan = log.append([])
             let unread = try await compare(checkpoint, folder.source(after: plan))
-            // Witnesses may know what a mirror that can't be read would have shown.
+            // Ask the witnesses before the error is thrown: they may contradict the log even if a mirror can't be read.
             if asksAll { try await renew(witnessed(plan, note, window: head.window), asksAll: true) }
             if let unread { throw unread }
             try await store.published(upTo: head.size)
@@ -194,7 +196,7 @@ public actor Sequencer: LoopActor {
         }
     }
 
-    /// Compares the log with each kept checkpoint, once. No other process can change the state folder while this one holds it.
+    /// Compares the log with each kept checkpoint, once. No other process can change the state folder while this process has it locked.
     /// - Returns: why one could not be read, or nil if all are compared.
     /// - Throws: if one contradicts the log.
     private func compare(_ head: Checkpoint, _ source: any LogSource) async throws -> KeptCheckpoint.Failure? {
@@ -210,8 +212,8 @@ public actor Sequencer: LoopActor {
         return unread.first?.1
     }
 
-    /// Publishes the entries of all windows before `window` (unix seconds), and complete batches. `closedEntries` also lets the store freeze and
-    /// complete batches, so call this every window.
+    /// Publishes complete batches, and the entries of all windows before `window`, unix seconds. Call this every window, because `closedEntries`
+    /// also freezes and completes batches.
     private func publish(before window: UInt64) async throws {
         while true {
             let entries = try await store.closedEntries(before: window, limit: Self.batch)
@@ -242,7 +244,8 @@ public actor Sequencer: LoopActor {
         Witnesses.Head(note: note, size: plan.newSize, root: plan.root, window: window, source: folder.source(after: plan))
     }
 
-    /// The head with its cosignatures, if it may be published.
+    /// Returns the head with its cosignatures.
+    /// - Throws: `.contradicted`; `.quorumMissed` in the mode `.closed`.
     private func cosigned(_ head: Witnesses.Head) async throws -> SignedNote {
         guard let witnesses else { return head.note }
         let round = await witnesses.cosign(head)
@@ -262,11 +265,11 @@ public actor Sequencer: LoopActor {
         return round.note
     }
 
-    /// Puts cosignatures that came later under the published head.
+    /// Adds later cosignatures to the published head.
     private func renew(_ head: Witnesses.Head, asksAll: Bool = false) async throws {
         guard let witnesses else { return }
         let round = await witnesses.cosign(head, asksAll: asksAll)
-        // What is public can't be held back; but nothing follows on it.
+        // The head is public already, but nothing may follow it.
         if let said = round.contradiction { throw Failure.contradicted(said) }
         if round.isSatisfied, isUnwitnessed {
             log("ledger: the witnesses' quorum is reached again")
@@ -274,5 +277,74 @@ public actor Sequencer: LoopActor {
         }
         if round.note.encoded != (try folder.checkpoint()) { try folder.publish(tiles.append([]), checkpoint: round.note) }
         lacking = round.isComplete ? nil : head
+    }
+}
+
+/// A checkpoint of this log that is kept outside the state folder, e.g. in a published copy. The log must continue it.
+///
+/// After a restored snapshot, database, keys and ledger folder agree with each other. Only a checkpoint from outside shows that entries are lost.
+public struct KeptCheckpoint: Sendable {
+    let name: String
+    private let read: @Sendable () async throws -> [UInt8]?
+
+    /// - Parameters:
+    ///   - name: the place's name in errors and in the log.
+    ///   - read: returns nil if nothing is published there. May throw any error. Its text is logged.
+    public init(name: String, read: @escaping @Sendable () async throws -> [UInt8]?) {
+        (self.name, self.read) = (name, read)
+    }
+
+    /// Compares the log under `head` with this checkpoint.
+    /// - Throws: `.unread` if the checkpoint can't be read now, `.foreign` if another key signed it, `.restored` if the log does not
+    ///   continue it.
+    func check(_ head: Checkpoint, of key: VerifierKey, _ source: any LogSource) async throws {
+        let bytes: [UInt8]?
+        do { bytes = try await read() } catch { throw Failure.unread(name: name, reason: "\(error)") }
+        guard let bytes else { throw Failure.unread(name: name, reason: "it has no checkpoint") }
+        guard let kept = SignedNote(bytes)?.checkpoint(signedBy: key) else { throw Failure.foreign(name: name, origin: key.name) }
+        guard kept.size <= head.size else { throw Failure.restored(.behind(name: name, kept: kept.size, own: head.size)) }
+        var tiles = TileReader(source, size: head.size)
+        guard try await tiles.continues(kept, root: head.root) else {
+            throw Failure.restored(.forked(name: name, size: kept.size))
+        }
+    }
+
+    public enum Failure: Error, Sendable, CustomStringConvertible {
+        case unread(name: String, reason: String)
+        case foreign(name: String, origin: String)
+        case restored(Contradiction)
+
+        public var description: String {
+            switch self {
+            case .unread(let name, let reason):
+                "\(name) can't be read (\(reason)). Nothing is signed until this ledger is compared with it"
+            case .foreign(let name, let origin):
+                "\(name) has no checkpoint signed by the key of \(origin): it belongs to another log, or is damaged. "
+                    + "Name a copy of this log"
+            case .restored(let contradiction):
+                "restored_state: \(contradiction). To continue would fork the log, so nothing was signed or published. Restore the newer state "
+                    + "folder; if it is lost, start with an empty one under another origin"
+            }
+        }
+
+        /// True if a retry can't succeed. Then the start is refused.
+        var isFinal: Bool {
+            if case .unread = self { false } else { true }
+        }
+    }
+
+    /// How a log fails to continue a checkpoint.
+    public enum Contradiction: Sendable, CustomStringConvertible {
+        case behind(name: String, kept: UInt64, own: UInt64)
+        case forked(name: String, size: UInt64)
+
+        public var description: String {
+            switch self {
+            case .behind(let name, let kept, let own):
+                "\(name) has \(kept) entries of this log, and the state folder has only \(own): the state folder is an old copy"
+            case .forked(let name, let size):
+                "\(name) has \(size) entries of this log, and the state folder has different ones: the state folder is an old copy that was continued"
+            }
+        }
     }
 }

@@ -2,9 +2,9 @@ public import EventLoop
 import Linux
 public import Storage
 
-/// Purges what has expired: sleeps until the next expiry, works in bounded batches, leaves nothing in the write-ahead log.
+/// Purges expired rows, and empties the write-ahead log of them. It sleeps until the next expiry and works in bounded batches.
 ///
-/// No request waits for it, and it waits for none.
+/// No request waits for the sweeper, and the sweeper waits for none.
 public actor Sweeper: LoopActor {
     public nonisolated let loop: EventLoop
     private let store: any Keeping
@@ -12,34 +12,35 @@ public actor Sweeper: LoopActor {
     private let metrics: Metrics
     private let log: @Sendable (String) -> Void
 
-    /// Rows of each kind in one transaction: so many that a request which comes with it waits for about `patience`.
+    /// Rows of each kind in one transaction. It adapts, so that a request at the same time waits for about `patienceNs`.
     private var batch = 500
     private static let batches = 100...2_000
     private static let patienceNs: UInt64 = 5_000_000
-    /// Where something ends every moment, what ends in this time is purged together.
+    /// If rows expire all the time, those that expire within this time are purged together.
     private static let shortestSleep: UInt64 = 10
-    /// How long after its deadline a job is given up that nobody has in hand: what became of it is not known.
+    /// How long after its deadline a job is purged that the outbox does not own. Its outcome is unknown.
     private static let jobSlack: UInt64 = 30_000
-    /// Purged bytes leave the write-ahead log this long after they were purged.
+    /// The time between a purge and the emptying of the write-ahead log.
     private static let scrubDelay: UInt64 = 10_000
-    /// What the rule allows. Later, someone must look.
+    /// The longest time that the design allows for it. Later there is an alarm.
     private static let longestScrub: UInt64 = 60_000
-    /// So long it must have done well before it is said to: a full disk takes the odd transaction.
+    /// How long sweeps must succeed after an error before the recovery is logged: on a full disk a transaction succeeds now and then.
     private static let recovery: UInt64 = 10_000
-    /// The longest sleep: bounds what a step of the wall clock can delay.
+    /// The longest sleep, which bounds the delay after a step of the wall clock.
     private static let longestSleep: UInt64 = 30_000
 
-    /// The jobs that the broker has in hand, by the second of their deadlines.
+    /// The number of jobs that the outbox owns, by the second of their deadlines.
     private var held: [UInt64: Int] = [:]
-    /// The earliest expiry that was announced since the last look into the store.
+    /// The earliest expiry that was announced since the store was last read.
     private var announced: UInt64 = .max
-    /// The next expiry, as the last sweep left it.
+    /// The next expiry after the last sweep.
     private var nextExpiry = UInt64.max
     private var wakeAt: UInt64 = 0
     private var waiting: CheckedContinuation<Void, Never>?
     private var timer: TimerID?
-    /// Since when the write-ahead log holds what was purged, and when to empty it. A crash may have left some from before.
+    /// Since when the write-ahead log has purged rows.
     private var unscrubbedSince: UInt64?
+    /// When to empty the write-ahead log. At once after a start, because a crash may have left purged rows.
     private var scrubAt: UInt64? = 0
     private var isScrubLate = false
 
@@ -92,10 +93,10 @@ public actor Sweeper: LoopActor {
             metrics.add(.tokensPurged, result.tokens)
             metrics.notePurges(of: result.ends, at: time.now)
             if result.hasErased { noteErasure() }
-            // A long sweep does not hold it up, nor it the sweep where it fails: it is tried again after a second.
+            // A long sweep must not delay it. A failure must not stop the sweep: the log is emptied again after a second.
             if result.more { try? await scrub() }
         } while result.more
-        // What fell due may have been purged a moment ago by the create that took its code.
+        // A create that reuses a code may have purged the due rows a moment ago.
         if isDue { noteErasure() }
         try await scrub()
         nextExpiry = try await store.nextExpiry(jobSlack: jobSlack) ?? .max
@@ -103,7 +104,7 @@ public actor Sweeper: LoopActor {
         return min(max(nextExpiry, now + Self.shortestSleep), scrubAt ?? .max, now + Self.longestSleep)
     }
 
-    /// The broker ends this job itself, however late: it alone knows whether the push was sent.
+    /// Exempts a job that the outbox owns. Only the outbox knows whether the push was sent, so it ends the job itself, however late.
     func hold(jobDue deadline: UInt64) {
         held[deadline / 1_000, default: 0] += 1
         expect(deadline + Self.jobSlack)
@@ -114,7 +115,7 @@ public actor Sweeper: LoopActor {
         held[deadline / 1_000] = left > 0 ? left : nil
     }
 
-    /// Long enough to spare the first of the jobs that are held, and to look again a second later.
+    /// Long enough to exempt the earliest job that the outbox owns, until a second from now.
     private var jobSlack: UInt64 {
         let now = time.now
         guard let first = held.keys.min().map({ $0 * 1_000 }), first < now else { return Self.jobSlack }
@@ -123,17 +124,17 @@ public actor Sweeper: LoopActor {
 
     private func adapt(to took: UInt64) {
         let fitting = UInt64(batch) * Self.patienceNs / max(took, 1)
-        // Half the way, since one transaction says little.
+        // Go half the way, because one transaction is a small sample.
         batch = min(max((batch + Int(clamping: fitting)) / 2, Self.batches.lowerBound), Self.batches.upperBound)
     }
 
-    /// Something will expire at `expiry`: be there.
+    /// Announces that rows expire at `expiry`, unix ms.
     public func expect(_ expiry: UInt64) {
         announced = min(announced, expiry)
         if expiry < wakeAt { wake() }
     }
 
-    /// Something was purged or replaced just now.
+    /// Announces that rows were purged or replaced, so that the write-ahead log is emptied.
     public func noteErasure() {
         guard scrubAt == nil else { return }
         unscrubbedSince = time.now
@@ -141,11 +142,11 @@ public actor Sweeper: LoopActor {
         expect(scrubAt ?? 0)
     }
 
-    /// Empties the write-ahead log when that is due, unless a reader stands in the way: then again in a second.
+    /// Empties the write-ahead log if that is due. If a reader or an error prevents that, it is tried again after a second.
     private func scrub() async throws(StoreError) {
         guard let due = scrubAt, time.now >= due else { return }
         let since = unscrubbedSince ?? time.now
-        // What is purged while this runs may come too late for it, and is noted anew.
+        // Rows that are purged meanwhile may come too late for this run, so `noteErasure` must schedule another.
         scrubAt = nil
         var isDone = false
         do throws(StoreError) {
@@ -169,6 +170,7 @@ public actor Sweeper: LoopActor {
         isScrubLate = false
     }
 
+    /// Wakes `run`, so that it notices at once that its task was cancelled.
     public func stop() { wake() }
 
     private func sleep(until latest: UInt64) async {

@@ -5,9 +5,10 @@ import Vocabulary
 
 /// Asks the witnesses of a policy to cosign the log's heads: all at once, within one deadline.
 ///
-/// A witness that fails is left alone for a while that doubles with each failure, so that one that stalls does not hold up every window.
-/// What a witness said against this log stands until it cosigns again: neither a later silence nor a restart of ours takes it back.
+/// A witness that fails is not asked again during a pause, which doubles with each failure. So a witness that stalls does not delay every
+/// window. A contradiction by a witness stays until the witness cosigns again; a later silence does not clear it.
 public actor Witnesses: LoopActor {
+    /// The HTTP answer of a witness.
     public struct Answer: Sendable {
         public var status: UInt16
         public var contentType: String?
@@ -21,10 +22,10 @@ public actor Witnesses: LoopActor {
     /// Sends a POST and waits for the whole answer, at most `answerLimit` bytes. May throw any error; its text is logged.
     public typealias Post = @Sendable (_ url: String, _ body: [UInt8], _ timeoutMs: UInt64) async throws -> Answer
 
-    /// The largest answer taken, in bytes.
+    /// The largest accepted answer, in bytes.
     public static let answerLimit = 64 << 10
 
-    /// A head that the store has committed to, and what is needed to prove that it continues earlier ones.
+    /// A head that the store has committed, and the log to prove that it continues earlier heads.
     struct Head: Sendable {
         let note: SignedNote
         let size: UInt64
@@ -34,25 +35,26 @@ public actor Witnesses: LoopActor {
         let source: any LogSource
     }
 
-    /// What a round came to.
+    /// The result of a round.
     struct Round: Sendable {
-        /// The head with all cosignatures that there are for it.
+        /// The head with all its cosignatures.
         var note: SignedNote
         var isSatisfied: Bool
-        /// Whether no witness is missing.
+        /// True if all witnesses have cosigned.
         var isComplete: Bool
-        /// What witnesses say against this log, if the others can't make up the quorum without them.
+        /// The witnesses' contradictions, if the other witnesses can't reach the quorum.
         var contradiction: String?
     }
 
     private struct Standing {
-        /// The size of the last head it is known to have cosigned.
+        /// The size of the last head that it has cosigned, as far as known.
         var knownSize: UInt64 = 0
         var failures = 0
         /// Steady ms before which it is not asked.
         var dueMs: UInt64 = 0
-        /// A request is under way; overdue once its round is over.
+        /// True while a request is under way.
         var isAsked = false
+        /// True if the request's round is over.
         var isOverdue = false
         var contradiction: WitnessFailure?
     }
@@ -64,11 +66,11 @@ public actor Witnesses: LoopActor {
     private let log: @Sendable (String) -> Void
     private let post: Post
     private let roundMs: UInt64
-    /// Milliseconds of the clock that pauses are counted on.
+    /// The clock for pauses, in milliseconds.
     private let steady: @Sendable () -> UInt64
 
     private var standings: [Standing]
-    /// The head being cosigned, and its cosignatures by the witnesses' places in the policy.
+    /// The current head, and its cosignatures by the witnesses' positions in the policy.
     private var text = ""
     private var collected: [Int: SignedNote.Signature] = [:]
     private var waiting: CheckedContinuation<Void, Never>?
@@ -78,7 +80,7 @@ public actor Witnesses: LoopActor {
     private static let longestPauseMs: UInt64 = 60_000
 
     /// - Parameters:
-    ///   - policy: one whose witnesses have URLs; one without is never asked.
+    ///   - policy: a witness without a URL is never asked.
     ///   - roundMs: how long a round may take.
     public init(
         loop: EventLoop, policy: WitnessPolicy, time: BrokerTime, metrics: Metrics, log: @escaping @Sendable (String) -> Void,
@@ -95,7 +97,7 @@ public actor Witnesses: LoopActor {
         standings = Array(repeating: Standing(), count: policy.witnesses.count)
     }
 
-    /// Takes up the cosignatures under the published checkpoint: they are kept as long as that head stands, and tell what each witness has.
+    /// Loads the cosignatures of the published checkpoint. They stay valid as long as it is the head, and show which size each witness knows.
     func adopt(_ published: SignedNote, size: UInt64) {
         begin(published.text)
         for (index, witness) in policy.witnesses.enumerated() {
@@ -108,8 +110,8 @@ public actor Witnesses: LoopActor {
         }
     }
 
-    /// Asks the witnesses whose cosignature under this head is missing, and whose pause is over.
-    /// - Parameter asksAll: those who have cosigned it too, whether they still stand by it.
+    /// Asks the witnesses whose cosignature of this head is missing and whose pause is over.
+    /// - Parameter asksAll: true to also ask witnesses that have cosigned it already: one may have seen a newer head since.
     func cosign(_ head: Head, asksAll: Bool = false) async -> Round {
         begin(head.note.text)
         let deadlineMs = Clock.monotonicMs + roundMs
@@ -151,7 +153,7 @@ public actor Witnesses: LoopActor {
     private enum Ending: Sendable {
         case cosigned(SignedNote.Signature)
         case failed(WitnessFailure)
-        /// It could not be asked or did not answer.
+        /// The request failed or had no answer.
         case silent(String)
     }
 
@@ -184,7 +186,7 @@ public actor Witnesses: LoopActor {
         standings[index].isOverdue = false
         switch ending {
         case .cosigned(let signature):
-            // One that comes too late for its round may still be in time for its head; its pause stays, or it would hold up each round.
+            // A cosignature that is too late for its round may still be in time for its head. Its pause stays: otherwise it would delay each round.
             if head.note.text == text { collected[index] = signature }
             metrics.add(.cosignatures)
             standings[index].knownSize = head.size

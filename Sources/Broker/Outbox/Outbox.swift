@@ -8,47 +8,34 @@ import Vocabulary
 
 /// Owns each push from the stored job to the recorded outcome, for rooms and audiences alike.
 ///
-/// A *job* is the stored row, a *push* is what goes to Apple, an *outcome* is what the ledger records. The outbox lives on the engine's loop.
-public actor Outbox: LoopActor {
+/// A *job* is the stored row, a *push* is what goes to Apple, an *outcome* is what the ledger records.
+public actor Outbox: LoopActor, BrokerPart {
     typealias Entry = OutboxQueue.Entry
 
     public nonisolated let loop: EventLoop
-    private let store: StoreAccess
-    private let keys: KeyRing
-    private let time: BrokerTime
-    private let policies: Policies
+    nonisolated let shared: Dependencies
     private let courier: any PushSender
-    private let sweeper: Sweeper
-    private let metrics: Metrics
     private let presence: Presence
-    private let log: @Sendable (String) -> Void
 
     var queue: OutboxQueue
     /// Jobs whose side is being probed.
     private var probing: [RoomSide: [Entry]] = [:]
     private let wanted = WantedPushes()
-    /// When Apple is back after a failure, outcomes come by the thousand. More at a time would hold up every other call of the store.
-    private let recordingLimit = Limiter(mostRecording)
+    /// After an outage of Apple, outcomes come by the thousand. More at a time would delay every other operation of the store.
+    private let recordingLimit = Limiter(256)
     /// When the next line about unrecorded outcomes may be logged, on the loop's clock.
     private var outcomesLogAt: UInt64 = 0
     private var lastRecordFailed = false
 
-    static let mostRecording = 256
     /// How long pushes wait for free slots after a shortage.
     private static let pauseMs: UInt64 = 250
 
     init(_ shared: Dependencies, courier: any PushSender, presence: Presence) {
         loop = shared.loop
-        store = shared.store
-        keys = shared.keys
-        time = shared.time
-        policies = shared.policies
-        sweeper = shared.sweeper
-        metrics = shared.metrics
-        log = shared.log
+        self.shared = shared
         self.courier = courier
         self.presence = presence
-        queue = OutboxQueue(shuffles: policies.templates.values.contains { !$0.timing.isAtOnce })
+        queue = OutboxQueue(shuffles: shared.policies.templates.values.contains { !$0.timing.isAtOnce })
     }
 
     // MARK: Quota
@@ -78,14 +65,14 @@ public actor Outbox: LoopActor {
 
     // MARK: Tokens
 
-    /// These tokens were destroyed. Queued pushes to them are not sent.
+    /// Withdraws the queued pushes to these tokens, which were destroyed.
     /// - Parameter tokens: purge ids.
     func revoke(_ tokens: [EntryID]) {
         let now = time.now
         for token in tokens { wanted.revoke(token, until: now + policies.jobDeadlineMs, now: now) }
     }
 
-    /// These tokens were sealed again under other names. Queued pushes to them are still sent.
+    /// Keeps the queued pushes to these tokens, which were sealed again under other purge ids.
     func renew(_ tokens: [EntryID]) {
         let now = time.now
         for token in tokens { wanted.renew(token, until: now + policies.jobDeadlineMs, now: now) }
@@ -98,16 +85,16 @@ public actor Outbox: LoopActor {
         let jobs = try await store.read { try $0.jobs() }
         reserve(jobs)
         add(jobs, isFromBefore: true)
-        if !jobs.isEmpty { log("courier: \(Metrics.inWords(jobs.count)) pushes resumed from before the start") }
+        if !jobs.isEmpty { shared.log("courier: \(Metrics.inWords(jobs.count)) pushes resumed from before the start") }
     }
 
     /// Queues jobs that are stored.
     func add(_ jobs: [JobRecord], charge: PushCharge? = nil, isFromBefore: Bool = false) {
         let contents: [PushContent?]
         do throws(SlotShortage) {
-            contents = try jobs.map { job throws(SlotShortage) in try content(of: job) }
+            contents = try jobs.map { job throws(SlotShortage) in try keys.content(of: job) }
         } catch {
-            store.tell(.overloaded(error))
+            store.report(.overloaded(error))
             loop.after(Self.pauseMs) { self.assumeIsolated { $0.add(jobs, charge: charge, isFromBefore: isFromBefore) } }
             return
         }
@@ -120,11 +107,11 @@ public actor Outbox: LoopActor {
             }
             return entry
         }
-        // All are known before the first leaves. Otherwise an older push might leave before the newer one that replaces it is known.
+        // Schedule only now that all targets are known. Otherwise an older push might leave before the newer one that replaces it is known.
         for entry in entries { schedule(entry) }
     }
 
-    /// Queues a job for its time. A job that missed its time takes a later slot.
+    /// Queues a job for its time. A job that missed its time gets a later slot.
     func schedule(_ entry: Entry) {
         let now = time.now
         var entry = entry
@@ -169,7 +156,7 @@ public actor Outbox: LoopActor {
         case stopping
     }
 
-    /// Takes a job from its time to its recorded outcome: check, render, send, record, release.
+    /// Handles a job from its time to its recorded outcome: check, render, send, record, release.
     private func deliver(_ entry: Entry) async {
         defer {
             queue.endDelivery(of: entry)
@@ -207,6 +194,7 @@ public actor Outbox: LoopActor {
     }
 
     /// Checks that the push is still wanted.
+    /// - Throws: `.ended` if it is not, `.probing`, or `.stopping`.
     private func check(_ entry: Entry) async throws(Unsent) {
         let job = entry.job
         let isLate = entry.isMissed || time.now >= job.deadline
@@ -240,7 +228,7 @@ public actor Outbox: LoopActor {
     }
 
     /// Opens the job and renders its push.
-    /// - Throws: `.ended` if the row was edited or its key is gone; `.short` after a pause was begun.
+    /// - Throws: `.ended` if the row was edited or its key is gone; `.short` after a shortage, which pauses the queue.
     private func render(_ entry: Entry) throws(Unsent) -> Push {
         do throws(SlotShortage) {
             if let push = try push(of: entry) { return push }
@@ -274,7 +262,7 @@ public actor Outbox: LoopActor {
             isWanted: { [wanted, target = entry.target] in wanted.isWanted(job, of: target) })
     }
 
-    /// Apple compares this with its own clock, so subtract what broker time is ahead. Otherwise a phone could ring long after the call.
+    /// Apple compares this with its own clock, so subtract the lead of broker time. Otherwise a phone could ring long after the call.
     private func expiration(_ template: Template, _ counted: UInt64, _ tokenExpires: UInt64) -> UInt64 {
         let expires = template.expiration(nowMs: counted, tokenExpiryMs: tokenExpires)
         return expires - min(expires, time.secondsAhead)
@@ -283,23 +271,13 @@ public actor Outbox: LoopActor {
     /// The fields of an audience's push and their time. A room's push has none.
     private func fields(of job: JobRecord) throws(SlotShortage) -> (fields: [String: FieldValue], stampMs: UInt64)? {
         if job.fields == nil { return ([:], time.now) }
-        return try content(of: job).map { ($0.fields, $0.stampMs) }
-    }
-
-    /// Returns nil in rooms, and if the row does not open.
-    private func content(of job: JobRecord) throws(SlotShortage) -> PushContent? {
-        guard let sealed = job.fields else { return nil }
-        let place = ExpirySlot(generation: job.generation, expiryMs: job.deadline)
-        let note = try opened { () throws(SealingError) in
-            try keys.openNote(sealed.span, .fields, place, [job.job.bytes], block: 64)
-        }
-        return note.flatMap(PushContent.init)
+        return try keys.content(of: job).map { ($0.fields, $0.stampMs) }
     }
 
     /// Returns the content of the newest push to this target that has no outcome: Apple may not have it yet.
     func newestContent(of target: WantedPushes.Target) throws(BrokerError) -> PushContent? {
         guard let job = wanted.newest(of: target) else { return nil }
-        return try unlessShort { () throws(SlotShortage) in try content(of: job) }
+        return try unlessShort { () throws(SlotShortage) in try keys.content(of: job) }
     }
 
     private func send(_ push: Push, of job: JobRecord) async throws(Unsent) -> JobOutcome {
@@ -329,7 +307,7 @@ public actor Outbox: LoopActor {
         }
     }
 
-    /// Records the outcome. It must reach the ledger, so this retries until it does, or until the broker stops.
+    /// Records the outcome. The ledger must have every outcome, so this retries until the broker stops.
     private func record(_ outcome: JobOutcome, of job: JobRecord) async {
         var wait: UInt64 = 100
         while true {
@@ -341,7 +319,7 @@ public actor Outbox: LoopActor {
                 return
             } catch {
                 if error == .closed { return }
-                // From the second failure on: by then it is known how many wait.
+                // Report the second failure, not the first: by then all outcomes that wait are counted.
                 if wait > 100 { reportUnrecorded(error) }
                 try? await loop.sleep(wait)
                 wait = min(wait * 2, 5_000)
@@ -349,13 +327,13 @@ public actor Outbox: LoopActor {
         }
     }
 
-    /// At most once a minute: thousands of outcomes may wait, and each is retried again and again.
+    /// Logs at most one line a minute: thousands of outcomes may wait, and each is retried again and again.
     private func reportUnrecorded(_ error: StoreError) {
         lastRecordFailed = true
         guard loop.now >= outcomesLogAt else { return }
         outcomesLogAt = loop.now + 60_000
         metrics.add(.alarms)
-        log(
+        shared.log(
             "courier: outcomes of \(Metrics.inWords(recordingLimit.count)) pushes are not recorded yet (\(error)); trying again"
         )
     }
@@ -371,7 +349,7 @@ public actor Outbox: LoopActor {
         probing[side, default: []].append(entry)
     }
 
-    /// The probe has ended. If the side is present, its jobs end now. Otherwise they leave at their time.
+    /// Continues the jobs of a side whose probe has ended. If the side is present, its jobs end now. Otherwise they leave at their time.
     private func resume(at side: RoomSide) {
         let isPresent = presence.assumeIsolated { $0.isPresent(side) }
         for entry in probing.removeValue(forKey: side) ?? [] {
@@ -381,7 +359,7 @@ public actor Outbox: LoopActor {
     }
 
     private func pause(_ shortage: SlotShortage) {
-        store.tell(.overloaded(shortage))
+        store.report(.overloaded(shortage))
         guard queue.pause() else { return }
         loop.after(Self.pauseMs) {
             self.assumeIsolated { outbox in
@@ -391,12 +369,12 @@ public actor Outbox: LoopActor {
         }
     }
 
-    /// Waits until no push is under way, but not longer than `deadlineMs`. The next start resumes what is left.
+    /// Waits until no push is under way, but not longer than `deadlineMs`. The next start resumes the others.
     public func drain(deadlineMs: UInt64) async {
         let end = loop.now + deadlineMs
         while queue.openCount > 0, loop.now < end { try? await loop.sleep(20) }
         if lastRecordFailed, recordingLimit.count > 0 {
-            log(
+            shared.log(
                 "courier: outcomes of \(Metrics.inWords(recordingLimit.count)) pushes could not be recorded. The next start sends them again if they have time left, and records the others as unknown"
             )
         }

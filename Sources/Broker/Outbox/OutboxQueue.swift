@@ -3,12 +3,12 @@ import Vocabulary
 
 /// The jobs in the outbox: those that wait for their time, those that are due, and how many are under way. All times are unix ms.
 ///
-/// Jobs with the same time leave in random order. One app whose pushes hang leaves room for others: it has at most eight times as many jobs
-/// queued, and under way, as there are places free.
+/// Jobs with the same time leave in random order. An app whose pushes hang leaves room for other apps: it may have at most eight times as many
+/// jobs queued as there are free places, and the same goes for jobs under way.
 struct OutboxQueue {
     struct Entry: Sendable {
         let job: JobRecord
-        /// What the push took of its token's budget among rooms. Nil if no budget applies, or if a previous run counted it.
+        /// The unit of the token's budget, in rooms. Nil in audiences, and if a previous run stored the job.
         let reservation: KeyedBudget.Reservation?
         /// Its charge for the queue. Nil if a previous run stored the job, or if no caller asked for it.
         var charge: PushCharge?
@@ -22,17 +22,17 @@ struct OutboxQueue {
 
     /// Pushes that are checked and rendered at a time, on the loop that answers requests.
     static let mostGettingReady = 32
-    /// Pushes that are sent at a time. Each has its token open in the arena, which has 40,960 slots for everything.
+    /// Pushes that are sent at a time. Each has its token open in the arena, which has 40,960 slots for all secrets.
     static let mostUnderWay = 18_432
-    /// Further jobs are refused: pushes that can't leave within two minutes are better refused at once.
+    /// Further jobs are refused. Otherwise pushes could wait longer than two minutes.
     static let mostQueued = 200_000
 
-    /// How many of these one app may have for each place that is free.
+    /// Jobs that one app may have for each free place.
     private static let mostTimesFree = 8
 
     private var scheduled: [UInt64: [Entry]] = [:]
     private var due = Queue<Entry>()
-    /// All jobs, from before they are stored until their outcomes are.
+    /// All jobs, from before they are stored until their outcomes are recorded.
     private(set) var queued = 0
     private var queuedOf: [App: Int] = [:]
     private var gettingReady = 0
@@ -45,7 +45,7 @@ struct OutboxQueue {
     private var isPaused = false
     private let shuffles: Bool
 
-    /// - Parameter shuffles: false if every push leaves at once, so that a test runs the same way twice.
+    /// - Parameter shuffles: false if every push leaves at once. Then a test runs the same way twice.
     init(shuffles: Bool) { self.shuffles = shuffles }
 
     /// Jobs that are due or under way. A stop waits for these only.
@@ -94,7 +94,7 @@ struct OutboxQueue {
         return scheduled[time]?.count == 1
     }
 
-    /// Makes due what is scheduled for this time.
+    /// Makes the jobs due that are scheduled for this time.
     mutating func makeDue(at time: UInt64) {
         guard let entries = scheduled.removeValue(forKey: time) else { return }
         due.append(contentsOf: shuffles ? entries.shuffled() : entries)
@@ -105,7 +105,7 @@ struct OutboxQueue {
     /// Starts the next due entry. Returns nil if none is due, or if a limit is reached.
     mutating func startNext() -> Entry? {
         guard !isPaused, gettingReady < Self.mostGettingReady, underWay < Self.mostUnderWay else { return nil }
-        // By turns, so that neither waits for the other's end.
+        // By turns, so that neither has to wait until the other is empty.
         looksAtHeldFirst.toggle()
         guard let entry = looksAtHeldFirst ? nextHeld() ?? nextDue() : nextDue() ?? nextHeld() else { return nil }
         gettingReady += 1
@@ -114,10 +114,10 @@ struct OutboxQueue {
         return entry
     }
 
-    /// The push is ready to be sent, or ends without being sent.
+    /// Ends the preparation of a push: it is about to be sent, or ends without being sent.
     mutating func endPreparation() { gettingReady -= 1 }
 
-    /// The push has its outcome, or is put back.
+    /// Ends the delivery of an entry: it has its outcome, or was put back.
     mutating func endDelivery(of entry: Entry) {
         underWay -= 1
         let left = underWayOf[entry.job.app, default: 1] - 1
@@ -166,4 +166,31 @@ extension OutboxQueue {
 
 extension JobRecord {
     fileprivate var app: OutboxQueue.App { OutboxQueue.App(topic: topic, environment: environment) }
+}
+
+/// Limits how many steps run at the same time. Further steps wait, first come, first served.
+///
+/// One actor owns it and uses it in its own isolation.
+final class Limiter {
+    private let limit: Int
+    private var running = 0
+    private var waiting = Queue<CheckedContinuation<Void, Never>>()
+
+    init(_ limit: Int) { self.limit = limit }
+
+    /// Steps that run or wait.
+    var count: Int { running + waiting.count }
+
+    nonisolated(nonsending) func acquire() async {
+        if running < limit {
+            running += 1
+        } else {
+            await withCheckedContinuation { waiting.append($0) }
+        }
+    }
+
+    /// Ends a step. The first one that waits takes its place.
+    func release() {
+        if let next = waiting.popFirst() { next.resume() } else { running -= 1 }
+    }
 }

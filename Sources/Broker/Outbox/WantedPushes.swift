@@ -2,9 +2,9 @@ import Storage
 import Synchronization
 import Vocabulary
 
-/// Knows which queued pushes are still wanted: their token exists, and no newer push has replaced them.
+/// Tracks which queued pushes are still wanted: their token exists, and no newer push has replaced them.
 ///
-/// The courier asks before each attempt, from its own loop.
+/// The courier checks before each attempt, on its own loop.
 final class WantedPushes: Sendable {
     /// Pushes with the same target replace each other.
     struct Target: Hashable, Sendable {
@@ -16,7 +16,7 @@ final class WantedPushes: Sendable {
     private struct Newest {
         var stampMs: UInt64
         var job: JobRecord
-        /// Pushes to this target without an outcome. The newest is known until the last of them has its outcome.
+        /// Pushes to this target without an outcome. The newest is tracked until the last of them has its outcome.
         var count: Int
     }
 
@@ -30,13 +30,13 @@ final class WantedPushes: Sendable {
 
     private let state = Mutex(State())
 
-    /// A token was destroyed. Pushes to it are not sent any more.
+    /// Withdraws the pushes to a token that was destroyed.
     /// - Parameter until: the latest deadline of a push that is queued now. Times must not decrease.
     func revoke(_ token: EntryID, until: UInt64, now: UInt64) {
         state.withLock { $0.revoked.add(token, until: until, now: now) }
     }
 
-    /// A token was sealed again under another name. Queued pushes to the old name are still sent.
+    /// Keeps the pushes to the old purge id of a token that was sealed again.
     func renew(_ token: EntryID, until: UInt64, now: UInt64) {
         state.withLock { $0.renewed.add(token, until: until, now: now) }
     }
@@ -55,7 +55,7 @@ final class WantedPushes: Sendable {
         }
     }
 
-    /// A push has its outcome.
+    /// Removes a push that has its outcome.
     func remove(from target: Target) {
         state.withLock { state in
             guard let count = state.newest[target]?.count else { return }
@@ -72,7 +72,7 @@ final class WantedPushes: Sendable {
         return state.withLock { $0.isNewest(job, of: target) }
     }
 
-    /// The last push to a token is sent although its token is gone.
+    /// False if the push's token was destroyed or a newer push has replaced it. The last push to a token is sent although its token is gone.
     func isWanted(_ job: JobRecord, of target: Target?) -> Bool {
         state.withLock { state in
             (job.isLast || !state.revoked.contains(job.purgeID)) && (target.map { state.isNewest(job.job, of: $0) } ?? true)
@@ -82,7 +82,7 @@ final class WantedPushes: Sendable {
     var count: Int { state.withLock(\.newest.count) }
 }
 
-/// Tokens by purge id, each until no push to it can be left.
+/// Tokens by purge id, each until no push to it can be queued any more.
 private struct ExpiringTokens {
     private var tokens: Set<EntryID> = []
     /// In order of time.

@@ -3,9 +3,9 @@ import Sealing
 import Storage
 import Vocabulary
 
-/// Tracks who is present in rooms: sockets join and leave, reports come over HTTP, probes find out who still answers.
+/// Tracks who is present in rooms: sockets join and leave, apps report over HTTP, probes find out who still answers.
 ///
-/// `PresenceState` decides. This actor feeds it events and carries out its effects. It lives on the engine's loop, beside `Rooms`.
+/// `PresenceState` decides. This actor feeds it events and carries out its effects, on the engine's loop.
 public actor Presence: LoopActor {
     public nonisolated let loop: EventLoop
     private var state: PresenceState
@@ -19,7 +19,7 @@ public actor Presence: LoopActor {
     private(set) var roomIDs: [Digest: RoomID] = [:]
     /// Reports over HTTP that wait for the probe of a side.
     private(set) var waitingReports: [RoomSide: [CheckedContinuation<Result<Delivery, BrokerError>, Never>]] = [:]
-    /// What is called when the probe of a side ends.
+    /// Actions to call when the probe of a side ends.
     private var afterProbes: [RoomSide: [() -> Void]] = [:]
 
     init(loop: EventLoop, timing: PresenceState.Timing) {
@@ -27,9 +27,10 @@ public actor Presence: LoopActor {
         state = PresenceState(timing)
     }
 
-    /// Sets where knocks go that become due without a caller.
+    /// Sets the receiver of knocks that become due without a caller.
     func attach(_ rooms: Rooms) { self.rooms = rooms }
 
+    /// Sets the receiver of messages and pings to sockets.
     public func setEdge(_ edge: any RoomSockets) { self.edge = edge }
 
     // MARK: Questions
@@ -38,40 +39,41 @@ public actor Presence: LoopActor {
 
     func hasSocket(_ socket: UInt64) -> Bool { state.hasSocket(socket) }
 
-    /// A side in its grace or in doubt counts as present.
+    /// True also for a side in its grace or in doubt.
     func isPresent(_ side: RoomSide) -> Bool { state.isPresent(side) }
 
     // MARK: Events
 
-    /// A socket joins its room.
+    /// Adds a socket to its room.
     func join(_ socket: UInt64, at side: RoomSide, in id: RoomID, endsInMs: UInt64) {
         apply(state.join(socket, at: side, now: loop.now), in: side.room, id)
         if roomEnds[side.room] == nil { watchEnd(of: side.room, afterMs: endsInMs) }
     }
 
-    /// A socket has ended.
-    /// - Parameter isDeliberate: the app left, as opposed to a connection that broke.
+    /// Removes a socket that has ended.
+    /// - Parameter isDeliberate: true if the app left, false if the connection broke.
     public func leave(socket: UInt64, isDeliberate: Bool) {
         guard let room = state.room(of: socket) else { return }
         apply(state.leave(socket, isDeliberate: isDeliberate, now: loop.now), in: room)
     }
 
-    /// A socket answered the ping with this number.
+    /// Records that a socket answered the ping with this number.
     public func pong(socket: UInt64, number: UInt64) {
         guard let room = state.room(of: socket) else { return }
         apply(state.pong(socket, number: number, now: loop.now), in: room)
     }
 
-    /// A side reports over HTTP that it is present.
+    /// Records a report over HTTP that a side is present.
     func report(_ side: RoomSide, in id: RoomID) { apply(state.report(side, now: loop.now), in: side.room, id) }
 
-    /// A side reports over HTTP that it leaves.
+    /// Records a report over HTTP that a side leaves.
     func reportLeaving(_ side: RoomSide) { apply(state.reportLeaving(side, now: loop.now), in: side.room) }
 
-    /// What is known of a side without a probe.
+    /// Returns the last known state of a side, without a probe.
     func lastFinding(_ side: RoomSide) -> PresenceState.Finding { isPresent(side) ? .present : .absent }
 
     /// Checks a side for its peer, or for a push that is about to leave.
+    /// - Parameter isAwaited: true if the peer has arrived. A knock follows if the side turns out to be absent.
     func check(_ side: RoomSide, isAwaited: Bool) -> PresenceState.Finding {
         let (finding, effects) = state.check(side, isAwaited: isAwaited, now: loop.now)
         apply(effects, in: side.room)
@@ -88,14 +90,14 @@ public actor Presence: LoopActor {
         afterProbes[side, default: []].append(action)
     }
 
-    /// A knock was throttled or failed: the side is checked again later if its peer stays present.
+    /// Checks a side again after its knock was throttled or failed, if its peer is still present then.
     func checkAgain(_ side: RoomSide, in id: RoomID, afterMs: UInt64) {
-        // Broker time stands still while the wall clock is behind it, and a throttle ends by broker time.
+        // A throttle ends by broker time, which may be slower than the loop's clock.
         let wait = max(afterMs, 1_000)
         apply(state.checkAgain(side, at: loop.now + wait, now: loop.now), in: side.room, id)
     }
 
-    /// The room has ended.
+    /// Closes the sockets of a room that has ended, and forgets the room.
     func end(_ room: Digest) async {
         let (sockets, effects) = state.forget(room)
         apply(effects, in: room)
@@ -107,14 +109,15 @@ public actor Presence: LoopActor {
         for socket in sockets { await edge?.tell(socket, .roomClosed) }
     }
 
+    /// Sends a message to the sockets of a side.
     func tell(_ side: RoomSide, _ event: RoomEvent) async {
         for socket in state.sockets(at: side) { await edge?.tell(socket, event) }
     }
 
     // MARK: Effects
 
-    /// Carries out what follows from an event in a room.
-    /// - Parameter id: the room id, if a caller has brought it. One copy is kept as long as a knock may need it.
+    /// Carries out the effects of an event in a room.
+    /// - Parameter id: the room id, if a caller sent it. One copy is kept as long as a knock may need it.
     private func apply(_ effects: [PresenceState.Effect], in room: Digest, _ id: RoomID? = nil) {
         let id = roomIDs[room] ?? id
         roomIDs[room] = state.mayKnock(in: room) ? id : nil
@@ -147,13 +150,13 @@ public actor Presence: LoopActor {
         case .absent(let side, let knocks):
             let waiting = waitingReports.removeValue(forKey: side)
             let result = knocks ? await knock(at: side, in: id) : .success(.none)
-            // The side may have arrived meanwhile. Then its peer was told so already.
+            // The side may have arrived meanwhile. Then its peer has already got `peer_joined`.
             if !state.isPresent(side) { await tell(side.peer, .peerLeft(knocks ? Self.delivery(of: result) : nil)) }
             for report in waiting ?? [] { report.resume(returning: result) }
         }
     }
 
-    /// Knocks at a side because its peer waits. No caller sees an error, so a knock that could not be stored is tried again.
+    /// Knocks at a side because its peer waits. A knock that could not be stored is tried again, because no caller sees its error.
     private func knock(at side: RoomSide, in id: RoomID?) async -> Result<Delivery, BrokerError> {
         guard let id, let rooms else { return .failure(.roomNotFound) }
         do {
@@ -164,8 +167,8 @@ public actor Presence: LoopActor {
         }
     }
 
-    /// Returns the knock's result for `peer_left`. A retried knock is reported as throttled.
-    /// Returns nil if there will be no knock: the room is gone, or the broker stops.
+    /// Returns the knock's result for `peer_left`. A knock that will be tried again is reported as throttled.
+    /// Returns nil if there will be no knock: the room has ended, or the broker stops.
     private static func delivery(of result: Result<Delivery, BrokerError>) -> Delivery? {
         switch result {
         case .success(let delivery): delivery
@@ -194,7 +197,7 @@ public actor Presence: LoopActor {
 
     // MARK: The room's end
 
-    /// Checks the room when its end has come. Sockets are told, unless the room was accepted meanwhile and goes on.
+    /// Checks the room at its end. Its sockets are closed, unless the room was accepted meanwhile.
     private func watchEnd(of room: Digest, afterMs: UInt64) {
         roomEnds[room] = loop.after(afterMs) {
             self.assumeIsolated { presence in
@@ -212,7 +215,7 @@ public actor Presence: LoopActor {
             wait = left
         } catch {
             if error == .shuttingDown { return }
-            // The store can't be read now: check again soon.
+            // The store can't be read now. Check again soon.
             wait = 1_000
         }
         if state.hasSockets(in: room), roomEnds[room] == nil { watchEnd(of: room, afterMs: wait) }

@@ -15,20 +15,19 @@ struct RoomSide: Hashable, Sendable {
 ///
 /// Each event returns the effects that `Presence` carries out, in order. All times are milliseconds of the event loop's clock.
 struct PresenceState {
-
     enum Effect: Equatable, Sendable {
         /// Ping these sockets with this number.
         case ping([UInt64], number: UInt64)
         case close(UInt64)
-        /// Tell the peer of this side `peer_joined`.
+        /// Send `peer_joined` to the peer of this side.
         case arrived(RoomSide)
-        /// Tell the peer of this side `peer_left`.
+        /// Send `peer_left` to the peer of this side.
         case left(RoomSide)
-        /// The side is absent: knock at it if its peer waits, then tell the peer `peer_left` with what became of the knock.
+        /// The side is absent. Knock at it if its peer waits, then send the peer `peer_left` with the result of the knock.
         case absent(RoomSide, knocks: Bool)
         /// Knock at a side whose peer already knows that it is absent.
         case knock(RoomSide)
-        /// A probe ended with the side present: reports that waited for it are answered.
+        /// A probe ended with the side present. Answer the reports that waited for it.
         case answered(RoomSide)
         /// Set the one timer of this side, or cancel it.
         case arm(RoomSide, at: UInt64?)
@@ -43,7 +42,7 @@ struct PresenceState {
     }
 
     struct Timing {
-        /// How long a side that is gone counts as present.
+        /// How long a side still counts as present after it has gone.
         var graceMs: UInt64
         /// How long a report over HTTP is believed.
         var reportMs: UInt64
@@ -71,7 +70,7 @@ struct PresenceState {
     func hasSocket(_ socket: UInt64) -> Bool { places[socket] != nil }
     func room(of socket: UInt64) -> Digest? { places[socket]?.room }
 
-    /// A side in its grace or in doubt counts as present.
+    /// True also for a side in its grace or in doubt.
     func isPresent(_ place: RoomSide) -> Bool { rooms[place.room].map { $0[place.slot].state != .absent } ?? false }
 
     func sockets(at place: RoomSide) -> [UInt64] { rooms[place.room]?[place.slot].sockets.map(\.id) ?? [] }
@@ -98,7 +97,7 @@ struct PresenceState {
         return end(step)
     }
 
-    /// - Parameter isDeliberate: the app left, as opposed to a connection that broke.
+    /// - Parameter isDeliberate: true if the app left, false if the connection broke.
     mutating func leave(_ socket: UInt64, isDeliberate: Bool, now: UInt64) -> [Effect] {
         guard let place = places.removeValue(forKey: socket) else { return [] }
         var step = begin(place.room, now)
@@ -138,14 +137,14 @@ struct PresenceState {
     }
 
     /// Finds out whether a side is present, for its peer or for a push about to leave.
-    /// - Parameter isAwaited: its peer has arrived. A knock follows if the side turns out to be absent.
+    /// - Parameter isAwaited: true if its peer has arrived. A knock follows if the side turns out to be absent.
     mutating func check(_ place: RoomSide, isAwaited: Bool, now: UInt64) -> (finding: Finding, effects: [Effect]) {
         var step = begin(place.room, now)
         let finding = step.check(place.slot, isAwaited: isAwaited)
         return (finding, end(step))
     }
 
-    /// A knock was throttled or failed for now. The side is checked again at that time, if its peer stays present.
+    /// A knock was throttled or failed for now. The side is checked again at this time, if its peer is still present then.
     mutating func checkAgain(_ place: RoomSide, at time: UInt64, now: UInt64) -> [Effect] {
         var step = begin(place.room, now)
         let side = step.room[place.slot]
@@ -176,7 +175,7 @@ struct PresenceState {
     // MARK: Steps
 
     private mutating func begin(_ room: Digest, _ now: UInt64) -> Step {
-        // Taken out, so that it is changed in place.
+        // Take the room out, so that it is changed in place.
         Step(name: room, room: rooms.removeValue(forKey: room) ?? Room(), timing: timing, now: now)
     }
 
@@ -236,7 +235,7 @@ extension PresenceState {
 
         func isForgotten(_ now: UInt64) -> Bool { state == .absent && sockets.isEmpty && checkAt == nil }
 
-        /// - Returns: the socket that gives way to it.
+        /// - Returns: the socket to close for it, if there are too many.
         mutating func add(_ socket: Socket) -> UInt64? {
             var silent: Int?
             if sockets.count >= mostSockets { silent = sockets.indices.min { sockets[$0].provenAt < sockets[$1].provenAt } }
@@ -284,7 +283,7 @@ extension PresenceState {
             switch room[slot].state {
             case .absent, .grace(_, isDeliberate: true): effects.append(.arrived(place(slot)))
             case .doubtful: effects.append(.answered(place(slot)))
-            // The peer was not told that the connection broke.
+            // The peer did not learn that the connection broke.
             case .grace, .present: break
             }
             room[slot].state = .present

@@ -2,10 +2,10 @@ import Linux
 import Policy
 import Sodium
 
-/// How often a network, and all together, may try something in a window of time.
+/// Limits how often one network, and all networks together, may try something in a window of time.
 ///
-/// Networks are kept only as keyed hashes, in memory, under a key that goes when the window ends. What was counted can't be looked up
-/// afterwards. The policy sets how many bits of an address name a network.
+/// Networks are kept only as keyed hashes, in memory. The key is wiped when the window ends, so that nobody can look up the counts afterwards.
+/// The policy sets how many bits of an address name a network.
 struct AttemptBudget {
     private let perAddress: Budget
     private let ipv4Bits: Int
@@ -14,7 +14,7 @@ struct AttemptBudget {
     private var key: [UInt8] = []
     private var networks: [UInt128: Int] = [:]
     private var overall: Allowance
-    /// Beyond this many networks in one window only the overall budget counts, so that memory stays bounded.
+    /// Bounds memory. Further networks in the same window are limited by the overall budget only.
     private static let mostNetworks = Guessing.mostAddresses
 
     init(_ budgets: Budgets, ipv4Bits: Int, ipv6Bits: Int) {
@@ -25,7 +25,7 @@ struct AttemptBudget {
     }
 
     /// - Parameter overall: true if the budget of all networks together counts as well.
-    /// - Returns: nil if this address may try again, else the seconds until it may.
+    /// - Returns: the seconds until this address may try again, or nil if it may now.
     mutating func refusal(_ address: SocketAddress, overall countsOverall: Bool = true, now: UInt64) -> Int? {
         renew(now)
         if countsOverall, let wait = overall.refusal(now: now) { return wait }
@@ -36,15 +36,15 @@ struct AttemptBudget {
 
     mutating func spend(_ address: SocketAddress, overall countsOverall: Bool = true, now: UInt64) {
         renew(now)
-        if countsOverall { overall.take(now: now) }
+        if countsOverall { overall.spend(now: now) }
         let network = network(address)
         if networks[network] != nil || networks.count < Self.mostNetworks { networks[network, default: 0] += 1 }
     }
 
-    /// When the counted networks are forgotten. Nil if there are none.
+    /// When the counts are deleted. Nil if there are none.
     var end: UInt64? { networks.isEmpty ? nil : networksEnd }
 
-    /// Forgets them when the window is over.
+    /// Deletes the counts if the window is over.
     mutating func forget(_ now: UInt64) {
         guard now >= networksEnd else { return }
         for index in key.indices { key[index] = 0 }
@@ -73,18 +73,18 @@ struct Allowance {
 
     init(_ budget: Budget) { self.budget = budget }
 
-    /// - Returns: nil if one more is allowed, else the seconds until one is.
+    /// - Returns: the seconds until another one is allowed, or nil if it is allowed now.
     mutating func refusal(now: UInt64) -> Int? {
         renew(now)
         return taken >= budget.count ? Int((end - now + 999) / 1_000) : nil
     }
 
-    mutating func take(now: UInt64) {
+    mutating func spend(now: UInt64) {
         renew(now)
         taken += 1
     }
 
-    mutating func giveBack(now: UInt64) {
+    mutating func refund(now: UInt64) {
         renew(now)
         taken = max(0, taken - 1)
     }

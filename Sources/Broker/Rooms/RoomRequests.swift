@@ -1,7 +1,7 @@
 public import Sealing
 public import Vocabulary
 
-// Requests of rooms and their results. Values are checked for range already.
+// Requests of rooms and their results. The edge has checked that all values are in range.
 
 /// `POST /api/rooms`.
 public struct CreateRoom: Sendable {
@@ -12,7 +12,7 @@ public struct CreateRoom: Sendable {
     public var token: Secret?
     /// Nil for the configured one.
     public var environment: PushEnvironment?
-    /// The bundle id of the app that the token is for. Nil for the configured one.
+    /// The bundle id of the token's app. Nil for the configured one.
     public var topic: String?
 
     public init(
@@ -49,18 +49,18 @@ public struct AcceptRoom: Sendable {
 /// The result of a create or an accept.
 public struct Membership: Sendable {
     public var room: RoomID
-    /// The caller's member secret. It is nil if the repeat of a create comes after the time for repeats.
+    /// The caller's member secret. Nil if a create is repeated too late.
     public var member: MemberSecret?
     /// Unix milliseconds.
     public var expires: UInt64
-    /// When the join code expires, and with it the room if nobody has accepted. Nil in the answer to an accept.
+    /// When the join code expires, and the room with it if nobody has accepted. Nil for an accept.
     public var joinExpires: UInt64?
     public var ref: Ref?
     /// False if an earlier call had the same effect.
     public var isNew: Bool
 }
 
-/// One side of a room, which shows its client id and, once it has used it, its member secret.
+/// The credentials of one side of a room. A side that has used its member secret once must always send it.
 public struct Caller: Sendable {
     public var room: RoomID
     public var client: [UInt8]
@@ -93,10 +93,10 @@ public enum Delivery: String, Sendable {
     case none
 }
 
-/// What a room's socket hears.
+/// A message to a room's socket.
 public enum RoomEvent: Sendable, Equatable {
     case peerJoined
-    /// With the result of the knock if the peer turned out to be absent.
+    /// Has the result of the knock if a probe found the peer absent.
     case peerLeft(Delivery?)
     case peerAccepted
     case roomClosed
@@ -111,11 +111,11 @@ public enum RoomEvent: Sendable, Equatable {
     }
 }
 
-/// Reaches sockets, which belong to the edge.
+/// Reaches the sockets of rooms, which belong to the edge.
 public protocol RoomSockets: Sendable {
-    /// `roomClosed` also ends the socket.
+    /// Sends a message. `roomClosed` also closes the socket.
     func tell(_ socket: UInt64, _ event: RoomEvent) async
-    /// The answer to this ping comes as `Presence.pong`.
+    /// Sends a ping. Its pong is reported to `Presence.pong`.
     func ping(_ socket: UInt64, _ number: UInt64) async
     func close(_ socket: UInt64) async
 }

@@ -8,7 +8,8 @@ import Storage
 import Vocabulary
 
 extension Rooms {
-    /// Creates a room. A repeat by the same client with the same code gets the same answer while the room is pending.
+    /// Creates a room. A repeat by the same client with the same code returns the same room while it is pending.
+    /// - Throws: `.joinCodeInUse`; `.tooManyRequests` if a budget is used up; `.tooManyShortCodes`; `.appNotServed`.
     public func create(_ request: CreateRoom, from address: SocketAddress) async throws(BrokerError) -> Membership {
         try admitGuess(request.joinid, address)
         let now = time.now
@@ -26,7 +27,7 @@ extension Rooms {
         let creator = SideRecord(
             generation: generation,
             client: try clientIndex(of: request.client, in: room, slot: 1, expires: expires, generation: generation),
-            member: keys.memberHash(member), token: token?.row.purgeID)
+            member: keys.memberHash(member), token: token?.new.record.purgeID)
         let creatorUntil = min(now + policies.rooms.retryWindowMs, codeExpires)
         let code = try available { () throws(SealingError) in
             PendingCode(
@@ -42,9 +43,9 @@ extension Rooms {
 
         let creation: [Charge]
         do {
-            creation = try takeCreation(request.joinid, address)
+            creation = try chargeCreation(request.joinid, address)
         } catch {
-            // A repeat costs no budget, so that a lost answer can always be asked for again. Other callers are not told that the code is
+            // A repeat costs no budget, so that a lost answer can always be requested again. Other callers must not learn that the code is
             // taken: that would be a free guess.
             let taken = try await store.read { try $0.joinable(codes, now: now)?.code }
             guard let taken, let again = try await ownRoom(request, with: taken) else { throw error }
@@ -59,7 +60,7 @@ extension Rooms {
                     shortLimit: shortLimit, now: now)
             }
         } catch {
-            giveBackCreation(request.joinid)
+            refundGuess(request.joinid)
             charges.shares.refund(creation)
             throw error
         }
@@ -76,7 +77,7 @@ extension Rooms {
                 spendGuess(request.joinid, address)
                 throw .joinCodeInUse
             }
-            giveBackCreation(request.joinid)
+            refundGuess(request.joinid)
             return again
         case .tooManyShort:
             throw .tooManyShortCodes
@@ -87,7 +88,7 @@ extension Rooms {
     ///
     /// The member secret and the ref are part of the answer only while the sealed copy exists: until the creator first uses the
     /// secret, and for two minutes at most. Anyone may know the code and guess the client id.
-    /// - Returns: nil if another client made the room, or the code is used.
+    /// - Returns: nil if another client created the room, or if the code is used.
     private func ownRoom(_ request: CreateRoom, with taken: CodeRecord) async throws(BrokerError) -> Membership? {
         guard case .pending(let code) = taken,
             let room = try ifItOpens({ () throws(SealingError) in
@@ -116,10 +117,14 @@ extension Rooms {
             ref: member == nil ? nil : try await ref(of: record, 1, in: room), isNew: false)
     }
 
-    /// Accepts a room for the holder of its join code, once. The same client gets the same answer for two minutes.
+    /// Accepts a room for the holder of its join code, once. A repeat by the same client returns the same room for two minutes.
+    /// - Throws: `.roomNotFound` if the code is unknown or expired; `.roomAlreadyAccepted`; `.notAMember` if the creator accepts its own room;
+    ///   `.tooManyRequests` if a budget is used up; `.appNotServed`.
     public func accept(_ request: AcceptRoom, from address: SocketAddress) async throws(BrokerError) -> Membership {
-        // This comes before the code is looked up, so that the refusal doesn't tell whether the code exists.
-        if request.token != nil { _ = try destination(request.topic, request.environment) }
+        // Check this before the code is looked up. Otherwise the refusal would reveal whether the code exists.
+        if request.token != nil {
+            _ = try settings.destination(.alert, topic: request.topic, environment: request.environment)
+        }
         try admitGuess(request.joinid, address)
         // A failed try means that another accept, a close or an expiry won.
         for _ in 0..<3 {
@@ -157,7 +162,7 @@ extension Rooms {
             return Membership(
                 room: room, member: member, expires: record.expires, ref: try await ref(of: record, 2, in: room), isNew: false)
         }
-        // This costs no guess: a used code opens nothing, and two phones that race are no attack.
+        // This costs no guess. A used code opens nothing, and two phones that race are no attack.
         throw .roomAlreadyAccepted
     }
 
@@ -171,7 +176,7 @@ extension Rooms {
                     code.pending.span, joinID: request.joinid.span, expiryMs: code.expires, generation: code.generation,
                     codeIndex: code.code)
             }),
-            // A seal that was moved to another row must not open its room there.
+            // A seal that was moved to another row must not open its room.
             keys.roomIndex(room) == record.room, record.ends > time.now
         else { return nil }
         let asCreator = try clientIndex(
@@ -186,7 +191,7 @@ extension Rooms {
         let joiner = SideRecord(
             generation: generation,
             client: try clientIndex(of: request.client, in: room, slot: 2, expires: record.expires, generation: generation),
-            member: keys.memberHash(member), token: token?.row.purgeID)
+            member: keys.memberHash(member), token: token?.new.record.purgeID)
         // Nothing of a room outlives it.
         let retryUntil = min(now + policies.rooms.retryWindowMs, record.expires)
         let used = UsedCode(
@@ -206,8 +211,7 @@ extension Rooms {
         await sweeper.noteErasure()
         knockHolds.recordAccept(code.room, now: now)
         await presence.tell(RoomSide(room: code.room, slot: 1), .peerAccepted)
-        return Membership(
-            room: room, member: member, expires: record.expires, ref: token?.ref, isNew: true)
+        return Membership(room: room, member: member, expires: record.expires, ref: token?.ref, isNew: true)
     }
 
     private func codeIndexes(_ joinid: [UInt8], now: UInt64) throws(BrokerError) -> [Digest] {

@@ -7,12 +7,13 @@ import Storage
 import Vocabulary
 
 extension Rooms {
-    /// The template of the one push that rooms know.
+    /// The template of every push in rooms.
     public static let template = "peer_waiting"
 
-    /// A socket joins its room. An absent peer is knocked at.
-    /// - Parameter isOpen: whether the socket is still open after a wait.
+    /// Adds a socket to its room, and knocks at the peer if it is absent.
+    /// - Parameter isOpen: returns whether the socket is still open after a wait.
     /// - Returns: nil if the socket ended meanwhile.
+    /// - Throws: what `authorize` and `knock` throw. A knock that failed for a shortage is reported as throttled and tried again.
     public func join(
         _ caller: Caller, socket: UInt64, isOpen: @Sendable () -> Bool
     ) async throws(BrokerError) -> (expires: UInt64, peerPresent: Bool, delivery: Delivery)? {
@@ -21,7 +22,7 @@ extension Rooms {
         let side = RoomSide(room: record.room, slot: slot)
         try chargePresenceChange(side)
         await presence.join(socket, at: side, in: caller.room, endsInMs: record.ends - min(time.now, record.ends))
-        // The room may have ended between its look-up and the socket's entry. Then nobody has told this socket.
+        // The room may have ended after it was read. Then this socket was not among those that were closed.
         guard let current = try await live(record.room) else {
             await presence.leave(socket: socket, isDeliberate: true)
             throw .roomNotFound
@@ -38,7 +39,7 @@ extension Rooms {
         do {
             return (current.expires, false, try await knock(in: caller.room, current, at: side.peer.slot))
         } catch {
-            // The socket is more than a knock: if it were closed, the app would open another at once.
+            // Keep the socket: if it were closed, the app would open another at once.
             switch error {
             case .tooManyPushes, .overloaded, .outOf: break
             default: throw error
@@ -48,7 +49,7 @@ extension Rooms {
         }
     }
 
-    /// An app reports over HTTP that a side is present, or that it leaves.
+    /// Records that a side is present, or that it leaves, as the app reports over HTTP. Knocks at the peer if it is absent.
     public func report(_ caller: Caller, leaving: Bool) async throws(BrokerError) -> Delivery {
         let (record, slot) = try await authorize(caller)
         let side = RoomSide(room: record.room, slot: slot)
@@ -74,13 +75,14 @@ extension Rooms {
         } catch { throw BrokerError(error) }
     }
 
-    /// Knocks at a side for `Presence`, whose peer waits there.
+    /// Knocks at a side whose peer waits, without a caller.
     func knock(at side: RoomSide, in id: RoomID) async throws(BrokerError) -> Delivery {
         guard let record = try await live(side.room) else { throw .roomNotFound }
         return try await knock(in: id, record, at: side.slot)
     }
 
-    /// Asks for a push to the side in `slot`, unless it is there. When this returns `queued` the push is durable.
+    /// Queues a push to the side in `slot`, unless that side is present. When this returns `.queued`, the push is durable.
+    /// - Throws: `.roomNotFound`; `.tooManyPushes` and `.overloaded` after a shortage; what the store throws.
     func knock(in roomID: RoomID, _ record: RoomRecord, at slot: UInt8) async throws(BrokerError) -> Delivery {
         var room = record
         for _ in 0..<3 {
@@ -93,42 +95,53 @@ extension Rooms {
             guard let name = room[slot]?.token else { return .noToken }
             let expires = room.expires
             let token = try await store.read { try $0.token(name, expires: expires) }
-            if let token, let delivery = try await queue(token, room: roomID, now: now) { return delivery }
-            guard let again = try await live(keys.roomIndex(roomID)) else { throw .roomNotFound }
+            let attempt: KnockAttempt = if let token { try await queue(token, room: roomID, now: now) } else { .gone }
+            if case .ended(let delivery) = attempt { return delivery }
+            guard let again = try await live(record.room) else { throw .roomNotFound }
+            if attempt == .invalid { return .noToken }
             room = again
         }
         return .noToken
     }
 
+    private enum KnockAttempt: Equatable {
+        case ended(Delivery)
+        /// The token has expired, or was replaced or withdrawn. The room's row names the current one.
+        case gone
+        /// The token does not open: its row was edited, or its key is gone.
+        case invalid
+    }
+
     /// Stores a job that pushes to this token, if its side and the token itself may be knocked at now.
-    /// - Returns: nil if the token is gone, was replaced or does not open: look again.
-    private func queue(_ token: TokenRecord, room: RoomID, now: UInt64) async throws(BrokerError) -> Delivery? {
+    private func queue(_ token: TokenRecord, room: RoomID, now: UInt64) async throws(BrokerError) -> KnockAttempt {
+        if now >= token.expires { return .gone }
+        guard let template = policies.template(Self.template) else { throw .storageUnavailable }
         let context = token.context
-        guard now < token.expires, let template = policies.template(Self.template) else {
-            return nil
-        }
         let heldUntil = knockHolds.end(token.room, now: now)
         let plan = JobTimes(template).plan(now: now, heldUntil: heldUntil, tokenExpires: token.expires)
         // The room ends too soon for a push.
-        guard let plan else { return .noToken }
+        guard let plan else { return .ended(.noToken) }
         guard await !outbox.isFull(topic: token.topic, environment: token.environment) else { throw .tooManyPushes }
         let opened = try ifItOpens { () throws(SealingError) in
             try keys.openToken(token.sealed.span, context: context, room: room)
         }
-        guard let opened else { return nil }
+        guard let opened else { return .invalid }
         let reservation = try available { () throws(SealingError) in
             try tokenKnocks.reserve(opened.token, context.environment, now: now)
         }
-        guard let reservation else { return await throttled(token, room, until: tokenKnocks.end ?? now) }
+        guard let reservation else { return .ended(await throttled(token, room, until: tokenKnocks.end ?? now)) }
         watchWindows()
-        // Reserved before the wait, so that knocks at the same moment don't all find room.
+        // Reserve before the wait. Otherwise knocks at the same moment would all find room in the budget.
         var isQueued = false
         defer { if !isQueued { reservation.cancel() } }
         guard let charged = try chargeKnock(token) else {
-            return await throttled(token, room, until: now + policies.rooms.knockThrottleMs)
+            return .ended(await throttled(token, room, until: now + policies.rooms.knockThrottleMs))
         }
         defer { if !isQueued { charges.shares.refund(charged) } }
-        let new = try self.job(opened, token, context, plan, room: room)
+        let handle = keys.handle(room, kind: "room", slot: token.slot)
+        let new = try available { () throws(SealingError) in
+            try keys.newJob(opened, context, template: Self.template, plan: plan, handle: handle, room: token.room)
+        }
         let job = new.record
         await outbox.reserve(job)
         let throttle = policies.rooms.knockThrottleMs
@@ -146,9 +159,9 @@ extension Rooms {
             metrics.add(.knocksQueued)
             let charge = charged.first.map { PushCharge(charges.shares, $0) }
             await outbox.schedule(Outbox.Entry(job: job, reservation: reservation, charge: charge))
-            return .queued
-        case .throttled(let until): return await throttled(token, room, until: until)
-        case .changed: return nil
+            return .ended(.queued)
+        case .throttled(let until): return .ended(await throttled(token, room, until: until))
+        case .changed: return .gone
         }
     }
 
@@ -159,8 +172,9 @@ extension Rooms {
         return .throttled
     }
 
-    /// A knock without a caller is not charged.
+    /// Charges a knock to its caller. A knock without a caller is not charged.
     /// - Returns: nil if the side or the caller is over its share.
+    /// - Throws: `.tooManyPushes` if all of the queue is in use.
     private func chargeKnock(_ token: TokenRecord) throws(BrokerError) -> [Charge]? {
         do throws(Shortage) {
             return try charges.chargeKnock(at: charges.shares.side(token.room, slot: token.slot))
@@ -169,23 +183,44 @@ extension Rooms {
             throw .tooManyPushes
         }
     }
+}
 
-    /// Seals a token, which the caller's room id has opened, into a job that the broker can open by itself until the deadline.
-    private func job(
-        _ opened: OpenedToken, _ token: TokenRecord, _ context: TokenContext, _ plan: JobTimes.Plan, room: RoomID
-    ) throws(BrokerError) -> NewJob {
-        let job = JobContext(
-            generation: keys.currentGeneration, job: JobID.random(), purgeID: context.purgeID, kind: context.kind,
-            environment: context.environment, topic: token.topic, template: Self.template, deadlineMs: plan.deadline,
-            expiryMs: token.expires)
-        let handle = keys.handle(room, kind: "room", slot: token.slot)
-        let sealed = try available { () throws(SealingError) in
-            try keys.sealJob(JobContent(token: opened.token, sealedAtMs: opened.sealedAtMs, handle: handle), context: job)
+/// How long knocks in a room wait before they leave. All times are broker time, unix ms.
+struct KnockHolds {
+    static let recentMs: UInt64 = 10_000
+    static let holdMs: UInt64 = 250
+
+    private let startGraceEnd: UInt64
+    /// Rooms made since the start, until the grace after the start is over.
+    var newRooms: Set<Digest> = []
+    /// When each room was accepted, for rooms that were accepted a moment ago.
+    var accepts: [Digest: UInt64] = [:]
+    /// The same in order of time.
+    private var order = Queue<(at: UInt64, room: Digest)>()
+
+    init(startedAt: UInt64, startGraceMs: UInt64) { startGraceEnd = startedAt + startGraceMs }
+
+    /// Exempts a room from the grace: nobody was in it before the start, so nobody lost a socket there.
+    mutating func recordNewRoom(_ room: Digest, now: UInt64) {
+        if now < startGraceEnd { newRooms.insert(room) }
+    }
+
+    mutating func recordAccept(_ room: Digest, now: UInt64) {
+        while let oldest = order.first, oldest.at + Self.recentMs <= now {
+            accepts[oldest.room] = nil
+            _ = order.popFirst()
         }
-        let row = JobRecord(
-            job: job.job, deadline: plan.deadline, notBefore: plan.notBefore, purgeID: token.purgeID, room: token.room,
-            slot: token.slot, kind: token.kind, environment: token.environment, topic: token.topic, template: Self.template,
-            generation: job.generation, expires: token.expires, sealed: sealed)
-        return NewJob(row, openedID: opened.ref.openedID(job.job))
+        accepts[room] = now
+        order.append((now, room))
+    }
+
+    /// Returns when a knock in this room may leave, or 0 if it may leave at once.
+    ///
+    /// After a start the peer may be about to come back. After an accept the two people often arrive together, and neither phone should ring.
+    mutating func end(_ room: Digest, now: UInt64) -> UInt64 {
+        if now >= startGraceEnd { newRooms = [] }
+        let graceEnd = now >= startGraceEnd || newRooms.contains(room) ? 0 : startGraceEnd
+        guard let accepted = accepts[room], now < accepted + Self.recentMs else { return graceEnd }
+        return max(graceEnd, now + Self.holdMs)
     }
 }

@@ -1,30 +1,24 @@
 public import EventLoop
+import Ledger
 import Linux
 import Policy
 public import Sealing
 import Shares
 import Storage
-import Vocabulary
+public import Vocabulary
 
-/// The rules of rooms: who may do what, what is sealed under what, and when a peer is knocked at.
+/// The rules of rooms: the rights of callers, the keys of seals, and the knocks at peers.
 ///
-/// It lives on the engine's loop, so that a request reaches it without a switch. When a call returns, its changes are durable.
-public actor Rooms: LoopActor {
+/// When a call returns, its changes are durable.
+public actor Rooms: LoopActor, BrokerPart {
     public nonisolated let loop: EventLoop
-    let store: StoreAccess
-    let keys: KeyRing
-    let time: BrokerTime
-    let policies: Policies
-    let sweeper: Sweeper
-    let settings: Broker.Settings
-    let metrics: Metrics
-    let charges: CallerCharges
+    nonisolated let shared: Dependencies
     let presence: Presence
     let outbox: Outbox
 
     private var wrongCodes: AttemptBudget
     private var shortCreations: Allowance
-    /// Pushes to one token, whichever rooms it is in.
+    /// Pushes to one token, in all rooms together.
     let tokenKnocks: KeyedBudget
     /// When the next window of these budgets ends, and the timer for it.
     private var windowsEnd: (at: UInt64, timer: TimerID)?
@@ -32,23 +26,17 @@ public actor Rooms: LoopActor {
 
     init(_ shared: Dependencies, presence: Presence, outbox: Outbox) {
         loop = shared.loop
-        store = shared.store
-        keys = shared.keys
-        time = shared.time
-        policies = shared.policies
-        sweeper = shared.sweeper
-        settings = shared.settings
-        metrics = shared.metrics
-        charges = shared.charges
+        self.shared = shared
         self.presence = presence
         self.outbox = outbox
-        let limits = policies.rooms
+        let limits = shared.policies.rooms
         wrongCodes = AttemptBudget(limits.wrongCodes, ipv4Bits: limits.ipv4Bits, ipv6Bits: limits.ipv6Bits)
         shortCreations = Allowance(limits.shortCreations)
         tokenKnocks = KeyedBudget(limits.tokenKnocks)
-        knockHolds = KnockHolds(startedAt: time.now, startGraceMs: limits.startGraceMs)
+        knockHolds = KnockHolds(startedAt: shared.time.now, startGraceMs: limits.startGraceMs)
     }
 
+    /// - Throws: `.roomNotFound`.
     public func status(_ room: RoomID) async throws(BrokerError) -> RoomStatus {
         guard let record = try await live(keys.roomIndex(room)) else { throw .roomNotFound }
         return RoomStatus(
@@ -76,7 +64,8 @@ public actor Rooms: LoopActor {
 
     // MARK: Callers
 
-    /// Finds out which side the caller is.
+    /// Finds the caller's side, and charges it for the operation. A member secret that is used for the first time is recorded.
+    /// - Throws: `.roomNotFound`; `.notAMember`; `.memberRequired` if the side has used its secret before and none was sent.
     func authorize(_ caller: Caller) async throws(BrokerError) -> (room: RoomRecord, slot: UInt8) {
         guard let room = try await live(keys.roomIndex(caller.room)) else { throw .roomNotFound }
         for slot: UInt8 in [1, 2] {
@@ -102,7 +91,7 @@ public actor Rooms: LoopActor {
         throw .notAMember
     }
 
-    /// Why a change that was allowed a moment ago found nothing: the room has gone, or its side has used its secret meanwhile.
+    /// Returns why a change that was allowed a moment ago found nothing: the room has ended, or its side has used its secret meanwhile.
     func refusal(of caller: Caller) async throws(BrokerError) -> BrokerError {
         _ = try await authorize(caller)
         return .roomNotFound
@@ -112,13 +101,13 @@ public actor Rooms: LoopActor {
         try RequestCharges.current?.hold(of: charges.shares.side(room, slot: slot))
     }
 
-    /// Returns nil if the room is gone or has expired.
+    /// Returns the room's row, or nil if the room has ended.
     func live(_ index: Digest) async throws(BrokerError) -> RoomRecord? {
         let record = try await store.read { try $0.room(index) }
         return record.flatMap { $0.ends > time.now ? $0 : nil }
     }
 
-    /// Returns nil if the room is gone or has expired.
+    /// Returns nil if the room has ended.
     func msUntilEnd(of room: Digest) async throws(BrokerError) -> UInt64? {
         try await live(room).map { $0.ends - min(time.now, $0.ends) }
     }
@@ -147,9 +136,10 @@ public actor Rooms: LoopActor {
         watchWindows()
     }
 
-    /// Creating a room tells whether its code is free, so a creation with a short code counts as a guess as well. It is taken before the
-    /// store is asked, so that requests at the same moment don't all find room.
-    func takeCreation(_ joinid: [UInt8], _ address: SocketAddress) throws(BrokerError) -> [Charge] {
+    /// Charges a creation. A creation with a short code also counts as a guess, because its answer reveals whether the code is free.
+    ///
+    /// Both are charged before the store is read. Otherwise requests at the same moment would all find room in the budget.
+    func chargeCreation(_ joinid: [UInt8], _ address: SocketAddress) throws(BrokerError) -> [Charge] {
         let creation = try charges.chargeCreation(from: address)
         guard policies.rooms.isShort(codeOf: joinid.count) else { return creation }
         let now = time.now
@@ -157,16 +147,16 @@ public actor Rooms: LoopActor {
             charges.shares.refund(creation)
             throw .tooManyRequests(retryAfterSeconds: wait)
         }
-        shortCreations.take(now: now)
+        shortCreations.spend(now: now)
         return creation
     }
 
-    /// The caller has learned nothing of the code.
-    func giveBackCreation(_ joinid: [UInt8]) {
-        if policies.rooms.isShort(codeOf: joinid.count) { shortCreations.giveBack(now: time.now) }
+    /// Refunds the guess of a creation whose caller learned nothing about the code.
+    func refundGuess(_ joinid: [UInt8]) {
+        if policies.rooms.isShort(codeOf: joinid.count) { shortCreations.refund(now: time.now) }
     }
 
-    /// Counts must not outlive their window, even if nobody asks then.
+    /// Counts must not outlive their window, even if no request follows.
     func watchWindows() {
         let end = min(wrongCodes.end ?? .max, tokenKnocks.end ?? .max)
         guard end < .max else { return }
@@ -184,5 +174,105 @@ public actor Rooms: LoopActor {
         wrongCodes.forget(now)
         tokenKnocks.forget(now)
         watchWindows()
+    }
+}
+
+// The tokens of a room's sides.
+extension Rooms {
+    /// Replaces the token of the caller's side. The same token again changes nothing and returns the same ref.
+    public func replaceToken(
+        _ caller: Caller, token: Secret, environment: PushEnvironment?, topic: String? = nil
+    ) async throws(BrokerError) -> (ref: Ref, expires: UInt64) {
+        let (record, slot) = try await authorize(caller)
+        guard
+            let sealed = try seal(
+                token, room: caller.room, index: record.room, slot: slot, expires: record.expires, environment: environment,
+                topic: topic, now: time.now)
+        else { throw try await refusal(of: caller) }
+        if let current = try await currentToken(of: record, slot, in: caller.room),
+            current.opened.token == token, current.record.topic == sealed.new.record.topic,
+            current.record.environment == sealed.new.record.environment
+        {
+            return (current.opened.ref, record.expires)
+        }
+        // A side that sends its member secret has a quota of its own, which a caller who guesses its client id can't exhaust.
+        let side = charges.shares.side(record.room, slot: caller.member != nil ? slot | 0x80 : slot)
+        let replacement = try charges.chargeReplacement(by: side)
+        var isReplaced = false
+        defer { if !isReplaced { charges.shares.refund(replacement) } }
+        isReplaced = try await store.write {
+            try $0.replaceToken(room: record.room, slot: slot, proven: caller.member != nil, token: sealed.new)
+        }
+        guard isReplaced else { throw try await refusal(of: caller) }
+        if let token = record[slot]?.token { await outbox.revoke([token]) }
+        await sweeper.noteErasure()
+        return (sealed.ref, record.expires)
+    }
+
+    /// - Returns: how many tokens were purged: 0 or 1.
+    public func withdrawToken(_ caller: Caller) async throws(BrokerError) -> Int {
+        let (record, slot) = try await authorize(caller)
+        if record[slot]?.token == nil { return 0 }
+        let purged = try await store.write {
+            try $0.withdrawToken(room: record.room, slot: slot, proven: caller.member != nil)
+        }
+        guard let purged else { throw try await refusal(of: caller) }
+        if let token = record[slot]?.token { await outbox.revoke([token]) }
+        metrics.add(.tokensPurged, purged)
+        if purged > 0 { await sweeper.noteErasure() }
+        return purged
+    }
+
+    // MARK: Rows
+
+    /// Returns nil if the side has no token, or if the token does not open.
+    private func currentToken(
+        of room: RoomRecord, _ slot: UInt8, in id: RoomID
+    ) async throws(BrokerError) -> (record: TokenRecord, opened: OpenedToken)? {
+        guard let (found, context) = try await tokenRow(of: room, slot) else { return nil }
+        let opened = try ifItOpens { () throws(SealingError) in
+            try keys.openToken(found.sealed.span, context: context, room: id)
+        }
+        return opened.map { (found, $0) }
+    }
+
+    /// Opens the ref of a side's token, but not the token. Returns nil if the side has no token, or if the ref does not open.
+    func ref(of room: RoomRecord, _ slot: UInt8, in id: RoomID) async throws(BrokerError) -> Ref? {
+        guard let (found, context) = try await tokenRow(of: room, slot) else { return nil }
+        return try ifItOpens { () throws(SealingError) in try keys.openRef(found.ref.span, context: context, room: id) }
+    }
+
+    private func tokenRow(
+        of room: RoomRecord, _ slot: UInt8
+    ) async throws(BrokerError) -> (record: TokenRecord, context: TokenContext)? {
+        guard let name = room[slot]?.token else { return nil }
+        let expires = room.expires
+        let found = try await store.read { try $0.token(name, expires: expires) }
+        return found.map { ($0, $0.context) }
+    }
+
+    /// Returns nil if there is no token to seal.
+    func seal(
+        _ token: Secret?, room: RoomID, index: Digest, slot: UInt8, expires: UInt64, environment: PushEnvironment?,
+        topic: String?, now: UInt64
+    ) throws(BrokerError) -> (new: NewToken, ref: Ref)? {
+        guard let token else { return nil }
+        let (topic, environment) = try settings.destination(.alert, topic: topic, environment: environment)
+        let ref = Ref.random()
+        let until = policies.ledger.untilMs(expiryMs: expires)
+        let context = TokenContext(
+            generation: keys.currentGeneration, kind: .alert, environment: environment, slot: slot, expiryMs: expires,
+            purgeID: ref.purgeID(untilMs: until), topic: topic)
+        let (sealed, sealedRef) = try available { () throws(SealingError) in
+            (
+                try keys.sealToken(token, ref: ref, sealedAtMs: now, context: context, room: room),
+                try keys.sealRef(ref, context: context, room: room)
+            )
+        }
+        let row = TokenRecord(
+            purgeID: context.purgeID, ref: sealedRef, room: index, slot: slot, kind: context.kind,
+            environment: environment, generation: context.generation, expires: expires, topic: topic,
+            sealed: sealed, isLong: TokenContext.isLong(from: now, to: expires))
+        return (NewToken(row, sealedID: ref.sealedID(untilMs: until)), ref)
     }
 }

@@ -156,8 +156,7 @@ struct LogRotation {
         try archive.check()
         try witnesses?.check(key.verifierKey)
         let keys = try loadKeys(start)
-        try await KeyKeeper.checkNotStale(keys, store)
-        time.resume(after: try await KeyKeeper.knownTime(keys, store))
+        try await Startup(store: store, keys: keys, time: time).resumeTime()
         let sequencer = try sequencer(store, start, time, key, witnesses, kept.checkpoints(on: loop))
         try await sequencer.recover()
 

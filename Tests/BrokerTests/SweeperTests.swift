@@ -8,9 +8,9 @@ import Vocabulary
 
 @testable import Broker
 
-/// When the sweeper empties the write-ahead log of what was purged.
+/// The sweeper empties the write-ahead log of purged rows.
 @Suite struct ScrubTests {
-    /// A sweeper over a real store; counts its scrubs, and is told of a purge in the middle of each while `isNoting`.
+    /// A sweeper with a real store. Counts its scrubs, and announces a purge in the middle of each while `isNoting`.
     private final class Stage: Sendable {
         let folder: String
         let clock = TestClock(1_800_000_000_000)
@@ -52,32 +52,10 @@ import Vocabulary
             return fault.withLock { $0 }
         }
 
-        /// A room with one token.
-        /// - Parameter token: its number, if that differs from the room's.
-        func create(_ id: Int, expires: UInt64, token number: Int? = nil) async throws {
-            func digest(_ kind: Int) -> Digest { Digest(bytes: blob(kind, 32).span)! }
-            func blob(_ kind: Int, _ count: Int, _ id: Int = id) -> [UInt8] {
-                [UInt8(kind), UInt8(id >> 8), UInt8(id & 0xff)] + [UInt8](repeating: 0, count: count - 3)
-            }
-            let token = TokenRecord(
-                purgeID: EntryID(bytes: blob(1, 16, number ?? id).span)!, ref: blob(9, 56), room: digest(2), slot: 1,
-                kind: .alert,
-                environment: .production,
-                generation: 1,
-                expires: expires,
-                topic: "com.example.app", sealed: blob(3, 168))
-            let room = RoomRecord(
-                room: token.room, expires: expires,
-                creator: SideRecord(generation: 1, client: digest(4), member: digest(5), token: token.purgeID))
-            let code = PendingCode(
-                code: digest(6), expires: expires, room: room.room, roomExpires: expires, generation: 1, pending: blob(7, 72),
-                creator: blob(8, 72), creatorUntil: expires, short: false)
-            let new = NewToken(token, sealedID: EntryID(bytes: blob(10, 16, number ?? id).span)!)
-            let now = clock.now
-            let made = try await inner.write {
-                try $0.create(room, code: code, otherIndexes: [], token: new, shortLimit: .max, now: now)
-            }
-            #expect(made == .created)
+        /// Stores a room with one token.
+        /// - Parameter token: its number, if it differs from the room's.
+        func create(_ id: Int, expires: UInt64, token: Int? = nil) async throws {
+            #expect(try await inner.createRoom(id, token: token, expires: expires, now: clock.now) == .created)
         }
 
         func end() async throws {
@@ -89,7 +67,7 @@ import Vocabulary
         }
     }
 
-    @Test func aStartScrubsWhatACrashMayHaveLeft() async throws {
+    @Test func aStartEmptiesTheWriteAheadLog() async throws {
         let stage = try Stage()
         _ = try await stage.sweeper.sweep()
         #expect(stage.count == 1)
@@ -99,8 +77,8 @@ import Vocabulary
         try await stage.end()
     }
 
-    /// Its code was taken again between its end and the sweep, which finds nothing left of it.
-    @Test func whatACreatePurgedIsScrubbedToo() async throws {
+    /// A create that reuses the code purges the expired room before the sweep.
+    @Test func rowsThatACreatePurgedAreScrubbed() async throws {
         let stage = try Stage()
         try await stage.create(1, expires: stage.clock.now + 1_000)
         _ = try await stage.sweeper.sweep()
@@ -125,7 +103,7 @@ import Vocabulary
         try await stage.end()
     }
 
-    @Test func aScrubThatFailsIsTriedAgainInASecond() async throws {
+    @Test func aFailedScrubIsRetriedAfterASecond() async throws {
         let stage = try Stage()
         stage.fail(.failed)
         await #expect(throws: StoreError.self) { _ = try await stage.sweeper.sweep() }
@@ -136,8 +114,8 @@ import Vocabulary
         try await stage.end()
     }
 
-    /// In the middle of a long sweep it is due like at any other time, and its failure does not end the sweep.
-    @Test func aScrubThatFailsHoldsUpNoPurge() async throws {
+    /// A scrub in the middle of a long sweep may fail, but must not end the sweep.
+    @Test func aFailedScrubDelaysNoPurge() async throws {
         let stage = try Stage()
         let now = stage.clock.now
         stage.inner.hold()
@@ -153,5 +131,70 @@ import Vocabulary
         #expect(stage.count == 1)
         #expect(try await stage.inner.counts().tokens == 0)
         try await stage.end()
+    }
+}
+
+/// The log lines of a broker whose disk is full.
+@Suite struct FullDiskTests {
+    @Test func unrecordedOutcomesAreLoggedOnceAMinute() async throws {
+        let isFull = Flag()
+        isFull.set(true)
+        let fails: @Sendable (FaultyStore.Call) -> Bool = { $0 == .finish && isFull.isSet }
+        try await WatchedBroker.play(Policy.rooms(""), fails: fails) { broker in
+            let run = try #require(await broker.simulated.run)
+            func told(_ text: String) -> [String] { broker.simulated.prints.all.filter { $0.contains(text) } }
+            try await broker.makeRooms(300)
+            #expect(try await broker.knock(Array(0..<300)))
+            await broker.simulated.advance(150_000)
+            let waiting = told("are not recorded yet")
+            #expect(waiting.count == 3, "\(waiting)")
+            #expect(
+                waiting.last == "courier: outcomes of about 300 pushes are not recorded yet (\(StoreError.full)); trying again")
+            // There is one alarm for each line, although each outcome is retried some hundred times.
+            #expect(run.broker.metrics.value(.alarms) == 3)
+            isFull.set(false)
+            await broker.simulated.advance(10_000)
+            #expect(try await broker.jobs.isEmpty && broker.sightings.count == 300)
+            await run.broker.outbox.drain(deadlineMs: 0)
+            #expect(told("could not be recorded").isEmpty)
+        }
+    }
+
+    @Test func aStopLogsTheOutcomesThatItLoses() async throws {
+        let fails: @Sendable (FaultyStore.Call) -> Bool = { $0 == .finish }
+        try await WatchedBroker.play(Policy.rooms(""), fails: fails) { broker in
+            let run = try #require(await broker.simulated.run)
+            try await broker.makeRooms(40)
+            #expect(try await broker.knock(Array(0..<40)))
+            await broker.simulated.advance(1_000)
+            await run.broker.outbox.drain(deadlineMs: 0)
+            let told = broker.simulated.prints.all.filter { $0.contains("could not be recorded") }
+            #expect(told.count == 1 && told.allSatisfy { $0.contains("outcomes of about 40 pushes") }, "\(told)")
+        }
+    }
+
+    /// On a full disk a transaction succeeds now and then.
+    @Test func repeatedFailuresOfTheSweeperAreLoggedOnce() async throws {
+        let isFull = Flag()
+        let calls = Mutex(0)
+        let fails: @Sendable (FaultyStore.Call) -> Bool = { call in
+            guard call == .sweep, isFull.isSet else { return false }
+            return calls.withLock { calls in
+                calls += 1
+                return calls % 4 != 0
+            }
+        }
+        try await WatchedBroker.play(Policy.rooms(""), fails: fails) { broker in
+            let run = try #require(await broker.simulated.run)
+            func told(_ text: String) -> Int { broker.simulated.prints.all.count { $0.hasPrefix("sweeper: " + text) } }
+            isFull.set(true)
+            await broker.simulated.advance(120_000)
+            #expect(calls.withLock { $0 } > 60)
+            #expect(told("can't purge") == 1 && told("purging again") == 0)
+            #expect(run.broker.metrics.value(.alarms) == 1)
+            isFull.set(false)
+            await broker.simulated.advance(15_000)
+            #expect(told("can't purge") == 1 && told("purging again") == 1)
+        }
     }
 }

@@ -1,0 +1,88 @@
+import Sealing
+import Storage
+import Vocabulary
+
+// Rows and their seals. The context of a row is the part that its seal is bound to.
+
+extension TokenRecord {
+    var context: TokenContext {
+        TokenContext(
+            generation: generation, kind: kind, environment: environment, slot: slot, expiryMs: expires, purgeID: purgeID,
+            topic: topic)
+    }
+}
+
+extension RegistrationRecord {
+    var place: ExpirySlot { ExpirySlot(generation: generation, expiryMs: expires) }
+
+    var context: TokenContext {
+        TokenContext(
+            generation: generation, kind: kind, environment: environment, slot: 0, expiryMs: expires, purgeID: purgeID,
+            topic: topic)
+    }
+}
+
+extension JobRecord {
+    var context: JobContext {
+        JobContext(
+            generation: generation, job: job, purgeID: purgeID, kind: kind, environment: environment, topic: topic,
+            template: template, deadlineMs: deadline, expiryMs: expires)
+    }
+}
+
+extension TokenContext {
+    private static let longestShort: UInt64 = 86_400_000
+
+    /// True for a long life. Seals and purges of long lives are published only at the end of a day. Times are unix ms.
+    static func isLong(from sealed: UInt64, to expiry: UInt64) -> Bool { expiry > sealed + longestShort }
+}
+
+// MARK: Errors
+
+/// Seals or derives something. Failures are the broker's fault, not the caller's.
+/// - Throws: `.overloaded` after a shortage of slots, otherwise `.storageUnavailable`.
+func available<Value>(_ body: () throws(SealingError) -> Value) throws(BrokerError) -> Value {
+    do {
+        return try body()
+    } catch {
+        throw BrokerError(error)
+    }
+}
+
+/// - Throws: `.overloaded` after a shortage, which doesn't show whether the secret is valid.
+func unlessShort<Value>(_ body: () throws(SlotShortage) -> Value) throws(BrokerError) -> Value {
+    do {
+        return try body()
+    } catch {
+        throw .overloaded(error)
+    }
+}
+
+/// Opens something sealed. Returns nil if it is invalid or its key is gone.
+/// - Throws: `.overloaded` after a shortage.
+func ifItOpens<Value>(_ open: () throws(SealingError) -> Value) throws(BrokerError) -> Value? {
+    try unlessShort { () throws(SlotShortage) in try opened(open) }
+}
+
+// MARK: Names in sealed notes
+
+extension [UInt8] {
+    /// Appends a name of at most 255 bytes after its length in one byte.
+    mutating func append(name: some Collection<UInt8>) {
+        precondition(name.count < 256)
+        append(UInt8(name.count))
+        append(contentsOf: name)
+    }
+}
+
+extension ArraySlice<UInt8> {
+    /// Removes the first bytes. Returns nil if there are fewer.
+    mutating func pop(_ count: Int) -> [UInt8]? {
+        guard self.count >= count else { return nil }
+        defer { removeFirst(count) }
+        return Array(prefix(count))
+    }
+
+    /// Removes a name and the length before it. Returns nil if bytes are missing.
+    mutating func popName() -> [UInt8]? { popFirst().flatMap { pop(Int($0)) } }
+}

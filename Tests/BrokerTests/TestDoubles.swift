@@ -1,0 +1,206 @@
+import Courier
+import EventLoop
+import Policy
+import Storage
+import Synchronization
+import Testing
+import Vocabulary
+
+@testable import Broker
+
+/// Replaces courier and Apple. A script returns how each push ends, and after how long.
+final class ScriptedCourier: PushSender {
+    private struct State {
+        var number = 0
+        var underWay: [Int: CheckedContinuation<Outcome, Never>] = [:]
+        var isStopped = false
+    }
+
+    private let loop: EventLoop
+    private let script: @Sendable (Push) -> (afterMs: UInt64, Outcome)
+    /// The clock for deadlines, which override the script. Nil if no push is ever late.
+    private let deadlineClock: (@Sendable () -> UInt64)?
+    private let state = Mutex(State())
+
+    init(
+        loop: EventLoop, deadlineClock: (@Sendable () -> UInt64)? = nil,
+        script: @escaping @Sendable (Push) -> (afterMs: UInt64, Outcome)
+    ) {
+        self.loop = loop
+        self.script = script
+        self.deadlineClock = deadlineClock
+    }
+
+    func send(_ push: Push) async -> Outcome {
+        let (wait, outcome) = script(push)
+        return await withCheckedContinuation { continuation in
+            let number: Int? = state.withLock { state in
+                if state.isStopped { return nil }
+                state.number += 1
+                state.underWay[state.number] = continuation
+                return state.number
+            }
+            guard let number else { return continuation.resume(returning: Self.stopped) }
+            end(push, outcome, afterMs: wait, number)
+        }
+    }
+
+    /// The deadline may pass while the machine sleeps, so it is checked every second.
+    private func end(_ push: Push, _ outcome: Outcome, afterMs wait: UInt64, _ number: Int) {
+        let next = deadlineClock == nil ? wait : min(wait, 1_000)
+        loop.after(next) {
+            var end: Outcome?
+            if let clock = self.deadlineClock, clock() >= push.deadlineMs {
+                end = .failed(status: 0, reason: .late, verdict: .keep)
+            } else if next == wait {
+                // Like the courier, check before each attempt. The answer to an attempt that was made still counts.
+                end = outcome == .delivered || push.isWanted() ? outcome : Self.revoked
+            }
+            guard let end else { return self.end(push, outcome, afterMs: wait - next, number) }
+            self.state.withLock { $0.underWay.removeValue(forKey: number) }?.resume(returning: end)
+        }
+    }
+
+    func stop() {
+        let underWay = state.withLock { state in
+            defer { state.underWay = [:] }
+            state.isStopped = true
+            return state.underWay.sorted { $0.key < $1.key }.map(\.value)
+        }
+        for push in underWay { push.resume(returning: Self.stopped) }
+    }
+
+    private static let revoked = Outcome.failed(status: 0, reason: .revoked, verdict: .keep)
+    private static let stopped = Outcome.failed(status: 0, reason: .stopped, verdict: .keep)
+}
+
+/// The clocks of a machine, set by a test. All in ms.
+final class MachineClock: Sendable {
+    private struct State {
+        var monotonic: UInt64 = 1_000_000
+        /// How far the others are ahead of the monotonic clock.
+        var wall: Int64
+        var boot: Int64 = 0
+    }
+
+    private let state: Mutex<State>
+
+    init(wall: UInt64) { state = Mutex(State(wall: Int64(wall) - 1_000_000)) }
+
+    /// Runs `story` on a loop whose clock is that of a new machine, and ends the loop. The story runs on the loop only: nobody could wait for work
+    /// in the pool of all threads.
+    static func play<Found: Sendable>(
+        _ name: String, wall: UInt64 = 1_800_000_010_000,
+        _ story: @escaping @Sendable (EventLoop, MachineClock) async throws -> Found
+    ) async throws -> Found {
+        let machine = MachineClock(wall: wall)
+        let loop = try EventLoop(name: name) { machine.monotonic }
+        try loop.start()
+        defer {
+            loop.stop()
+            loop.join()
+        }
+        return try await Task(executorPreference: loop) { try await story(loop, machine) }.value
+    }
+
+    var monotonic: UInt64 { state.withLock { $0.monotonic } }
+    var wall: UInt64 { state.withLock { UInt64(Int64($0.monotonic) + $0.wall) } }
+    var boot: UInt64 { state.withLock { UInt64(Int64($0.monotonic) + $0.boot) } }
+
+    func pass(_ ms: UInt64) { state.withLock { $0.monotonic += ms } }
+    /// Sets the wall clock.
+    func step(_ ms: Int64) { state.withLock { $0.wall += ms } }
+    /// The machine sleeps: nothing runs, and its monotonic clock stops.
+    func sleep(_ ms: UInt64) {
+        state.withLock { state in
+            state.wall += Int64(ms)
+            state.boot += Int64(ms)
+        }
+    }
+    func reboot() { state.withLock { $0.boot = 5_000 - Int64($0.monotonic) } }
+}
+
+/// A clock that tests move.
+final class TestClock: Sendable {
+    private let time: Mutex<UInt64>
+
+    init(_ start: UInt64) { time = Mutex(start) }
+
+    var now: UInt64 { time.withLock { $0 } }
+    func advance(_ ms: UInt64) { time.withLock { $0 += ms } }
+}
+
+/// A value of true or false for all threads.
+final class Flag: Sendable {
+    private let value: Mutex<Bool>
+
+    init(_ isSet: Bool = false) { value = Mutex(isSet) }
+
+    var isSet: Bool { value.withLock { $0 } }
+    func set(_ new: Bool) { value.withLock { $0 = new } }
+}
+
+/// Lines that were logged.
+final class LogLines: Sendable {
+    private let lines = Mutex<[String]>([])
+
+    func add(_ line: String) { lines.withLock { $0.append(line) } }
+    func count(_ text: String) -> Int { lines.withLock { $0.count { $0.contains(text) } } }
+    var all: [String] { lines.withLock { $0 } }
+}
+
+extension Policy {
+    /// The built-in policy of this kind with other texts.
+    static func builtIn(_ kind: String, replacing texts: [(old: String, new: String)]) throws -> Policy {
+        var text = String(decoding: try #require(Policy.builtInBytes(kind)), as: UTF8.self)
+        for (old, new) in texts {
+            let place = try #require(text.firstRange(of: old), "\(kind).json does not contain \(old)")
+            text.replaceSubrange(place, with: new)
+        }
+        return try Policy(Array(text.utf8))
+    }
+
+    /// The built-in rooms policy with another timing of the log.
+    static func rooms(_ timing: LedgerTiming) throws -> Policy {
+        let new = """
+            "hourSeconds": \(timing.hourSeconds), "daySeconds": \(timing.daySeconds), "batchSeals": \(timing.batchSeals)
+            """
+        return try builtIn("rooms", replacing: [(#""hourSeconds": 3600, "daySeconds": 86400, "batchSeals": 64"#, new)])
+    }
+
+    /// The built-in rooms policy with send slot and jitter.
+    /// - Parameter timing: members of the template, with a comma after each.
+    static func rooms(_ timing: String, ttlSeconds: Int = 120, limits: [(old: String, new: String)] = []) throws -> Policy {
+        let ttl = (old: #""ttlSeconds": 120,"#, new: "\"ttlSeconds\": \(ttlSeconds), \(timing)")
+        return try builtIn("rooms", replacing: [ttl] + limits)
+    }
+}
+
+extension JobRecord {
+    /// A job that is never sent.
+    static func dummy(
+        _ number: UInt8 = 0, topic: String = "com.example.app", environment: PushEnvironment = .production
+    ) -> JobRecord {
+        JobRecord(
+            job: JobID(UInt128(number)), deadline: 0, notBefore: 0, purgeID: EntryID(1), room: nil, slot: 1, kind: .alert,
+            environment: environment, topic: topic, template: "", generation: 1, expires: 0, sealed: [])
+    }
+}
+
+extension Outbox {
+    /// Reserves room for jobs that are never sent.
+    func fill(_ count: Int = OutboxQueue.mostQueued, of topic: String = "com.example.app") {
+        for _ in 0..<count { queue.reserve(.dummy(topic: topic)) }
+    }
+
+    /// Reserves room until this many more jobs fit.
+    func fill(leaving places: Int) { fill(OutboxQueue.mostQueued - places - queue.queued, of: "") }
+
+    /// Reserves as much room as one app may have.
+    func fillItsShare(environment: PushEnvironment) {
+        let job = JobRecord.dummy(environment: environment)
+        while !queue.isFull(topic: job.topic, environment: environment) { queue.reserve(job) }
+    }
+
+    func empty() { queue = OutboxQueue(shuffles: false) }
+}
