@@ -3,9 +3,9 @@ import EventLoop
 import Linux
 import TLS
 
-/// `mayfly apns-simulator`.
+/// `mayfly apns-simulator`: runs the APNs simulator.
 enum SimulatorCommand {
-    static let keys: [Key] = [
+    private static let keys: [Key] = [
         .apnsSimulatorListen, .apnsSimulatorControl, .apnsSimulatorCertificate, .apnsKeyPath, .apnsKeyID, .apnsTeamID,
         .apnsBundleID,
         .apnsEnvironment,
@@ -68,7 +68,7 @@ enum SimulatorCommand {
         loop.stop()
     }
 
-    /// One from the APNS_ settings, and one from each `--app`.
+    /// The key of the APNS_ settings, and one of each `--app`.
     private static func providerKeys(_ configuration: Configuration) throws -> [ProviderKey] {
         let files = configuration.repeated["app"] ?? []
         var keys = try files.map { try app(GivenFile($0, "--app")) }
@@ -84,7 +84,7 @@ enum SimulatorCommand {
         return keys
     }
 
-    /// The key file's name counts from the folder of the app's file.
+    /// Reads an app. The key file's path is relative to the folder of `file`.
     private static func app(_ file: GivenFile) throws -> ProviderKey {
         let json = try file.read(limit: 65_536)
         do {
