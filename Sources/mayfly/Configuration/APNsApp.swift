@@ -68,7 +68,7 @@ struct APNsApp {
 
     /// Reads Apple's .p8 key.
     static func signingKey(_ file: GivenFile) throws -> ES256.PrivateKey {
-        warn(file, "the key that signs pushes")
+        file.warnIfExposed("the key that signs pushes")
         let text = try file.read(limit: 65_536)
         do throws(TLSError) {
             return try ES256.PrivateKey(pem: text.span)
@@ -81,7 +81,7 @@ struct APNsApp {
 
     /// Reads a `.p12` file, or PEM with certificates and key.
     static func certificate(_ file: GivenFile, passphrase: GivenFile?) throws -> ClientCertificate {
-        warn(file, "the certificate and key that send pushes")
+        file.warnIfExposed("the certificate and key that send pushes")
         var bytes = try file.read(limit: 1_048_576)
         defer { wipe(&bytes) }
         var secret = try passphrase?.read(limit: 1_024) ?? []
@@ -111,11 +111,6 @@ struct APNsApp {
         let count = end > 0 && text[end - 1] == UInt8(ascii: "\r") ? end - 1 : end
         for index in text.indices.dropFirst(count) { text[index] = 0 }
         text.removeLast(text.count - count)
-    }
-
-    private static func warn(_ file: GivenFile, _ what: String) {
-        guard let status = try? File.status(file.path), status.kind == .file, status.mode & 0o077 != 0 else { return }
-        Terminal.log("warning: other users can read \(file), \(what). Set its mode to 0600")
     }
 }
 

@@ -124,6 +124,13 @@ struct GivenFile: Sendable, CustomStringConvertible {
         } catch { throw failure("can't be read: \(error.reason)") }
     }
 
+    /// Logs a warning if other users can read the file.
+    /// - Parameter content: what the file contains.
+    func warnIfExposed(_ content: String) {
+        guard let status = try? File.status(path), status.kind == .file, status.mode & 0o077 != 0 else { return }
+        Terminal.log("warning: other users can read \(self), \(content). Set its mode to 0600")
+    }
+
     /// - Parameter what: the error, as text that follows the file's name.
     func failure(_ what: String) -> CommandFailed { CommandFailed("\(source): \(self) \(what)") }
 }

@@ -202,9 +202,7 @@ struct CertificateFiles: Sendable {
         let authorities = try clientCA?.read(limit: Self.limit)
         var secret = try key.read(limit: Self.limit)
         defer { wipe(&secret) }
-        if let status = try? File.status(key.path), status.kind == .file, status.mode & 0o077 != 0 {
-            Terminal.log("warning: other users can read \(key), the key of the TLS certificate. Set its mode to 0600")
-        }
+        key.warnIfExposed("the key of the TLS certificate")
         let context = try make(chain, secret)
         if context.hasExpired {
             if isRenewal { throw certificate.failure("has expired") }
