@@ -2,8 +2,11 @@ public import Broker
 import HTTP1
 public import HTTPServer
 import Sealing
+import Shares
+import Synchronization
+public import WebSocket
 
-/// The public listener's calls: one place that finds the route, runs it, and turns errors into answers.
+/// The calls of the public listener. Finds the route of a request, runs it, and turns errors into answers.
 public struct API: Sendable {
     let broker: Broker
     let audit: AuditFiles
@@ -11,11 +14,11 @@ public struct API: Sendable {
     /// Nil if the broker serves only rooms.
     let authenticator: Authenticator?
 
-    /// Each nil where no policy of its kind is in force.
+    /// Nil if no policy for companions is in force; likewise `monitor` and `calls`.
     let companion: Companion?
     let monitor: Monitor?
     let calls: Calls?
-    /// What calls are signed by; not nil where they are served.
+    /// The secrets that sign webhooks of calls. Not nil if calls are served.
     let webhookSecrets: WebhookSecrets?
 
     public init(
@@ -57,7 +60,7 @@ public struct API: Sendable {
 
         Route([.post], "/api/devices/register") { try await $0.registerMonitor($1) },
         Route([.delete], "/api/devices/:id") { try await $0.deleteMonitor($1, $2) },
-        // No id is so short.
+        // No device id equals `by-printer`: ids are longer.
         Route([.get], "/api/devices/by-printer/:prefix") { try await $0.monitors($1, $2) },
         Route([.patch], "/api/devices/:id/settings") { try await $0.setMonitor($1, $2) },
         Route([.post], "/api/monitors/:prefix/status") { try await $0.takeStatus($1, $2) },
@@ -67,7 +70,7 @@ public struct API: Sendable {
         Route([.delete], "/api/voip/token") { try await $0.deletePhone($1) },
         Route([.post], "/webhooks/call") { try await $0.ring($1) },
 
-        // The engine charges reads of the log's files.
+        // The HTTP engine already charges reads of the log's files.
         Route([.get, .head], "/audit", isCharged: false) { try $0.audit.respond(path: $1.path) },
         Route([.get, .head], "/audit/*", isCharged: false) { try $0.audit.respond(path: $1.path) },
     ])
@@ -87,27 +90,97 @@ public struct API: Sendable {
             broker.noteRefusal(error.errors[0])
             return HTTPResponse(error)
         } catch let error as BrokerError {
-            return await refuse(error)
+            return refuse(error)
         } catch let error as SealingError {
-            return await refuse(BrokerError(error))
+            return refuse(BrokerError(error))
         } catch {
-            // A file of the log that can't be read.
+            // A file of the log can't be read.
             broker.noteTrouble("requests: \(error)")
             return HTTPResponse(.storageUnavailable)
         }
     }
 
-    private func refuse(_ error: BrokerError) async -> HTTPResponse {
+    private func refuse(_ error: BrokerError) -> HTTPResponse {
         broker.noteRefusal(error)
         return HTTPResponse(error)
     }
 
-    /// The caller of a call for apps with accounts.
-    /// - Throws: `.audiencesOff`, `.noJWT`, `.invalidJWT` and `.jwtExpired`.
+    /// Authenticates the caller of a route for apps with accounts, and charges the request to that user.
+    /// - Throws: `.audiencesOff`, `.noJWT`, `.invalidJWT`, `.jwtExpired`, or the refusal of a share.
     func principal(_ request: HTTPRequest) throws(BrokerError) -> Principal {
         guard let authenticator else { throw .audiencesOff }
         let principal = try authenticator.principal(request, nowMs: broker.wallMs)
         try RequestCharges.current?.become(principal)
         return principal
     }
+}
+
+/// Serves the public listener: the API, the WebSockets of rooms under `/ws`, and those of companions under `/ws/sessions`.
+public struct PublicHandler: HTTPHandler {
+    private let api: API
+    private let edge: SocketEdge
+    /// Nil if the broker serves only rooms.
+    private let sessions: SessionSocketEdge?
+    private let sockets = OpenSockets()
+
+    public init(api: API, edge: SocketEdge, sessions: SessionSocketEdge?) {
+        self.api = api
+        self.edge = edge
+        self.sessions = sessions
+    }
+
+    public func respond(to request: HTTPRequest) async -> HTTPResponse { await api.respond(to: request) }
+
+    public func shouldUpgrade(_ request: HTTPRequest) -> Bool {
+        switch SocketPath(rawValue: request.path) {
+        case .rooms: true
+        case .sessions: sessions != nil
+        case nil: false
+        }
+    }
+
+    public func opened(_ socket: WebSocketHandle, request: HTTPRequest) async {
+        guard let path = SocketPath(rawValue: request.path) else { return }
+        sockets.add(socket, path, request.owners)
+        if path == .sessions { await sessions?.opened(socket) }
+    }
+
+    public func received(_ message: TextMessage, on socket: WebSocketHandle) async {
+        guard let (path, owners) = sockets[socket] else { return }
+        await RequestCharges.$current.withValue(RequestCharges(api.broker.shares, ofSocket: owners)) {
+            switch path {
+            case .rooms: await edge.received(message, on: socket)
+            case .sessions: await sessions?.received(message, on: socket)
+            }
+        }
+    }
+
+    public func closed(_ socket: WebSocketHandle, code: CloseCode) async {
+        switch sockets.remove(socket) {
+        case .rooms: await edge.closed(socket, code: code)
+        case .sessions: await sessions?.closed(socket)
+        case nil: break
+        }
+    }
+
+    public func ponged(_ socket: WebSocketHandle, number: UInt64) async { await edge.ponged(socket, number: number) }
+}
+
+/// The paths of WebSockets.
+enum SocketPath: String, Sendable {
+    case rooms = "/ws"
+    case sessions = "/ws/sessions"
+}
+
+/// The path and owners of each open WebSocket.
+private final class OpenSockets: Sendable {
+    private let sockets = Mutex<[WebSocketHandle: (path: SocketPath, owners: Owners)]>([:])
+
+    subscript(socket: WebSocketHandle) -> (path: SocketPath, owners: Owners)? { sockets.withLock { $0[socket] } }
+
+    func add(_ socket: WebSocketHandle, _ path: SocketPath, _ owners: Owners) {
+        sockets.withLock { $0[socket] = (path, owners) }
+    }
+
+    func remove(_ socket: WebSocketHandle) -> SocketPath? { sockets.withLock { $0.removeValue(forKey: socket)?.path } }
 }

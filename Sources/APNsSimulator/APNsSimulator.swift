@@ -1,53 +1,49 @@
 public import EventLoop
+import HTTP1
 import HTTPServer
 public import Linux
 public import TLS
 
 /// A faithful APNs for tests, the demo and benchmarks: the provider API over HTTP/2 and TLS, with faults on demand.
 ///
-/// It checks what Apple checks (see `Rules`), keeps what it accepted last in memory, and knows the keys and apps it is given.
-/// Its own choices where Apple says nothing are marked "ours" in the sources and in docs/simulator.md.
+/// It checks requests like Apple (see `Rules`), keeps the last accepted pushes in memory, and knows the configured keys and apps.
+/// Choices that Apple doesn't document are marked "ours" in the sources and in docs/simulator.md.
 public actor APNsSimulator: LoopActor {
     public struct Configuration: Sendable {
         public var listen: SocketAddress
-        /// Where the control listener is, in plain HTTP; nil for none.
+        /// The address of the control listener, which speaks plain HTTP. Nil for none.
         public var control: SocketAddress?
-        /// PEM, leaf first, and the leaf's key.
+        /// PEM, leaf first.
         public var certificateChain: [UInt8]
+        /// The leaf's key in PEM.
         public var privateKey: [UInt8]
-        /// The keys it knows, with their teams and apps.
+        /// The known keys, with their teams and apps.
         public var keys: [ProviderKey]
-        /// Which service it plays. Answers of the sandbox carry `apns-unique-id`.
+        /// The service it simulates. Answers of the sandbox have `apns-unique-id`.
         public var isSandbox: Bool
-        /// How many accepted pushes are kept, the latest.
-        public var keptPushes: Int
-        /// How many streams a client may have open once it is known; until then one.
+        /// Limit of open streams per client once it is authenticated. Before, the limit is one.
         public var streams: UInt32 = 1000
-        /// Between the two frames of a graceful GOAWAY.
+        /// Time between the two frames of a graceful GOAWAY.
         public var graceMs: UInt64 = 100
-        /// PEM; clients are asked for certificates, and those from these authorities are a way to authenticate. Nil: none are asked for.
+        /// PEM. Clients may authenticate with certificates from these authorities. Nil: no certificates are requested.
         public var clientAuthorities: [UInt8]?
-        /// A file that the accepted pushes' ids are appended to; see `PushRecord`.
+        /// A file for the ids of accepted pushes, see `PushRecord`. Nil for none.
         public var record: String?
 
-        /// With one key of one app.
+        /// A configuration with one key of one app.
         public init(
             listen: SocketAddress, control: SocketAddress? = nil, certificateChain: [UInt8], privateKey: [UInt8], keyID: String,
-            teamID: String,
-            publicKey: ES256.PublicKey, bundleID: String, isSandbox: Bool = true, keptPushes: Int = 10_000
+            teamID: String, publicKey: ES256.PublicKey, bundleID: String, isSandbox: Bool = true
         ) {
-            self.listen = listen
-            self.control = control
-            self.certificateChain = certificateChain
-            self.privateKey = privateKey
-            keys = [ProviderKey(keyID: keyID, teamID: teamID, publicKey: publicKey, bundleIDs: [bundleID])]
-            self.isSandbox = isSandbox
-            self.keptPushes = keptPushes
+            let key = ProviderKey(keyID: keyID, teamID: teamID, publicKey: publicKey, bundleIDs: [bundleID])
+            self.init(
+                listen: listen, control: control, certificateChain: certificateChain, privateKey: privateKey, keys: [key],
+                isSandbox: isSandbox)
         }
 
         public init(
             listen: SocketAddress, control: SocketAddress? = nil, certificateChain: [UInt8], privateKey: [UInt8],
-            keys: [ProviderKey], isSandbox: Bool = true, keptPushes: Int = 10_000
+            keys: [ProviderKey], isSandbox: Bool = true
         ) {
             self.listen = listen
             self.control = control
@@ -55,15 +51,14 @@ public actor APNsSimulator: LoopActor {
             self.privateKey = privateKey
             self.keys = keys
             self.isSandbox = isSandbox
-            self.keptPushes = keptPushes
         }
     }
 
-    /// Since the simulator was made.
+    /// Totals since the simulator was created.
     public struct Counts: Sendable, Equatable {
         public var connections = 0
         public var accepted = 0
-        /// By reason; by status for a fault without one.
+        /// By reason, or by status for a fault without a reason.
         public var refused: [String: Int] = [:]
     }
 
@@ -73,8 +68,8 @@ public actor APNsSimulator: LoopActor {
     private var listener: Listener?
     private var control: HTTPServer?
 
-    /// - Parameter wallMs: unix milliseconds, for provider tokens and time stamps.
-    /// - Throws: `TLSError` for a certificate or key that can't be used, `Errno` for the record's file.
+    /// - Parameter wallMs: returns unix milliseconds, for provider tokens and time stamps.
+    /// - Throws: `TLSError` for an invalid certificate or key, `Errno` for the record's file.
     public init(
         _ configuration: Configuration, loop: EventLoop, wallMs: @escaping @Sendable () -> UInt64 = { Clock.wallMs }
     ) throws {
@@ -83,13 +78,13 @@ public actor APNsSimulator: LoopActor {
         service = try PushService(configuration, loop: loop, wallMs: wallMs)
     }
 
-    /// Where a simulator listens: with the ports that were chosen for port 0.
+    /// The addresses of the listeners, with the ports that the system chose for port 0.
     public struct Addresses: Sendable, Equatable {
         public let apns: SocketAddress
         public let control: SocketAddress?
     }
 
-    /// Listens.
+    /// Starts to listen.
     /// - Throws: `Errno`.
     public func start() async throws -> Addresses {
         let socket = try Socket.listen(on: configuration.listen)
@@ -105,7 +100,7 @@ public actor APNsSimulator: LoopActor {
         return Addresses(apns: address, control: controlAddress)
     }
 
-    /// Closes everything. What was accepted can still be asked for here.
+    /// Closes all connections and listeners. Accepted pushes can still be read.
     public func stop() async {
         listener?.close()
         listener = nil
@@ -114,7 +109,7 @@ public actor APNsSimulator: LoopActor {
         control = nil
     }
 
-    /// What was accepted, oldest first.
+    /// The last accepted pushes, oldest first.
     public var pushes: [AcceptedPush] { service.log.pushes }
 
     public func forgetPushes() { service.log.removeAll() }
@@ -123,8 +118,96 @@ public actor APNsSimulator: LoopActor {
 
     public var faults: FaultPlan { service.faults }
 
-    /// What to do to the requests to come, in place of what was planned.
+    /// Replaces the planned faults.
     public func setFaults(_ plan: FaultPlan) { service.faults = plan }
 
     var pushesJSON: [UInt8] { service.log.json }
+}
+
+/// Accepts connections from a listening socket.
+private final class Listener: EventSource {
+    private let socket: Socket
+    private let loop: EventLoop
+    private let accept: (consuming Socket) -> Void
+    private var registration: Registration?
+
+    /// The pause after an error, e.g. if the process is out of descriptors.
+    private static let pauseMs: UInt64 = 100
+
+    init(_ socket: consuming Socket, loop: EventLoop, accept: @escaping (consuming Socket) -> Void) throws {
+        self.socket = socket
+        self.loop = loop
+        self.accept = accept
+        registration = try loop.add(self.socket.raw, .read, self)
+    }
+
+    func ready(_ events: Events) {
+        do {
+            for _ in 0..<64 {
+                guard let accepted = try socket.accept() else { return }
+                accept(accepted.take())
+            }
+        } catch {
+            guard let registration else { return }
+            loop.modify(registration, [])
+            loop.after(Self.pauseMs) { [weak self] in
+                if let self, let registration = self.registration { loop.modify(registration, .read) }
+            }
+        }
+    }
+
+    func close() {
+        if let registration { loop.remove(registration) }
+        registration = nil
+    }
+}
+
+/// The control listener: `GET` and `DELETE /pushes`, `GET` and `PUT /faults`. See docs/simulator.md.
+struct Control: HTTPHandler {
+    let simulator: APNsSimulator
+
+    func respond(to request: HTTPRequest) async -> HTTPResponse {
+        guard request.namesLoopback else {
+            return Self.problem(
+                421, "foreign_host", "The control listener serves this machine only. Call it as localhost, 127.0.0.1 or [::1].")
+        }
+        return switch (request.path, request.method) {
+        case ("/pushes", .get): HTTPResponse(status: 200, contentType: .json, body: await simulator.pushesJSON)
+        case ("/pushes", .delete): await forget()
+        case ("/pushes", _): Self.methodNotAllowed("GET, DELETE")
+        case ("/faults", .get): HTTPResponse(status: 200, contentType: .json, body: await simulator.faults.json)
+        case ("/faults", .put): await plan(request.withBody { body in body.indices.map { body[$0] } })
+        case ("/faults", _): Self.methodNotAllowed("GET, PUT")
+        default: Self.problem(404, "not_found", "The control listener has /pushes and /faults.")
+        }
+    }
+
+    private func forget() async -> HTTPResponse {
+        await simulator.forgetPushes()
+        return HTTPResponse(status: 204)
+    }
+
+    private func plan(_ body: [UInt8]) async -> HTTPResponse {
+        do throws(FaultPlan.Malformed) {
+            let plan = try FaultPlan(json: body)
+            await simulator.setFaults(plan)
+            return HTTPResponse(status: 200, contentType: .json, body: plan.json)
+        } catch {
+            return Self.problem(400, "bad_fault", error.explanation)
+        }
+    }
+
+    private static func methodNotAllowed(_ allowed: String) -> HTTPResponse {
+        var response = problem(405, "method_not_allowed", "This path doesn't have that method. Use \(allowed).")
+        response.headers.append(.init("Allow", allowed))
+        return response
+    }
+
+    /// RFC 9457.
+    private static func problem(_ status: UInt16, _ code: String, _ detail: String) -> HTTPResponse {
+        var body = Array(#"{"status":\#(status),"code":"\#(code)","detail":"#.utf8)
+        JSON.append(detail, to: &body)
+        body.append(UInt8(ascii: "}"))
+        return HTTPResponse(status: status, contentType: .problem, body: body)
+    }
 }

@@ -1,6 +1,8 @@
 import Vocabulary
 
-/// A JSON value (RFC 8259). Strict: no repeated keys, UTF-8 only, nothing after the value, at most 64 levels.
+/// A JSON value (RFC 8259). The parser is strict: no repeated keys, UTF-8 only, nothing after the value, at most 64 levels.
+///
+/// It is separate from the broker's parser, so that a bug there doesn't hide in tests with the simulator.
 enum JSON: Equatable {
     case null
     case bool(Bool)
@@ -15,7 +17,7 @@ enum JSON: Equatable {
         self = value
     }
 
-    /// Whether `bytes` are one JSON object that is not empty; repeated keys are not looked for. Makes no copy of anything.
+    /// Returns whether `bytes` are one JSON object with members. Doesn't detect repeated keys, and copies nothing.
     static func isObjectWithMembers(_ bytes: [UInt8]) -> Bool {
         guard (try? UTF8Span(validating: bytes.span)) != nil else { return false }
         var reader = Reader(bytes: bytes, keeps: false)
@@ -33,7 +35,7 @@ enum JSON: Equatable {
         return UInt64(exactly: number)
     }
 
-    /// Text between quotes, escaped.
+    /// Appends the text as a JSON string.
     static func append(_ text: String, to out: inout [UInt8]) {
         out.append(UInt8(ascii: "\""))
         for byte in text.utf8 {
@@ -54,10 +56,10 @@ enum JSON: Equatable {
 
 private struct Reader {
     let bytes: [UInt8]
-    /// Values are kept; otherwise the text is only checked, and stands for itself as empty values.
+    /// If false, the text is only checked, and the returned values are empty.
     let keeps: Bool
-    var position = 0
-    /// Of all objects.
+    private var position = 0
+    /// The number of members of all objects.
     private(set) var members = 0
 
     init(bytes: [UInt8], keeps: Bool) {
@@ -129,7 +131,7 @@ private struct Reader {
     private mutating func string() -> String? {
         position += 1
         let start = position
-        // Most strings have no escape and are taken as they stand.
+        // Most strings have no escapes.
         while position < bytes.count, bytes[position] != UInt8(ascii: "\""), bytes[position] != UInt8(ascii: "\\") {
             guard bytes[position] >= 0x20 else { return nil }
             position += 1
@@ -185,13 +187,13 @@ private struct Reader {
         return true
     }
 
-    /// The next byte that is not white space, not taken.
+    /// Skips white space. Returns the next byte without consuming it.
     private mutating func peek() -> UInt8? {
         skipSpace()
         return position < bytes.count ? bytes[position] : nil
     }
 
-    /// Takes `byte` if it comes next, after white space.
+    /// Skips white space. Consumes the next byte if it is `byte`.
     private mutating func take(_ byte: UInt8) -> Bool {
         guard peek() == byte else { return false }
         position += 1

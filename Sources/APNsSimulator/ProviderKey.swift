@@ -1,18 +1,18 @@
 public import TLS
 
-/// Apple's two services.
+/// The two services of APNs.
 public enum APNsEnvironment: String, Sendable, CaseIterable {
     case production, sandbox
 }
 
-/// One signing key of one team, and what may be pushed with it.
+/// A signing key of a team, with its apps and environments.
 public struct ProviderKey: Sendable {
     public var keyID: String
     public var teamID: String
     public var publicKey: ES256.PublicKey
-    /// The apps it is for, by their bundle ids.
+    /// The bundle ids of its apps.
     public var bundleIDs: [String]
-    /// In another one it is refused with `BadEnvironmentKeyIdInToken`.
+    /// In other environments the key is refused with `BadEnvironmentKeyIdInToken`.
     public var environments: Set<APNsEnvironment>
 
     public init(
@@ -28,13 +28,13 @@ public struct ProviderKey: Sendable {
 }
 
 extension ProviderKey {
-    /// Why a description was refused.
+    /// The reason why a description was refused.
     public struct Malformed: Error, Equatable {
         public let explanation: String
     }
 
     /// Reads `{"keyID", "teamID", "key", "topics", "environments"?}`.
-    /// - Parameter readKey: the PEM behind the name in `key`: a public key, or the private one as Apple gives it out.
+    /// - Parameter readKey: returns the PEM of the file in `key`: a public key, or a private one as downloaded from Apple.
     public init(json: [UInt8], readKey: (String) throws -> [UInt8]) throws {
         guard case .object(let members)? = JSON(parsing: json) else { throw Malformed(explanation: "it must be one JSON object") }
         if let unknown = members.keys.first(where: { !["keyID", "teamID", "key", "topics", "environments"].contains($0) }) {
@@ -73,5 +73,27 @@ extension ProviderKey {
         if let key = try? ES256.PublicKey(pem: pem.span) { return key }
         let text = try ES256.PrivateKey(pem: pem.span).publicKeyPEM()
         return try ES256.PublicKey(pem: text.span)
+    }
+}
+
+/// A provider's client certificate. Source: Apple, "Establishing a certificate-based connection to APNs". The meaning of the extensions is
+/// inferred from Apple's certificates.
+struct PushCertificate: Equatable {
+    /// True if the certificate is in date, from a known authority and has bundle ids.
+    let isValid: Bool
+    /// The user ids of its subject.
+    let bundleIDs: [String]
+    let environments: Set<APNsEnvironment>
+
+    private static let marks: [(extension: String, environment: APNsEnvironment)] = [
+        ("1.2.840.113635.100.6.3.1", .sandbox), ("1.2.840.113635.100.6.3.2", .production),
+    ]
+
+    init(_ certificate: PeerCertificate) {
+        bundleIDs = certificate.userIDs
+        isValid = certificate.fault == nil && !certificate.userIDs.isEmpty
+        let marked = Self.marks.filter { certificate.extensions.contains($0.extension) }.map(\.environment)
+        // Without a mark, a certificate is for both (ours).
+        environments = marked.isEmpty ? Set(APNsEnvironment.allCases) : Set(marked)
     }
 }

@@ -1,33 +1,35 @@
 import HTTP2
+import Linux
 import Vocabulary
 
-/// A push the simulator accepted.
+/// An accepted push.
 public struct AcceptedPush: Sendable, Equatable {
-    /// Lower-case hex.
+    /// The device token in lower-case hex.
     public let token: String
-    /// Without pseudo-header fields and `authorization`; `apns-id` also where the request had none.
+    /// The headers without pseudo-headers and `authorization`. `apns-id` is always present, even if the request had none.
     public let headers: [String: String]
-    /// The body as it came: a JSON object.
+    /// The request's body, a JSON object.
     public let payload: [UInt8]
     /// Unix milliseconds.
     public let at: UInt64
 }
 
-/// The last pushes accepted, `capacity` of them. They lie one behind the other in a few large blocks that are used again in turn: small
-/// pieces of memory for each would be cold when their turn comes, and cost more than all the rest of a push.
+/// The last `capacity` accepted pushes, in a few large blocks that are reused in turn.
+///
+/// Separate allocations per push would be cold in the cache when they are reused, and cost more than the rest of a push.
 struct PushLog {
     struct Entry {
         let request: PushRequest
-        /// Made up, where the request had none.
+        /// The generated id if the request had none, otherwise nil.
         let id: [UInt8]?
+        /// Unix milliseconds.
         let at: UInt64
     }
 
-    /// Where in its block a push ends.
+    /// The ends of a push's parts in its block: of its fields, of their bytes, of its body and of its generated id.
     private struct Mark {
         let at: UInt64
         let fields: Int
-        /// Of its fields' bytes, of its body, of the id made up for it.
         let text: Int
         let body: Int
         let id: Int
@@ -79,13 +81,11 @@ struct PushLog {
         }
     }
 
-    let capacity: Int
+    private let capacity: Int
     private let blockSize: Int
-    /// Oldest first; the last one takes the next push.
+    /// Oldest first. The last one gets the next push.
     private var blocks: [Block] = []
     private var kept = 0
-    /// Ever accepted, also those no longer kept.
-    private(set) var total = 0
 
     init(capacity: Int) {
         self.capacity = capacity
@@ -93,7 +93,6 @@ struct PushLog {
     }
 
     mutating func append(_ entry: Entry) {
-        total += 1
         guard capacity > 0 else { return }
         if blocks.last.map({ $0.marks.count == blockSize }) ?? true { addBlock() }
         blocks[blocks.count - 1].append(entry)
@@ -138,5 +137,33 @@ struct PushLog {
         }
         out.append(UInt8(ascii: "]"))
         return out
+    }
+}
+
+/// A file that records accepted pushes, and answers that were written to a socket. For tests that kill the simulator.
+///
+/// Lines are `<apns-id> accepted` and `<apns-id> answered`. The file contains no tokens.
+final class PushRecord {
+    private let file: OpenFile
+    private var pending: [UInt8] = []
+
+    /// - Throws: `Errno`.
+    init(_ path: String) throws(Errno) { file = try OpenFile(path, .append(mode: 0o600)) }
+
+    func accepted(_ id: [UInt8]) { put(id, " accepted\n") }
+    func answered(_ id: [UInt8]) { put(id, " answered\n") }
+
+    private func put(_ id: [UInt8], _ outcome: StaticString) {
+        pending += id
+        pending += outcome.description.utf8
+    }
+
+    /// Writes the pending lines. Must be called before the answers are sent.
+    /// - Throws: `Errno`. Then the answers must not be sent.
+    func write() throws(Errno) {
+        guard !pending.isEmpty else { return }
+        // A span must not outlive an access to a class.
+        let lines = exchange(&pending, with: [])
+        try file.write(lines.span, at: 0)
     }
 }

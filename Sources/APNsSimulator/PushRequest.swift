@@ -1,8 +1,8 @@
 import HTTP2
 
-/// One request as it came, and where in it the rules find what they look at.
+/// A request, with an index of the fields that the rules check.
 struct PushRequest: Sendable {
-    /// The fields the rules look at.
+    /// The fields that the rules check.
     enum Name: Int, CaseIterable {
         case method, path, authorization, topic, pushType, id, expiration, priority, collapseID
 
@@ -37,13 +37,13 @@ struct PushRequest: Sendable {
         }
     }
 
-    /// Where a field's value begins and ends; its name begins where the field before it ends.
+    /// The start and the end of a field's value. Its name starts at the end of the previous field.
     struct Field {
         let value: Int32
         let end: Int32
     }
 
-    /// The names and values of all fields, one after the other: one buffer, since a request costs little else.
+    /// The names and values of all fields. One buffer avoids the cost of many allocations.
     let bytes: [UInt8]
     private(set) var fields: [Field] = []
     private var places = InlineArray<9, Int16>(repeating: -1)
@@ -79,7 +79,7 @@ struct PushRequest: Sendable {
 
     func has(_ name: Name) -> Bool { places[name.rawValue] >= 0 }
 
-    /// Calls `body` with the value of a field; nil where there is none.
+    /// Calls `body` with the value of a field. Returns nil if the field is missing.
     func with<R, E>(_ name: Name, _ body: (Span<UInt8>) throws(E) -> R) throws(E) -> R? {
         let place = places[name.rawValue]
         guard place >= 0 else { return nil }
@@ -93,7 +93,7 @@ struct PushRequest: Sendable {
 
     static let pathPrefix = "/3/device/"
 
-    /// The device's, in lower-case hex.
+    /// The device token in lower-case hex.
     var token: String { text(.path).map { Self.token(inPath: $0) } ?? "" }
 
     static func token(inPath path: String) -> String { path.dropFirst(pathPrefix.utf8.count).lowercased() }
@@ -124,7 +124,7 @@ extension Span<UInt8> {
 }
 
 extension String {
-    /// Bytes that are not UTF-8 are replaced.
+    /// Invalid UTF-8 is replaced.
     init(_ bytes: Span<UInt8>) {
         if let text = try? UTF8Span(validating: bytes) {
             self = String(copying: text)
@@ -139,5 +139,42 @@ extension [UInt8] {
         self.init(capacity: bytes.count) { copy in
             for index in bytes.indices { copy.append(bytes[index]) }
         }
+    }
+}
+
+/// The incomplete requests of a connection, in the order of their start. Most end in that order, so lookups usually find the first one.
+struct ArrivingRequests {
+    private var entries: [(stream: Int32, request: PushRequest?)] = []
+    /// Index of the first entry that hasn't been taken.
+    private var first = 0
+
+    mutating func add(_ request: PushRequest, _ stream: Int32) {
+        // A request that never ends must not keep the entries of all later ones.
+        if entries.count - first > 4096 {
+            entries.removeAll { $0.request == nil }
+            first = 0
+        }
+        entries.append((stream, request))
+    }
+
+    mutating func append(_ body: [UInt8], _ stream: Int32) {
+        guard let place = place(of: stream) else { return }
+        entries[place].request?.body.append(contentsOf: body)
+    }
+
+    mutating func take(_ stream: Int32) -> PushRequest? {
+        guard let place = place(of: stream) else { return nil }
+        let request = entries[place].request.take()
+        while first < entries.count, entries[first].request == nil { first += 1 }
+        if first == entries.count {
+            entries.removeAll(keepingCapacity: true)
+            first = 0
+        }
+        return request
+    }
+
+    private func place(of stream: Int32) -> Int? {
+        if first < entries.count, entries[first].stream == stream { return first }
+        return entries[first...].firstIndex { $0.stream == stream && $0.request != nil }
     }
 }

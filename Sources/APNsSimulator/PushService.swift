@@ -4,12 +4,12 @@ import Linux
 import TLS
 import Vocabulary
 
-/// What the connections of one simulator share. Used on the loop's thread alone.
+/// The state that the connections of a simulator share. Used only on the loop's thread.
 final class PushService {
     let loop: EventLoop
     let tls: TLSContext
     let isSandbox: Bool
-    /// How many streams a client may have open once it is known.
+    /// Limit of open streams per authenticated client.
     let streams: UInt32
     let graceMs: UInt64
     let asksForCertificates: Bool
@@ -23,12 +23,13 @@ final class PushService {
     let record: PushRecord?
     var counts = APNsSimulator.Counts()
     private var random = FastRandom()
-    /// For what is read from a socket, and for plaintext on its way in or out: no connection keeps any of it between two calls.
+    /// Buffers for reads from a socket and for plaintext. Connections keep nothing in them between two calls.
     var input = [UInt8](repeating: 0, count: 1 << 16)
     var plaintext: [UInt8] = []
-    /// For the fields of an answer while it is given to the session.
+    /// Buffer for the headers of an answer.
     var answer = HTTP2Headers(capacity: 256)
     private var connections: [ObjectIdentifier: SimulatorConnection] = [:]
+    private static let keptPushes = 10_000
 
     init(_ configuration: APNsSimulator.Configuration, loop: EventLoop, wallMs: @escaping @Sendable () -> UInt64) throws {
         self.loop = loop
@@ -47,7 +48,7 @@ final class PushService {
         }
         record = try configuration.record.map { (path) throws(Errno) in try PushRecord(path) }
         rules = Rules(verifier: ProviderTokenVerifier(configuration.keys, environment: isSandbox ? .sandbox : .production))
-        log = PushLog(capacity: configuration.keptPushes)
+        log = PushLog(capacity: Self.keptPushes)
     }
 
     func serve(_ socket: consuming Socket) {
@@ -65,22 +66,22 @@ final class PushService {
         for connection in connections.values { connection.close() }
     }
 
-    /// Keeps an accepted push.
-    /// - Parameter id: what it is answered with.
+    /// Stores an accepted push.
+    /// - Parameter id: the `apns-id` of the answer.
     func keep(_ request: PushRequest, id: [UInt8], at now: UInt64) {
         log.append(.init(request: request, id: request.has(.id) ? nil : id, at: now))
         counts.accepted += 1
         record?.accepted(id)
     }
 
-    /// The same where no record is kept, and no fault is on its way.
-    /// - Parameter madeID: where the request had none.
+    /// A faster variant for simulators without a record.
+    /// - Parameter madeID: the generated `apns-id` if the request had none.
     func keep(_ request: PushRequest, madeID: [UInt8]?, at now: UInt64) {
         log.append(.init(request: request, id: madeID, at: now))
         counts.accepted += 1
     }
 
-    /// A UUID (RFC 9562, version 4) in lower case: unique, and no secret.
+    /// Returns a UUID (RFC 9562, version 4) in lower case. It is unique but not secret.
     func makeUUID() -> [UInt8] {
         let high = random.next() & 0xffff_ffff_ffff_0fff | 0x4000
         let low = random.next() & 0x3fff_ffff_ffff_ffff | 0x8000_0000_0000_0000
@@ -94,8 +95,8 @@ final class PushService {
     }
 }
 
-/// SplitMix64: the system's generator is a system call a number.
-struct FastRandom {
+/// SplitMix64. The system's generator needs a system call per number.
+private struct FastRandom {
     private var state = UInt64.random(in: .min ... .max)
 
     mutating func next() -> UInt64 {

@@ -1,30 +1,30 @@
 import Vocabulary
 
-/// What APNs makes of a request, without I/O. Where Apple gives no order of the checks, the order here is ours:
-/// method and path, repeated headers, certificate or provider token, device token, topic and push type, the other headers, payload.
+/// The checks of APNs, without I/O. Apple documents no order of the checks; this order is ours: path and method, repeated headers,
+/// certificate or provider token, device token, topic and push type, other headers, payload.
 struct Rules {
     var verifier: ProviderTokenVerifier
 
-    /// What a connection is held to.
+    /// The authentication state of a connection.
     struct Session: Equatable {
-        /// The token of its latest valid request; the first one pins team and key.
+        /// The last valid provider token. The first one fixes team and key.
         var provider: ProviderToken?
-        /// What the client showed in the handshake: it counts, and no token is looked at.
+        /// The client's certificate. With a certificate, tokens are ignored.
         var certificate: PushCertificate?
 
         var isAuthenticated: Bool { provider != nil || certificate?.isValid == true }
     }
 
-    /// Whom a request comes from, by what it may push to.
+    /// The apps that the sender of a request may push to.
     private struct Sender {
         let bundleIDs: [String]
-        /// Where the request names no topic: the one its certificate is for.
+        /// The default topic: the certificate's if it has only one.
         var implied: String?
         var hasCertificate = false
     }
 
     /// - Parameters:
-    ///   - session: of the connection the request came on; changed when its provider token is accepted.
+    ///   - session: the connection's state. Changes if a provider token is accepted.
     ///   - now: unix seconds.
     /// - Returns: the push type.
     mutating func check(_ request: PushRequest, on session: inout Session, now: UInt64) throws(Rejection) -> PushType {
@@ -66,10 +66,10 @@ struct Rules {
         return Sender(bundleIDs: verifier.keys[provider.key].bundleIDs)
     }
 
-    /// A connection may change its provider token, but not to another team or key, and not to one that is hardly younger.
+    /// A connection may replace its provider token only by a sufficiently younger one of the same team and key.
     private func admit(_ token: ProviderToken, to session: inout Session) throws(Rejection) {
         if let current = session.provider, current != token {
-            // Ours where the team changes: Apple names a reason for the key alone.
+            // Ours: Apple documents no reason for another team, only for another key.
             guard verifier.keys[token.key].teamID == verifier.keys[current.key].teamID else {
                 throw Rejection(.invalidProviderToken)
             }
@@ -98,7 +98,7 @@ struct Rules {
         return try pushType(type, implied.utf8.span, sender)
     }
 
-    /// - Parameter named: what `apns-push-type` says.
+    /// - Parameter named: the type in `apns-push-type`.
     private static func pushType(
         _ named: PushType?, _ topic: Span<UInt8>, _ sender: Sender
     ) throws(Rejection) -> PushType {
@@ -107,15 +107,14 @@ struct Rules {
             guard let type = named ?? PushType(topic: topic, bundleID: bundleID), type.fits(topic, bundleID: bundleID) else {
                 continue
             }
-            // Ours: a certificate's topics are those that need no token.
+            // Ours: a certificate has only the topics of types that need no token.
             if sender.hasCertificate, type.needsToken { throw Rejection(.topicDisallowed) }
             return type
         }
-        // Not the topic of the type it names: why.
         guard topic.allSatisfy(\.isTopicCharacter) else { throw Rejection(.badTopic) }
-        let isOfOneOfThem = sender.bundleIDs.contains { topic.equals($0) || topic.hasPrefix($0 + ".") }
-        // Ours: a topic of this app that belongs to another push type, or to none.
-        throw Rejection(isOfOneOfThem ? .badTopic : .topicDisallowed)
+        let isOwnApp = sender.bundleIDs.contains { topic.equals($0) || topic.hasPrefix($0 + ".") }
+        // Ours: the topic is this app's, but of another push type or of none.
+        throw Rejection(isOwnApp ? .badTopic : .topicDisallowed)
     }
 
     private static func checkFields(_ request: PushRequest, _ type: PushType) throws(Rejection) {
@@ -127,7 +126,7 @@ struct Rules {
         if let priority = request.with(.priority, decimal) {
             guard let priority, type.allows(priority: Int(clamping: priority)) else { throw Rejection(.badPriority) }
         } else if type == .background {
-            // The default, 10, is not allowed for it.
+            // The default is 10, which background pushes may not have.
             throw Rejection(.badPriority)
         }
         if let length = request.with(.collapseID, { $0.count }), length > 64 { throw Rejection(.badCollapseID) }
@@ -136,10 +135,10 @@ struct Rules {
     private static func checkPayload(_ body: [UInt8], _ type: PushType) throws(Rejection) {
         guard !body.isEmpty else { throw Rejection(.payloadEmpty) }
         guard body.count <= type.payloadLimit else { throw Rejection(.payloadTooLarge) }
-        // Ours: Apple has no reason for a body that is not a JSON object, or an empty one.
+        // Ours: Apple documents no reason for an empty object or another JSON value.
         guard JSON.isObjectWithMembers(body) else { throw Rejection(.payloadEmpty) }
         if type == .background {
-            // Apple: a push type that does not fit the payload can cause an error.
+            // Apple documents that a payload must match its push type, but no reason.
             guard let aps = JSON(parsing: body)?["aps"], aps["content-available"]?.wholeNumber == 1, aps["alert"] == nil,
                 aps["sound"] == nil, aps["badge"] == nil
             else { throw Rejection(.invalidPushType) }
@@ -158,7 +157,7 @@ struct Rules {
         return true
     }
 
-    /// Digits alone, no sign; nil for anything else.
+    /// Parses digits without a sign. Returns nil for other text.
     private static func decimal(_ text: Span<UInt8>) -> UInt64? {
         guard !text.isEmpty else { return nil }
         var value: UInt64 = 0
@@ -176,7 +175,7 @@ struct Rules {
 extension UInt8 {
     var isHexDigit: Bool { Hex.value(self) != nil }
 
-    /// Bundle ids hold letters, digits, hyphens and dots.
+    /// Letters, digits, hyphens and dots, as in bundle ids.
     fileprivate var isTopicCharacter: Bool {
         switch self {
         case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),

@@ -2,13 +2,13 @@ import EventLoop
 import HTTP2
 import TLS
 
-/// What comes in: each request is judged once it is whole.
+/// Receives requests and checks them when they are complete.
 extension SimulatorConnection {
-    /// The handshake is over.
+    /// Called when the handshake is complete.
     func greet() {
         isGreeted = true
         if service.asksForCertificates { session.certificate = tls.peerCertificate.map { PushCertificate($0) } }
-        // Seen: the one stream is for those who come with a token.
+        // Seen: the limit of one stream applies only to clients with tokens.
         if session.isAuthenticated { allow(service.streams) }
         guard service.faults.has(.connect), let fault = service.faults.take(for: "", at: .connect) else { return }
         after(fault.delayMs) { connection in
@@ -31,7 +31,7 @@ extension SimulatorConnection {
                 if let request = requests.take(stream) { judge(request, stream) }
             case .tooLarge(let stream, let part): refuseTooLarge(requests.take(stream), stream, part)
             case .closed(let stream, let code):
-                // One that was answered has been taken.
+                // Answered requests are already removed.
                 if code != .noError { _ = requests.take(stream) }
                 if !shaped.isEmpty { shaped.remove(stream) }
             case .settings, .goAway, .pingAcknowledged: break
@@ -43,7 +43,7 @@ extension SimulatorConnection {
         switch part {
         case .body:
             guard var request else { return }
-            // Too large for every push type; whatever else is wrong comes first.
+            // A body too large for every push type. Other errors come first.
             request.body = [UInt8](repeating: 0, count: PushType.voip.payloadLimit + 1)
             judge(request, stream)
         case .headers:
@@ -52,7 +52,7 @@ extension SimulatorConnection {
     }
 
     func judge(_ request: PushRequest, _ stream: Int32) {
-        // Sent before the client saw our GOAWAY: it was told that nothing is done with these, and sends them elsewhere.
+        // The client sent this before it saw our GOAWAY. It will repeat the request on another connection.
         guard stream <= lastStream else { return }
         let now = service.wallMs()
         let wasKnown = session.isAuthenticated
@@ -72,7 +72,7 @@ extension SimulatorConnection {
         after(fault.delayMs) { connection in connection.carryOut(fault, request, connection.id(of: request), stream) }
     }
 
-    /// Whether a fault answers a request whose body has not come.
+    /// Returns whether a fault answers the request before its body has arrived.
     func answersEarly(_ request: PushRequest, _ stream: Int32) -> Bool {
         guard stream <= lastStream, let fault = service.faults.take(for: request.token, at: .headers) else { return false }
         let id = id(of: request)
@@ -102,7 +102,7 @@ extension SimulatorConnection {
         send(Answer(status: 200, id: id, uniqueID: service.isSandbox ? service.makeUUID() : nil), stream, form)
     }
 
-    /// What becomes of nearly every request, with as few detours as can be: the simulator must be faster than its clients.
+    /// The fast path of nearly all requests: the simulator must be faster than its clients.
     private func accept(_ request: PushRequest, _ stream: Int32, _ now: UInt64) {
         let madeID = request.has(.id) ? nil : service.makeUUID()
         let uniqueID = service.isSandbox ? service.makeUUID() : nil
@@ -112,12 +112,123 @@ extension SimulatorConnection {
         try? http.submitResponse(stream: stream, service.answer, body: [])
     }
 
-    // One access for all: a class's properties are guarded against overlapping ones at run time, at a price.
+    // One `inout` access is cheaper than many accesses to a class's property, each with an exclusivity check.
     private static func fill(_ headers: inout HTTP2Headers, _ request: PushRequest, _ madeID: [UInt8]?, _ uniqueID: [UInt8]?) {
         headers.wipe()
         headers.append(":status", "200")
         if let madeID { headers.append("apns-id", madeID.span, .never) }
         _ = request.with(.id) { headers.append("apns-id", $0, .never) }
         if let uniqueID { headers.append("apns-unique-id", uniqueID.span, .never) }
+    }
+}
+
+/// Sends answers, and carries out faults.
+extension SimulatorConnection {
+    /// - Parameter request: nil if the request is incomplete. Then it isn't stored.
+    func carryOut(_ fault: Fault, _ request: PushRequest?, _ id: [UInt8], _ stream: Int32) {
+        guard stream <= lastStream else { return }
+        prepare(fault)
+        if fault.goaway {
+            goAway(fault, last: fault.refuse ? max(0, stream - 2) : stream)
+            if fault.refuse { return }
+        }
+        if fault.refuse {
+            try? http.reset(stream: stream, .refusedStream)
+        } else if fault.reset || fault.drop || fault.silent || fault.stall {
+            if fault.accepted, let request { service.keep(request, id: id, at: service.wallMs()) }
+            if fault.reset { try? http.reset(stream: stream, .internalError) }
+            if fault.stall { stall() }
+            if fault.stall || fault.drop { try? service.record?.write() }
+            if fault.drop { close() }
+        } else if let answer = Answer(fault, id: id, now: service.wallMs()) {
+            service.counts.refused[fault.reason ?? "\(answer.status)", default: 0] += 1
+            send(answer, stream, fault.form)
+        } else if let request {
+            accept(request, id, stream, service.wallMs(), fault.form)
+        } else {
+            send(Answer(status: 200, id: id), stream, fault.form)
+        }
+    }
+
+    /// Carries out the parts of a fault that come before the answer.
+    func prepare(_ fault: Fault) {
+        if fault.pauseMs > 0 { pause(fault.pauseMs) }
+        if let streams = fault.streams {
+            allow(UInt32(streams), pins: true)
+        }
+        if let window = fault.window { try? http.submitSettings(streamWindow: UInt32(window)) }
+        for _ in 0..<(fault.settings ?? 0) { try? http.submitSettings() }
+        if let count = fault.pings { stage(AnswerFrames.pings(count)) }
+        if let raw = fault.raw { stage(raw) }
+    }
+
+    func goAway(_ fault: Fault, last: Int32) {
+        let debugData = fault.reason.map { Answer.json($0, fault.timestamp) } ?? []
+        guard fault.graceful else {
+            lastStream = min(lastStream, last)
+            try? http.submitGoAway(lastStream: lastStream, .noError, debugData: debugData)
+            return
+        }
+        try? http.submitShutdownNotice()
+        after(service.graceMs) { connection in try? connection.http.submitGoAway(.noError, debugData: debugData) }
+    }
+
+    /// Sends a new limit of open streams, unless a fault has set one.
+    /// - Parameter pins: true for the limit of a fault.
+    func allow(_ count: UInt32, pins: Bool = false) {
+        guard pins || !isPinned, count != streams else { return }
+        isPinned = isPinned || pins
+        streams = count
+        try? http.submitSettings(concurrentStreams: count)
+    }
+
+    /// Sends an answer, unless the client has reset the stream meanwhile.
+    func send(_ answer: Answer, _ stream: Int32, _ form: AnswerForm = AnswerForm()) {
+        // Seen: after a 403, Apple allows one stream until a request succeeds.
+        if answer.status == 403 { allow(1) } else if answer.status == 200 { allow(service.streams) }
+        guard form.isPlain else { return send(AnswerFrames(answer, form, stream: stream), form, stream) }
+        try? http.submitResponse(stream: stream, answer.headers, body: answer.body)
+    }
+
+    func send(_ answer: AnswerFrames, _ form: AnswerForm, _ stream: Int32) {
+        if form.half {
+            let bytes = answer.frames.flatMap { $0 }
+            stage(Array(bytes.prefix(bytes.count / 2)))
+            ends = true
+        } else if form.dribbleMs > 0 {
+            shaped.insert(stream)
+            dribble(answer.frames, 0, form.dribbleMs, stream)
+        } else {
+            for frame in answer.frames { stage(frame) }
+            finish(stream)
+        }
+    }
+
+    /// Sends frame `index`, and the following ones later.
+    func dribble(_ frames: [[UInt8]], _ index: Int, _ totalMs: UInt64, _ stream: Int32) {
+        stage(frames[index])
+        let (next, last) = (index + 1, frames.count - 1)
+        guard next <= last else {
+            shaped.remove(stream)
+            return finish(stream)
+        }
+        // This rounding makes the delays add up to `totalMs`.
+        let delay = totalMs * UInt64(next) / UInt64(last) - totalMs * UInt64(index) / UInt64(last)
+        after(delay) { connection in
+            if connection.shaped.contains(stream) { connection.dribble(frames, next, totalMs, stream) }
+        }
+    }
+
+    /// Ends a stream whose answer bypassed nghttp2.
+    func finish(_ stream: Int32) {
+        // If the client still sends, this NO_ERROR reset asks it to stop (RFC 9113, 8.1). Otherwise it must not see the reset.
+        if http.hasEnded(stream: stream) { quietResets.insert(stream) }
+        try? http.reset(stream: stream, .noError)
+    }
+
+    /// Queues frames behind the session's output so far.
+    func stage(_ frames: [UInt8]) {
+        try? takeOutbound(into: &staged)
+        staged += frames
     }
 }

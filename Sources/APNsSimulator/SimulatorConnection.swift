@@ -3,7 +3,7 @@ import HTTP2
 import Linux
 import TLS
 
-/// One client: TLS and HTTP/2 over its socket, and the requests that are being received.
+/// The connection of a client: its socket, TLS, HTTP/2 and incomplete requests.
 final class SimulatorConnection: EventSource {
     private let socket: Socket
     unowned let service: PushService
@@ -12,35 +12,35 @@ final class SimulatorConnection: EventSource {
     var session = Rules.Session()
     var requests = ArrivingRequests()
 
-    /// Streams whose answers are on their way frame by frame.
+    /// Streams whose answers are being dribbled.
     var shaped: Set<Int32> = []
-    /// Streams that nghttp2 resets since their answers went past it: the client must not hear of that.
+    /// Streams whose resets must not be sent. Their answers bypassed nghttp2.
     var quietResets: Set<Int32> = []
-    /// Whole frames that leave before what the session has to say next.
+    /// Whole frames to send before the session's next output.
     var staged: [UInt8] = []
-    /// The accepted pushes whose answers the socket has not taken yet; kept for the record alone.
+    /// Ids of accepted pushes whose answers aren't written yet. Only used for the record.
     var unanswered: [[UInt8]] = []
 
     private var registration: Registration?
-    /// The last stream that a GOAWAY left standing.
+    /// The last stream of a GOAWAY. Later ones are ignored.
     var lastStream = Int32.max
-    /// How many streams the client was told it may have open, and whether a fault said so.
+    /// The client's limit of open streams, and whether a fault has set it.
     var streams: UInt32 = 1
     var isPinned = false
     var isGreeted = false
-    /// Ends with what is to be sent now.
+    /// Closes the connection after the pending output.
     var ends = false
     private(set) var isStalled = false
     private var isPaused = false
     private var interest = Events.read
     private var handshakeTimer: TimerID?
     private var ciphertext: [UInt8] = []
-    /// How much of `ciphertext` the socket has taken.
+    /// How many bytes of `ciphertext` are written.
     private var written = 0
     private var isLingering = false
     private(set) var isClosed = false
 
-    /// Ours; Apple gives none.
+    /// Ours: Apple documents no timeout.
     private static let handshakeMs: UInt64 = 10_000
     private static let lingerMs: UInt64 = 2000
 
@@ -48,9 +48,9 @@ final class SimulatorConnection: EventSource {
         self.socket = socket
         self.service = service
         tls = try TLSSession(accepting: service.tls)
-        // One stream until a provider token was found valid.
+        // One stream until a provider token is verified.
         var limits = HTTP2Limits(bodyBytes: PushType.voip.payloadLimit, concurrentStreams: 1)
-        // Faults reset streams by the thousand, and draw as many acknowledgements; that is not the client's doing.
+        // Faults reset thousands of streams and cause as many acknowledgements. The client isn't to blame.
         limits.wastedStreams = .max
         limits.controlFrames = .max
         http = try HTTP2Session(.server, limits: limits)
@@ -74,11 +74,9 @@ final class SimulatorConnection: EventSource {
         service.forget(self)
     }
 
-    // MARK: Bytes
-
     func ready(_ events: Events) {
         if isStalled || isPaused {
-            // Told whatever one waits for, and for ever.
+            // epoll reports these events always and repeatedly.
             if !events.isDisjoint(with: [.hangup, .failure]) { close() }
             return
         }
@@ -86,14 +84,14 @@ final class SimulatorConnection: EventSource {
             if !events.isDisjoint(with: [.read, .hangup, .failure]) { try receive() }
             try flush()
         } catch {
-            // What was said before, a TLS alert or a GOAWAY, may still get through.
+            // A pending TLS alert or GOAWAY may still be written.
             try? writeOut()
             close()
         }
     }
 
     private func receive() throws {
-        // A span must not outlive an access to a class, so the buffers are locals meanwhile.
+        // A span must not outlive the access to a class's property, so the buffers become locals.
         var input = exchange(&service.input, with: [])
         defer { service.input = input }
         var plaintext = exchange(&service.plaintext, with: [])
@@ -117,10 +115,10 @@ final class SimulatorConnection: EventSource {
         if tls.state == .closed { close() }
     }
 
-    /// Sends what the session has to say, as far as the socket takes it; then waits for the socket, and reads on afterwards.
+    /// Writes the session's output until the socket would block. Reading continues when everything is written.
     private func flush() throws {
         guard !isClosed, !isStalled, !isPaused else { return }
-        // Before the answers leave.
+        // The record must be written before the answers.
         try service.record?.write()
         var outbound = exchange(&service.plaintext, with: [])
         defer { service.plaintext = outbound }
@@ -140,7 +138,7 @@ final class SimulatorConnection: EventSource {
         wait(for: .read)
     }
 
-    /// What the session has to say, without what only nghttp2 thinks is to be said.
+    /// Returns the session's output without the resets of `quietResets`.
     func takeOutbound(into buffer: inout [UInt8], limit: Int = .max) throws {
         try http.takeOutbound(into: &buffer, limit: limit)
         if !quietResets.isEmpty { AnswerFrames.dropResets(of: &quietResets, from: &buffer) }
@@ -152,7 +150,7 @@ final class SimulatorConnection: EventSource {
         try? service.record?.write()
     }
 
-    /// Closing with bytes unread would reset the connection, and what was just sent could be lost: wait for the client to close.
+    /// Waits for the client to close. Closing with unread bytes would reset the connection and could lose the last output.
     private func linger() {
         guard !isLingering else { return }
         isLingering = true

@@ -5,7 +5,7 @@ import Sealing
 import TLS
 import Vocabulary
 
-/// The courier alone, on one thread: pushes as fast as a server answers them, or at a steady rate.
+/// Measures the courier alone, on one thread: as fast as the server answers, or at a steady rate.
 actor CourierBench: LoopActor {
     nonisolated let loop: EventLoop
     private let courier: Courier
@@ -42,7 +42,7 @@ actor CourierBench: LoopActor {
         let courier = try Courier(loop: loop, configuration)
         let topic = flags["topic"] ?? "com.example.app"
         let bench = CourierBench(loop, courier, try (0..<4096).map { try sample($0, topic) }, pushes)
-        // The handshake, and the growth of the stream limit, are not what is measured.
+        // Warms up: the handshake and the growth of the stream limit are not measured.
         await bench.flood(min(pushes, 2000), inFlight)
         await bench.begin(pushes)
         let start = (Clock.monotonicNs, Clock.processNs)
@@ -71,7 +71,7 @@ actor CourierBench: LoopActor {
         left = pushes
     }
 
-    /// Keeps `inFlight` pushes under way until all are answered.
+    /// Sends all pushes, with `inFlight` of them at a time.
     private func flood(_ pushes: Int, _ inFlight: Int) async {
         left = pushes
         await withDiscardingTaskGroup { group in
@@ -88,7 +88,7 @@ actor CourierBench: LoopActor {
         }
     }
 
-    /// `rate` a second, however long the answers take.
+    /// Sends `rate` pushes per second, however long the answers take.
     private func pace(_ rate: Int) async {
         let pushes = left
         await withDiscardingTaskGroup { group in

@@ -4,7 +4,7 @@ import Linux
 import Shares
 import TLS
 
-/// The HTTP server with nothing behind it: what nginx's `return 200` is held against.
+/// Runs the HTTP server with a constant answer, for comparison with nginx's `return 200`.
 enum EngineBench {
     static func run(_ flags: Flags) async throws {
         let listen = try flags.required("listen")
@@ -12,9 +12,9 @@ enum EngineBench {
             throw BenchError("--listen must be ADDRESS:PORT on loopback")
         }
         var configuration = ServerConfiguration(address: address)
-        // Idle connections are there to be counted, not to be closed before the load begins.
+        // Benchmarks count idle connections, so none may time out.
         configuration.idleMs = 3_600_000
-        // One load generator stands for many callers, and each of its connections for a proxy's.
+        // One load generator represents many callers, so limits per network and connection must not apply.
         var table = ShareTable.standard
         table[.streams].network = nil
         table[.requestsInTurn].network = nil

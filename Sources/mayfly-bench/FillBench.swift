@@ -7,10 +7,11 @@ import Sealing
 import Storage
 import Vocabulary
 
-/// Fills a stopped broker's state folder with accepted rooms whose tokens expire when the sweep is to be measured: sealed under the
-/// folder's keys, their seals in its log. They look as rooms do from ten minutes after their accept on, when the code is forgotten.
+/// Fills a stopped broker's state folder with accepted rooms whose tokens expire when the sweep is measured.
+///
+/// Tokens are sealed with the folder's keys and recorded in its log. The rooms' codes are already forgotten.
 struct FillBench {
-    /// Many, and all of the indexes in memory: each transaction touches pages all over them.
+    /// Each transaction touches pages all over the indexes. So it has many rooms, and the cache holds the whole indexes.
     private static let roomsPerTransaction = 20_000
     private static let cacheKiB = 262_144
     private static let topic = "com.example.app"
@@ -56,7 +57,6 @@ struct FillBench {
             try rows.commit(standing: try (made..<next).map { try room($0, rows.timing) })
             made = next
         }
-        // All at once: a log's window is sorted.
         try await sequencer.flush()
         await store.shutDown()
     }

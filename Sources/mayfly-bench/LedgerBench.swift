@@ -6,11 +6,11 @@ import Storage
 import Synchronization
 import Vocabulary
 
-/// The log alone: entries appended, and what a small publication costs in a log that has grown; then the way through the store.
+/// Measures the log: appended entries, small publications in an early and a late log, and the way through the store.
 struct LedgerBench {
-    /// Entries in one publication.
+    /// Entries per publication.
     private static let publication = 16_384
-    /// What a busy second brings; its cost must not grow with the log.
+    /// Entries of a busy second. The cost of publishing them must not grow with the log.
     private static let small = 1_000
     private static let smallRounds = 25
     private static let firstSize = 10_000
@@ -50,7 +50,7 @@ struct LedgerBench {
         key = try SigningKey(origin: "bench.example/audit", seed: [UInt8](repeating: seed, count: 32).span)
     }
 
-    /// Encodes, hashes, signs and writes durably; the story behind the entries is made outside the measured time.
+    /// Encodes, hashes, signs and writes durably. Making the entries isn't measured.
     private mutating func grow(to size: Int) throws -> Spent {
         var spent = Spent()
         while log.size < UInt64(size) {
@@ -75,8 +75,8 @@ struct LedgerBench {
         log = plan.log
     }
 
-    /// As the sequencer does it: recorded in one durable transaction, taken from the closed window, the head committed, published, forgotten.
-    /// Seals and purges come with operations on rows, so these windows have openings and outcomes only.
+    /// Works like the sequencer: records the entries, takes them from the closed window, commits the head, publishes and deletes them.
+    /// Seals and purges need operations on rows, so these windows contain only openings and outcomes.
     private mutating func passStore(_ path: String) async throws -> Spent {
         let clock = BenchClock()
         let store = try SQLiteStore(path: path, resolution: 60, timing: nil, now: { clock.now })
@@ -104,18 +104,18 @@ struct LedgerBench {
     }
 }
 
-/// Tokens' lives of four entries each, window after window, in the order of a log: `count` entries at most, each life whole. A window is an
-/// hour and a day of the log, so each has a batch and closes a bucket.
+/// Makes windows of valid entries: whole lives of tokens, four entries each. A window is an hour and a day of the log, so each one has a
+/// batch and closes a bucket.
 private struct Lives {
     private static let windowMs: UInt64 = 60_000
     private static let beginMs: UInt64 = 1_767_225_600_000
 
     private var random = FastRandom(state: 1)
     private var atMs = Self.beginMs
-    /// Tokens sealed for each bucket that is open. All of them end early.
+    /// Tokens sealed per open bucket. All of them end early.
     private var sealed: [UInt64: UInt64] = [:]
 
-    /// The built-in policy for rooms, with other timing.
+    /// The built-in policy for rooms with shorter hours and days.
     static let policy: [UInt8] = {
         let rooms = String(decoding: Policy.builtInBytes("rooms") ?? [], as: UTF8.self)
         return Array(
@@ -128,12 +128,12 @@ private struct Lives {
         node: EntryText("bench")!, version: EntryText("1")!, policy: .sha256(policy.span), resolutionSeconds: 60,
         binary: .sha256(policy.span))
 
+    /// Returns at most `count` entries.
     mutating func window(of count: Int) -> [Entry] {
         let untilMs = atMs + 15 * Self.windowMs
         let template = EntryText("peer_waiting")!
         let lives = max(1, (count - 2) / 4)
         func ids<ID: OpaqueID>() -> [ID] { (0..<lives).map { _ in random.id() }.sorted() }
-        // A log begins with a start, and its keys keep up.
         let epoch = atMs / 300_000
         var ops = [atMs == Self.beginMs ? Self.start : .keysRatcheted(epoch: epoch - 2, swept: epoch)]
         ops.reserveCapacity(count)
@@ -152,7 +152,7 @@ private struct Lives {
     }
 }
 
-/// Entries, wall time and processor time.
+/// Sums of entries, wall time and processor time.
 private struct Spent {
     private var entries = 0
     private var wallNs: UInt64 = 0
@@ -177,7 +177,7 @@ private struct Spent {
     }
 }
 
-/// A clock that goes on when it is told to.
+/// A clock that advances only on request.
 private final class BenchClock: Sendable {
     private let time = Mutex<UInt64>(1_767_225_600_000)
 

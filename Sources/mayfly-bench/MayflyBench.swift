@@ -1,7 +1,8 @@
 import Dispatch
 import Linux
+import Vocabulary
 
-/// `mayfly-bench`: what `make bench` compares the broker with (Benchmarks/, docs/benchmarks.md). Exit 0 or 1.
+/// `mayfly-bench`: the measured programs of `make bench` (Benchmarks/, docs/benchmarks.md). Exits with 0 or 1.
 @main
 struct MayflyBench {
     static func main() {
@@ -56,8 +57,76 @@ struct MayflyBench {
         """
 }
 
-/// What kept a benchmark from running.
+/// The reason why a benchmark could not run.
 struct BenchError: Error, CustomStringConvertible {
     let description: String
     init(_ description: String) { self.description = description }
+}
+
+/// The flags of a benchmark: `--name value`. Unknown flags are an error.
+struct Flags {
+    private var values: [String: String] = [:]
+
+    init(_ words: some Sequence<String>, _ known: Set<String>) throws {
+        var words = words.makeIterator()
+        while let word = words.next() {
+            let name = String(word.dropFirst(2))
+            guard word.hasPrefix("--"), known.contains(name) else {
+                throw BenchError("flags are \(known.sorted().map { "--\($0)" }.joined(separator: ", ")): see --help")
+            }
+            guard let value = words.next() else { throw BenchError("--\(name) needs a value") }
+            values[name] = value
+        }
+    }
+
+    subscript(_ name: String) -> String? { values[name] }
+
+    func required(_ name: String) throws -> String {
+        guard let value = values[name] else { throw BenchError("--\(name) is missing: see --help") }
+        return value
+    }
+
+    /// Parses a whole number from 1 to `most`.
+    func count(_ name: String, default standard: Int, most: Int = 1_000_000) throws -> Int {
+        guard let text = values[name] else { return standard }
+        guard let value = Int(text), (1...most).contains(value) else {
+            throw BenchError("--\(name) must be a whole number from 1 to \(most)")
+        }
+        return value
+    }
+
+    /// Parses unix milliseconds, or a duration in milliseconds.
+    func milliseconds(_ name: String) throws -> UInt64? {
+        guard let text = values[name] else { return nil }
+        guard let value = UInt64(text) else { throw BenchError("--\(name) must be whole milliseconds") }
+        return value
+    }
+}
+
+/// SplitMix64 (Steele, Lea, Flood 2014): cheap random numbers that needn't be secret.
+struct FastRandom {
+    var state: UInt64
+
+    mutating func word() -> UInt64 {
+        state &+= 0x9E37_79B9_7F4A_7C15
+        var word = state
+        word = (word ^ word >> 30) &* 0xBF58_476D_1CE4_E5B9
+        word = (word ^ word >> 27) &* 0x94D0_49BB_1331_11EB
+        return word ^ word >> 31
+    }
+
+    mutating func bytes(_ count: Int) -> [UInt8] {
+        var bytes: [UInt8] = []
+        bytes.reserveCapacity(count + 8)
+        while bytes.count < count {
+            let word = word()
+            for shift in stride(from: UInt64(0), to: 64, by: 8) { bytes.append(UInt8(truncatingIfNeeded: word >> shift)) }
+        }
+        bytes.removeLast(bytes.count - count)
+        return bytes
+    }
+
+    mutating func digest() -> Digest { Digest(bytes: bytes(32).span)! }
+
+    mutating func id<ID: OpaqueID>() -> ID { ID(high: word(), low: word()) }
 }

@@ -3,7 +3,7 @@ import Sealing
 import Storage
 import Vocabulary
 
-/// A bare SQLite loop over the rows that a create and an accept leave: as long, as many and as durable as the broker's, sealed by nobody.
+/// Measures a bare SQLite loop that writes the rows of creates and accepts: as large, as many and as durable as the broker's, but unsealed.
 enum RowsBench {
     static func run(_ flags: Flags) throws {
         let path = try flags.required("database")
@@ -18,7 +18,7 @@ enum RowsBench {
         var transactions = 0
         var (elapsed, spent): (UInt64, UInt64) = (0, 0)
         while elapsed < UInt64(seconds) * 1_000_000_000 {
-            // Made outside the measured time; accepted are the rooms of the transaction before.
+            // Making rows isn't measured. Each transaction accepts the rooms of the previous one.
             let new = (0..<pairs).map { _ in rows(&random) }
             let (start, startCPU) = (Clock.monotonicNs, Clock.processNs)
             try loop.commit(creating: new, accepting: made)

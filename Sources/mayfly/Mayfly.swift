@@ -1,27 +1,27 @@
 import Dispatch
 import Linux
 
-/// The command line. Exit 0: good. 1: a check failed or something could not be done. 2: bad use.
+/// The command line. Exit status: 0 success, 1 a failed check or operation, 2 invalid use.
 @main
 struct Mayfly {
     static let version = "0.1.0"
 
     static func main() {
-        // Before any command reads a key.
+        // This comes first because commands read keys.
         do throws(Errno) {
             try ProcessControl.keepMemoryPrivate()
         } catch {
             Terminal.error("mayfly: can't protect this process's memory from other processes: \(error)")
-            Terminal.exit(1)
+            ProcessControl.exit(1)
         }
         let words = Array(CommandLine.arguments.dropFirst())
-        // On the main thread and before any other exists, so that all of them leave these signals to the loop that waits for them.
+        // Threads inherit the signal mask. Only the loop that waits for these signals may receive them.
         if ["serve", "demo", "apns-simulator"].contains(words.first) {
             Signal.block([.terminate, .interrupt])
             if words.first == "serve" { Signal.block([.hangup]) }
             Signal.ignore(.pipe)
         }
-        Task.detached { Terminal.exit(await status(of: words)) }
+        Task.detached { ProcessControl.exit(await status(of: words)) }
         while true { DispatchSemaphore(value: 0).wait() }
     }
 

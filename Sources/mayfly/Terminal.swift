@@ -2,18 +2,18 @@ import JSON
 import Linux
 import Vocabulary
 
-/// What commands print, and how they end.
+/// Output and exit of commands.
 enum Terminal {
     static func out(_ text: String) { Standard.output(text + "\n") }
 
-    /// One JSON object. What a terminal could take for a command is escaped too.
+    /// Returns one JSON object. Characters that could control a terminal are escaped too.
     static func json(_ write: (inout JSONWriter) -> Void) -> String {
         var json = JSONWriter()
         write(&json)
         return harmless(String(decoding: json.finish(), as: UTF8.self))
     }
 
-    /// Text between quotes, as a JSON string.
+    /// Returns the text as a JSON string with quotes.
     static func quoted(_ text: String) -> String { harmless(JSONString.quoted(text)) }
 
     private static func harmless(_ json: String) -> String {
@@ -30,22 +30,20 @@ enum Terminal {
 
     static func error(_ text: String) { Standard.error(text + "\n") }
 
-    /// One line of the service's log, with the time. Never anything that a caller sent.
+    /// Writes one line with the time to the service's log. Must never contain data from a caller.
     static func log(_ text: String) {
         Standard.error("\(Clock.wallMs / 1_000) \(text)\n")
     }
 
-    /// The first line of standard input; nil for none.
-    /// - Parameter usage: what it is read for, in a sentence.
+    /// Returns the first line of standard input, or nil if there is none.
+    /// - Parameter usage: one sentence about the purpose of the line, for the error.
     static func inputLine(limit: Int, _ usage: String) throws -> [UInt8]? {
         do throws(Standard.LineTooLong) {
             return try Standard.inputLine(limit: limit)
         } catch { throw UsageError("\(usage): \(error)") }
     }
 
-    static func exit(_ status: Int32) -> Never { ProcessControl.exit(status) }
-
-    /// Text of `--help` for a command: its keys with their manual.
+    /// Returns the text of `--help` for a command: `head`, then its keys with their manual.
     static func help(_ head: String, _ keys: [Key], shortFlags: Bool = false) -> String {
         var text = head
         for key in keys {
@@ -55,19 +53,25 @@ enum Terminal {
     }
 }
 
-/// A bad call. Exit 2: the program's name, then this text.
+/// An invalid call. Exits with 2 and prints the program's name and this text.
 struct UsageError: Error, CustomStringConvertible {
     let description: String
     init(_ description: String) { self.description = description }
 }
 
-/// What kept a command from its work. Exit 1: the program's name, then this text.
+/// The reason why a command could not run. Exits with 1 and prints the program's name and this text.
 struct CommandFailed: Error, CustomStringConvertible {
     let description: String
     init(_ description: String) { self.description = description }
+
+    /// Runs `body`.
+    /// - Throws: `CommandFailed` with `subject` before the error of `body`.
+    static func naming<Value>(_ subject: String, _ body: () throws -> Value) throws(CommandFailed) -> Value {
+        do { return try body() } catch { throw CommandFailed("\(subject): \(error)") }
+    }
 }
 
-/// A check that came out wrong. Exit 1: only this text.
+/// A failed check. Exits with 1 and prints only this text.
 struct CheckFailed: Error, CustomStringConvertible {
     let description: String
     init(_ description: String) { self.description = description }
@@ -75,4 +79,41 @@ struct CheckFailed: Error, CustomStringConvertible {
 
 extension [String] {
     var asksForHelp: Bool { contains("--help") || contains("-h") }
+}
+
+/// The `--help` entry of a subcommand.
+struct Subcommand {
+    let name: String
+    /// The possible arguments, one string per form of the call.
+    let forms: [String]
+    /// What the subcommand does. Lines after the first are indented.
+    let text: String
+    /// The flags that only this subcommand has, e.g. `--since`, and their meaning.
+    let flags: [(name: String, text: String)]
+    let keys: [Key]
+
+    init(_ name: String, _ forms: [String], _ text: String, flags: [(name: String, text: String)] = [], keys: [Key] = []) {
+        (self.name, self.forms, self.text, self.flags, self.keys) = (name, forms, text, flags, keys)
+    }
+
+    /// Returns the help of the subcommand in `words`, or of the whole family if `words` contains none.
+    static func help(_ words: [String], _ command: String, _ family: [Subcommand]) -> String {
+        let named = family.filter { words.first == $0.name }
+        let shown = named.isEmpty ? family : named
+        let calls = shown.flatMap { one in one.forms.map { "mayfly \(command) \(one.name)" + ($0.isEmpty ? "" : " " + $0) } }
+        var lines = ["usage: " + calls.joined(separator: "\n       ")]
+        var flags: [(name: String, text: String)] = []
+        var keys: [Key] = []
+        for one in shown {
+            flags += one.flags.filter { flag in !flags.contains { $0.name == flag.name } }
+            keys += one.keys.filter { !keys.contains($0) }
+        }
+        let width = (shown.map(\.name) + flags.map(\.name)).map(\.count).max() ?? 0
+        for (name, text) in shown.map({ ($0.name, $0.text) }) + flags.map({ ($0.name, $0.text) }) {
+            let margin = String(repeating: " ", count: width + 4)
+            let column = "  " + name + margin.dropFirst(name.count + 2)
+            lines.append(column + text.split(separator: "\n").joined(separator: "\n" + margin))
+        }
+        return Terminal.help(lines.joined(separator: "\n"), keys)
+    }
 }

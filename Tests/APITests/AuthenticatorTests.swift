@@ -19,7 +19,7 @@ import Testing
         return Result { () throws(BrokerError) in try authenticator.principal(request, nowMs: UInt64(TokenMint.nowS) * 1_000) }
     }
 
-    @Test func theBearerIsRead() throws {
+    @Test func bearerIsRead() throws {
         let token = try mint.token(.hs256)
         for scheme in ["Bearer", "bearer", "BEARER", "bEaReR"] {
             #expect(try outcome([("Authorization", "\(scheme) \(token)")]).user == "ann")
@@ -54,25 +54,25 @@ import Testing
     }
 
     @Test(arguments: refusals.map { BrokerError.invalidJWT($0) } + [.jwtExpired])
-    func refusalsAreChallenges(_ error: BrokerError) throws {
+    func refusalsHaveAChallenge(_ error: BrokerError) throws {
         let (status, challenge, body) = answer(error)
         #expect(status == 401 && error.ledgerCause?.rawValue == "unauthorized" && error.retryAfter == nil)
         #expect(
             error.code == (error == .jwtExpired ? "jwt_expired" : "invalid_jwt") && body.contains(#""code":"\#(error.code)""#))
         #expect(challenge == [#"Bearer error="invalid_token", error_description="\#(error.detail)""#])
-        // RFC 6750 section 3: what an error_description may hold. A quote or a line's end would be another header.
+        // The characters of an error_description (RFC 6750 section 3). A quote or a line break could inject another header.
         #expect(error.detail.utf8.allSatisfy { (0x20...0x7e).contains($0) && $0 != 0x22 && $0 != 0x5c })
-        // What happened, and what to do.
+        // Two sentences: what happened and what to do.
         #expect(error.detail.hasSuffix(".") && error.detail.split(separator: ". ").count >= 2)
     }
 
-    @Test func aMissingOneIsAskedFor() throws {
+    @Test func missingJWTIsChallenged() throws {
         let (status, challenge, body) = answer(.noJWT)
         #expect(status == 401 && challenge == ["Bearer"] && body.contains(#""code":"no_jwt""#))
         #expect(BrokerError.noJWT.ledgerCause?.rawValue == "unauthorized")
     }
 
-    @Test func withoutAKeyThereIsNothing() throws {
+    @Test func audiencesAreOffWithoutAKey() throws {
         let (status, challenge, body) = answer(.audiencesOff)
         #expect(status == 404 && challenge.isEmpty && body.contains(#""code":"audiences_off""#))
         #expect(BrokerError.audiencesOff.ledgerCause == nil)
@@ -80,14 +80,14 @@ import Testing
 
     // MARK: Rotation
 
-    @Test func keysAreReadAgain() throws {
+    @Test func reloadReplacesKeys() throws {
         let other = try TokenMint()
         let path = try mint.write("set", #"{"keys":[\#(try mint.jwk(.edDSA))]}"#)
         let authenticator = try mint.authenticator(.edDSA, .keySet(path: path))
         let (old, new) = (try mint.token(.edDSA), try other.token(.edDSA))
         #expect(authenticator.outcome(old).user == "ann" && authenticator.outcome(new).user == nil)
         try mint.write("set", #"{"keys":[\#(try other.jwk(.edDSA))]}"#)
-        #expect(authenticator.outcome(new).user == nil, "nothing is read until it is asked for")
+        #expect(authenticator.outcome(new).user == nil, "keys change only at a reload")
         try authenticator.reload()
         #expect(authenticator.outcome(old).error == .invalidJWT(.badSignature) && authenticator.outcome(new).user == "ann")
         for bad in ["", "{}", #"{"keys":[]}"#, #"{"keys":[\#(try mint.jwk(.edDSA, #","d":"AA""#))]}"#] {
@@ -100,9 +100,8 @@ import Testing
         #expect(authenticator.outcome(new).user == "ann")
     }
 
-    /// A key that is in every set is known at every moment.
-    /// Sockets that were let in by a key end with it, and with no other change.
-    @Test(arguments: JSONWebAlgorithm.allCases) func aKeyThatIsGoneIsTold(_ algorithm: JSONWebAlgorithm) throws {
+    /// Sockets are closed if a reload removes a key, and only then.
+    @Test(arguments: JSONWebAlgorithm.allCases) func reloadReportsRemovedKeys(_ algorithm: JSONWebAlgorithm) throws {
         let other = try TokenMint()
         let (first, second) = (try mint.jwk(algorithm, #","kid":"1""#), try other.jwk(algorithm, #","kid":"2""#))
         let path = try mint.write("set", #"{"keys":[\#(first)]}"#)
@@ -110,18 +109,19 @@ import Testing
         var counts: [Int] = []
         func reload(_ keys: String...) throws -> Bool {
             try mint.write("set", #"{"keys":[\#(keys.joined(separator: ","))]}"#)
-            let (gone, before) = try authenticator.reload()
-            counts = [gone, before]
-            return gone > 0
+            let (removed, before) = try authenticator.reload()
+            counts = [removed, before]
+            return removed > 0
         }
         #expect(try !reload(first) && !reload(second, first) && authenticator.withdrawals == 0)
         #expect(try reload(second) && counts == [1, 2])
-        // Of the same name, and another.
+        // Another key with the same id.
         #expect(try reload(other.jwk(algorithm, #","kid":"1""#)) && reload(first) && !reload(first))
         #expect(authenticator.withdrawals == 3)
     }
 
-    @Test func rotationUnderLoad() async throws {
+    /// A key that is in every set is valid at every moment.
+    @Test func keptKeyWorksDuringReloads() async throws {
         let others = [try TokenMint(), try TokenMint()]
         let stays = try mint.jwk(.hs256, #","kid":"stays""#)
         func writeSet(_ number: Int) throws {
@@ -137,7 +137,7 @@ import Testing
                     var count = 0
                     repeat {
                         guard authenticator.outcome(token).user == "ann" else { throw BrokerError.notAMember }
-                        for one in going { _ = authenticator.outcome(one) }
+                        for other in going { _ = authenticator.outcome(other) }
                         count += 1
                         await Task.yield()
                     } while !Task.isCancelled

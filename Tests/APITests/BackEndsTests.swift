@@ -1,3 +1,5 @@
+import HTTP1
+import HTTPServer
 import Linux
 import Testing
 
@@ -8,7 +10,7 @@ import Testing
         try #require(BackEnds(text)).index(of: #require(SocketAddress(numeric: address, port: 1)))
     }
 
-    @Test func addressesAndNetworksAreNamed() throws {
+    @Test func addressesAndNetworksMatch() throws {
         let named = "10.0.0.7, 192.168.4.0/22,2001:db8:1::/48"
         #expect(try index(named, "10.0.0.7") == 0)
         #expect(try index(named, "10.0.0.8") == nil)
@@ -22,9 +24,28 @@ import Testing
         #expect(BackEnds(named)?.index(of: .unix("")) == nil)
     }
 
-    @Test func whatIsNeitherIsRefused() {
+    @Test func otherTextIsRefused() {
         for text in ["10.0.0.0/33", "10.0.0.0/0", "10.0.0.0/", "example.org", "10.0.0.1/8/8", "2001:db8::/129", "10.0.0"] {
             #expect(BackEnds(text) == nil, "\(text)")
         }
+    }
+
+    @Test func onlyNamedProxiesAreTrusted() {
+        let proxies = TrustedProxies(hosts: ["127.0.0.1", "10.0.0.2"])
+        func origin(_ remote: String, _ header: String?) -> String {
+            let request = HTTPRequest(
+                method: .get, target: "/", headers: header.map { [("x-forwarded-for", $0)] } ?? [],
+                remote: SocketAddress(parsing: remote)!)
+            return proxies.origin(of: request).host
+        }
+        #expect(origin("127.0.0.1:5", "203.0.113.9") == "203.0.113.9")
+        #expect(origin("127.0.0.1:5", "198.51.100.1, 203.0.113.9, 10.0.0.2") == "203.0.113.9")
+        #expect(origin("192.0.2.1:5", "203.0.113.9") == "192.0.2.1")
+        #expect(origin("127.0.0.1:5", "garbage") == "127.0.0.1")
+        #expect(origin("127.0.0.1:5", nil) == "127.0.0.1")
+        #expect(
+            TrustedProxies(hosts: []).origin(
+                of: HTTPRequest(method: .get, target: "/", headers: [("x-forwarded-for", "1.2.3.4")])
+            ).host == "127.0.0.1")
     }
 }

@@ -8,7 +8,7 @@ import Testing
         Result { () throws(InvalidRequest) in try RequestBody(text).fields { CallBody($0) } }
     }
 
-    /// A webhook as the document shows it, with some of `data` in another form.
+    /// The webhook of the documentation, with some fields of `data` changed.
     private func body(_ changes: [String: String?] = [:], trigger: String = #""call_initiated""#) -> String {
         var fields: [String: String?] = [
             "id": #""session-uuid""#, "sessionId": #""session-uuid""#, "type": #""video""#,
@@ -33,7 +33,7 @@ import Testing
         if case .failure(let invalid) = read(body(changes)) { invalid.errors[0] } else { nil }
     }
 
-    @Test func theDocumentsBodyIsRead() throws {
+    @Test func documentedWebhookIsRead() throws {
         let (invitation, dropped) = try call(body())
         #expect(
             invitation
@@ -43,7 +43,7 @@ import Testing
         #expect(try call(body(["type": #""audio""#])).0.media == .audio)
     }
 
-    @Test func aSessionIsNamedByEitherField() throws {
+    @Test func sessionComesFromEitherField() throws {
         let changed = ["sessionId": #""one""#, "id": #""two""#]
         #expect(try call(body(changed)).0.session == Array("one".utf8))
         for absent in [nil, "null"] as [String?] {
@@ -52,32 +52,32 @@ import Testing
         }
     }
 
-    @Test func nothingButACallsBeginningRings() {
+    @Test func onlyTheStartOfACallRings() {
         for trigger in ["call_ended", "call_rejected", "message_sent", "", "CALL_INITIATED", "call_initiated "] {
             #expect(ignored(body(trigger: "\"\(trigger)\"")) == .otherTrigger, "\(trigger)")
         }
-        // Of what rings nothing, nothing else is asked.
+        // The rest of an ignored webhook isn't checked.
         #expect(ignored(#"{"trigger":"call_ended","data":7}"#) == .otherTrigger)
     }
 
-    /// A sender would repeat what is answered with an error.
-    @Test func callsOfOtherKindsAreIgnored() {
+    /// They are no errors, because a sender repeats webhooks after errors.
+    @Test func otherKindsOfCallsAreIgnored() {
         for type in ["group", "", "User", "users"] {
             #expect(ignored(body(["receiverType": "\"\(type)\"", "receiver": #"{"guid":"g"}"#])) == .groupCall)
         }
         for type in ["screen", "", "VIDEO"] { #expect(ignored(body(["type": "\"\(type)\""])) == .unknownType) }
     }
 
-    @Test func everyFaultIsTold() {
+    @Test func allErrorsAreReported() {
         let text = body(["sessionId": "7", "type": nil, "initiator": "{}", "receiver": "[]", "receiverType": nil])
-        guard case .failure(let invalid) = read(text) else { return #expect(Bool(false), "it was taken") }
+        guard case .failure(let invalid) = read(text) else { return #expect(Bool(false), "it was accepted") }
         #expect(
             invalid.details.map(\.name) == [
                 "data.receiverType", "data.type", "data.sessionId", "data.initiator.uid", "data.receiver",
             ])
     }
 
-    @Test func whatIsNoCallIsRefusedByName() {
+    @Test func malformedWebhooksAreRefused() {
         func code(_ text: String) -> String? {
             if case .failure(let invalid) = read(text) { invalid.errors[0].code } else { nil }
         }
@@ -93,7 +93,7 @@ import Testing
     }
 
     @Test(arguments: ["initiator", "receiver"])
-    func peopleHaveIDs(_ who: String) {
+    func peopleNeedIDs(_ who: String) {
         let path = "data.\(who)"
         #expect(error([who: nil]) == .missingField(path))
         #expect(error([who: #""bob""#]) == .wrongType(path, expected: "an object"))
@@ -106,7 +106,7 @@ import Testing
         #expect(error([who: "{\"uid\":\"\(String(repeating: "u", count: 128))\"}"]) == nil)
     }
 
-    @Test func allElseIsDroppedAndNamed() throws {
+    @Test func otherFieldsAreDroppedAndListed() throws {
         let text = body([
             "initiator": #"{"uid":"a","avatar":"https://x/y","name":{"uid":"z"}}"#, "note": #""hello""#, "a name, maybe": "1",
         ]).replacing(#""data":"#, with: #""appId": 1, "data":"#)

@@ -3,23 +3,20 @@ import Testing
 
 @testable import API
 
-/// What is read of an event, and what is thrown away.
+/// Events of sessions: fields that are read, and fields that are dropped.
 @Suite struct EventBodyTests {
-    private func read(_ type: String?, _ data: String? = nil) throws(InvalidRequest) -> EventBody {
-        var text = "{"
-        if let type { text += "\"type\":\"\(type)\"" }
-        if let data { text += (type == nil ? "" : ",") + "\"data\":\(data)" }
-        return try RequestBody(text + "}").fields { $0.event() }
+    private func text(_ type: String?, _ data: String?) -> String {
+        let fields = [type.map { "\"type\":\"\($0)\"" }, data.map { "\"data\":\($0)" }].compactMap(\.self)
+        return "{\(fields.joined(separator: ","))}"
     }
 
-    /// The error, or nil where there is none.
+    private func read(_ type: String?, _ data: String? = nil) throws(InvalidRequest) -> EventBody {
+        try RequestBody(text(type, data)).fields { $0.event() }
+    }
+
+    /// The first error, or nil if there is none.
     private func refusal(_ type: String?, _ data: String? = nil) -> BrokerError? {
-        do throws(InvalidRequest) {
-            _ = try read(type, data)
-            return nil
-        } catch {
-            return error.errors[0]
-        }
+        RequestBody.errors(of: text(type, data)) { $0.event() }?.errors[0]
     }
 
     // MARK: Types
@@ -28,7 +25,7 @@ import Testing
         ("approval_request", "{}", CompanionEvent.approvalRequest),
         ("question_asked", "{}", .question),
         ("task_failed", "{}", .complete(success: false)),
-        // Anything but success is a failure, as whoever waits has to hear of it.
+        // Any status but success is reported as a failure.
         ("task_complete", "{}", .complete(success: false)),
         ("task_complete", #"{"status":"success"}"#, .complete(success: true)),
         ("task_complete", #"{"status":"error"}"#, .complete(success: false)),
@@ -52,7 +49,7 @@ import Testing
         ("progress_update", #"{"todoProgress":null}"#, .progress(SessionProgress())),
         ("progress_update", #"{"todoProgress":{}}"#, .progress(SessionProgress())),
         ("state_change", #"{"newState":"idle"}"#, .state("idle")),
-        // Which words there are the policy says.
+        // The policy lists the allowed words.
         ("state_change", #"{"newState":"\u0061ny"}"#, .state("any")),
         ("state_change", #"{"newState":"idle","previousState":"processing"}"#, .state("idle", before: "processing")),
         ("state_change", #"{"newState":"idle","previousState":7}"#, .state("idle")),
@@ -62,7 +59,7 @@ import Testing
         #expect(body.event == event && body.dropped.isEmpty)
     }
 
-    @Test func everyTypeThatIsNamedIsTaken() throws {
+    @Test func allListedTypesAreAccepted() throws {
         for type in EventBody.types {
             #expect(refusal(type, #"{"newState":"idle"}"#) == nil, "\(type)")
         }
@@ -84,13 +81,12 @@ import Testing
             ("approval_request", "{}", nil), ("question_asked", #"{"questionId":"q","id":"i"}"#, "q"),
             ("question_asked", #"{"id":"i"}"#, "i"), ("question_asked", "{}", nil),
         ] as [(String, String, String?)])
-    func aBackEndsOwnIDIsRead(type: String, data: String, id: String?) throws {
+    func backEndsOwnIDIsRead(type: String, data: String, id: String?) throws {
         let body = try read(type, data)
         #expect(body.ownID == id.map { Array($0.utf8) } && body.dropped.isEmpty)
     }
 
-    /// An id of one type means nothing in another.
-    @Test func anotherTypesIDIsDropped() throws {
+    @Test func idOfAnotherTypeIsDropped() throws {
         let question = try read("question_asked", #"{"requestId":"r"}"#)
         #expect(question.ownID == nil && question.dropped == ["data.requestId"])
         let failed = try read("task_failed", #"{"id":7}"#)
@@ -99,14 +95,9 @@ import Testing
 
     // MARK: Wrong types and ranges
 
-    @Test func everyFaultIsTold() {
+    @Test func allErrorsAreReported() {
         func fields(_ type: String, _ data: String) -> [String] {
-            do throws(InvalidRequest) {
-                _ = try read(type, data)
-                return []
-            } catch {
-                return error.details.map(\.name)
-            }
+            RequestBody.errors(of: text(type, data)) { $0.event() }?.details.map(\.name) ?? []
         }
         let todo = #"{"elapsedSeconds":"1","todoProgress":{"completed":"1","total":[]}}"#
         #expect(
@@ -120,7 +111,7 @@ import Testing
         #expect(fields("nothing", "[]") == ["data"])
     }
 
-    @Test(arguments: ["[]", "1", "\"{}\"", "true"]) func dataIsAnObject(data: String) {
+    @Test(arguments: ["[]", "1", "\"{}\"", "true"]) func dataMustBeAnObject(data: String) {
         for type in EventBody.types { #expect(refusal(type, data) == .wrongType("data", expected: "an object"), "\(type)") }
     }
 
@@ -153,7 +144,7 @@ import Testing
         ("progress_update", #"{"todoProgress":{"completed":4,"total":3}}"#, "data.todoProgress.completed"),
         ("progress_update", #"{"todoProgress":{"completed":1,"total":0}}"#, "data.todoProgress.completed"),
     ])
-    func whatIsOutOfRangeIsRefused(type: String, data: String, field: String) {
+    func valuesOutOfRangeAreRefused(type: String, data: String, field: String) {
         guard case .outOfRange(let named, _)? = refusal(type, data) else {
             Issue.record("\(type) \(data): \(String(describing: refusal(type, data)))")
             return
@@ -161,15 +152,15 @@ import Testing
         #expect(named == field)
     }
 
-    @Test func whatBelongsTogetherIsMissed() {
+    @Test func missingCounterpartsAreReported() {
         #expect(refusal("state_change") == .missingField("data.newState"))
         #expect(refusal("state_change", #"{"previousState":"idle"}"#) == .missingField("data.newState"))
         #expect(refusal("progress_update", #"{"todoProgress":{"completed":1}}"#) == .missingField("data.todoProgress.total"))
         #expect(refusal("progress_update", #"{"todoProgress":{"total":1}}"#) == .missingField("data.todoProgress.completed"))
     }
 
-    /// What one type reads another does not: its value may be anything.
-    @Test func aFieldOfAnotherTypeIsDropped() throws {
+    /// Their values aren't checked.
+    @Test func fieldsOfAnotherTypeAreDropped() throws {
         #expect(
             try read("approval_request", #"{"status":7,"newState":[],"elapsedSeconds":"x"}"#).dropped == [
                 "data.elapsedSeconds", "data.newState", "data.status",
@@ -177,9 +168,9 @@ import Testing
         #expect(try read("task_failed", #"{"status":{"a":1}}"#).dropped == ["data.status"])
     }
 
-    // MARK: Names that are dropped
+    // MARK: Dropped fields
 
-    @Test func namesOfWhatIsDroppedAreTold() throws {
+    @Test func namesOfDroppedFieldsAreListed() throws {
         let body = try read(
             "progress_update",
             #"{"zeta":"text","currentOperation":"text","todoProgress":{"total":1,"completed":0,"currentTask":"text"},"elapsedSeconds":1}"#
@@ -187,19 +178,19 @@ import Testing
         #expect(body.dropped == ["data.currentOperation", "data.todoProgress.currentTask", "data.zeta"])
     }
 
-    /// A name is text as well.
+    /// A name could contain content.
     @Test(arguments: [
         "", " ", "two words", "ä", "a.b", "a-b", "a\\u0000b", "a\\nb", String(repeating: "a", count: 33), "😀", "a/b", "\\\"", "[",
         "`", "{", "@",
     ])
-    func aNameThatCouldBeTextIsNotSaidBack(name: String) throws {
+    func namesThatCouldBeTextAreNotEchoed(name: String) throws {
         #expect(try read("question_asked", "{\"\(name)\":1}").dropped == ["data.*"])
         #expect(
             try read("progress_update", "{\"todoProgress\":{\"completed\":1,\"total\":2,\"\(name)\":1}}").dropped
                 == ["data.todoProgress.*"])
     }
 
-    @Test func aNameIsSaidBack() throws {
+    @Test func plainNamesAreEchoed() throws {
         for name in ["a", "Z9_", "_", "0", String(repeating: "a", count: 32)] {
             #expect(try read("question_asked", "{\"\(name)\":1}").dropped == ["data.\(name)"])
         }

@@ -15,7 +15,7 @@ import Testing
 
     private func times(_ more: String) throws -> BrokerError? { try outcome(#"{"sub":"ann"\#(more)}"#).error }
 
-    @Test func expiryIsDemanded() throws {
+    @Test func expiryIsRequired() throws {
         #expect(try times("") == .invalidJWT(.noExpiry))
         #expect(try times(#","exp":null"#) == .invalidJWT(.noExpiry))
         #expect(try times(#","exp":1799999971"#) == nil)
@@ -25,7 +25,7 @@ import Testing
     }
 
     @Test(arguments: ["exp", "nbf", "iat"])
-    func timesAreWholeSeconds(_ name: String) throws {
+    func timesMustBeWholeSeconds(_ name: String) throws {
         let rest = name == "exp" ? "" : #","exp":1800000060"#
         for value in [
             #""1800000060""#, "1800000060.0", "1800000060.5", "1.8e9", "18E8", "-1", "253402300800", "9223372036854775807",
@@ -36,15 +36,15 @@ import Testing
     }
 
     @Test(arguments: ["nbf", "iat"])
-    func whatLiesAheadIsNotTaken(_ name: String) throws {
+    func futureTimesAreRefused(_ name: String) throws {
         #expect(try times(#","exp":1800000060,"\#(name)":1800000030"#) == nil)
         #expect(try times(#","exp":1800000060,"\#(name)":1800000031"#) == .invalidJWT(.notYet(name)))
         #expect(try times(#","exp":1800000060,"\#(name)":0"#) == nil)
         #expect(try times(#","exp":1800000060,"\#(name)":253402300799"#) == .invalidJWT(.notYet(name)))
     }
 
-    @Test func expiryIsToldFirst() throws {
-        // Whoever holds an old one learns that it is old, whatever else the configuration has become.
+    @Test func expiryIsReportedFirst() throws {
+        // The holder of an old JWT learns that it has expired, even if the configuration has changed too.
         #expect(try outcome(#"{"sub":"ann","exp":1}"#, issuer: "other").error == .jwtExpired)
     }
 
@@ -52,7 +52,7 @@ import Testing
         try outcome(#"{"sub":"ann","exp":1800000060\#(more)}"#, issuer: issuer, audience: audience).error
     }
 
-    @Test func audiences() throws {
+    @Test func audienceIsChecked() throws {
         let wrong = BrokerError.invalidJWT(.wrongAudience)
         for good in [#""mayfly""#, #"["mayfly"]"#, #"["other","mayfly"]"#, #""may\u0066ly""#] {
             #expect(try named(#","aud":\#(good)"#, audience: "mayfly") == nil, "\(good)")
@@ -64,13 +64,13 @@ import Testing
             #expect(try named(#","aud":\#(bad)"#, audience: "mayfly") == wrong, "\(bad)")
         }
         #expect(try named("", audience: "mayfly") == wrong)
-        // Without a name of its own, a broker is nobody's audience.
+        // Without a configured audience, any `aud` is refused.
         for some in [#""mayfly""#, "[]", "null"] {
             #expect(try named(#","aud":\#(some)"#) == .invalidJWT(.unexpectedAudience))
         }
     }
 
-    @Test func issuers() throws {
+    @Test func issuerIsChecked() throws {
         let issuer = "https://login.example.org"
         #expect(try named(#","iss":"\#(issuer)""#, issuer: issuer) == nil)
         for bad in [#""\#(issuer)/""#, #""""#, "null", #"["\#(issuer)"]"#, "1"] {
@@ -84,7 +84,7 @@ import Testing
         try outcome(#"{"exp":1800000060,"sub":\#(value)}"#)
     }
 
-    @Test func subjects() throws {
+    @Test func subjectIsChecked() throws {
         let longest = String(repeating: "a", count: 128)
         for good in ["a", longest, "Ann", " ann", "ü", "12", "user:ann", "a/b"] {
             #expect(try subject("\"\(good)\"").user == good)
@@ -96,13 +96,13 @@ import Testing
             #expect(try subject(bad).error == .invalidJWT(.badUser(claim: "sub")), "\(bad)")
         }
         #expect(try outcome(#"{"exp":1800000060}"#).error == .invalidJWT(.badUser(claim: "sub")))
-        // Half a pair of surrogates is no text at all.
+        // A lone surrogate isn't text.
         #expect(try subject(#""\ud800""#).error == .invalidJWT(.malformed))
     }
 
-    /// Another claim may name the user; then `sub` is not needed, and not read.
+    /// Then `sub` is neither required nor read.
     // Promise: jwt-user-claim
-    @Test func anotherClaimNamesTheUser() throws {
+    @Test func anotherClaimCanNameTheUser() throws {
         func user(_ claims: String, claim: String = "userId") throws -> Result<Principal, BrokerError> {
             try mint.authenticator(.hs256, userClaim: claim).outcome(
                 try mint.token(.hs256, "{\"exp\":1800000060\(claims)}"))
@@ -118,13 +118,13 @@ import Testing
             #expect(try user(bad).error == .invalidJWT(.badUser(claim: "userId")), "\(bad)")
         }
         #expect(InvalidJWT.badUser(claim: "userId").detail.contains("userId"))
-        // Nothing else becomes optional.
+        // The other claims stay required.
         let endless = try mint.token(.hs256, #"{"userId":"ann"}"#)
         #expect(try mint.authenticator(.hs256, userClaim: "userId").outcome(endless).error == .invalidJWT(.noExpiry))
     }
 
     // Promise: jwt-scope
-    @Test func scopes() throws {
+    @Test func scopeMarksBackEnds() throws {
         func scope(_ more: String) throws -> Result<Principal, BrokerError> {
             try outcome(#"{"sub":"ann","exp":1800000060\#(more)}"#)
         }

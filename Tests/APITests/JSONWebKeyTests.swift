@@ -11,7 +11,7 @@ import Vocabulary
     let mint: TokenMint
     init() throws { mint = try TokenMint() }
 
-    /// What is wrong with a file; nil where it is taken.
+    /// The error of a file, or nil if it is accepted.
     private func fault(_ algorithm: JSONWebAlgorithm, file bytes: [UInt8], mode: UInt32 = 0o600) throws -> JSONWebKeyError? {
         let path = try mint.write("key", bytes, mode: mode)
         return fault(algorithm, .key(path: path))
@@ -29,17 +29,17 @@ import Vocabulary
 
     // MARK: One key
 
-    @Test func secretsAreLongEnough() throws {
+    @Test func shortSecretsAreRefused() throws {
         #expect(try fault(.hs256, file: Sodium.randomBytes(31)) == .shortSecret)
         #expect(try fault(.hs256, file: []) == .shortSecret)
         #expect(try fault(.hs256, file: Sodium.randomBytes(32)) == nil)
-        // The line's end is not counted.
+        // The line break doesn't count.
         #expect(try fault(.hs256, file: Array((String(repeating: "s", count: 31) + "\n").utf8)) == .shortSecret)
         #expect(try fault(.hs256, file: Array((String(repeating: "s", count: 31) + "\r\n").utf8)) == .shortSecret)
     }
 
     @Test(arguments: [32, 63, 64, 65, 200])
-    func secretsOfAnyLength(_ count: Int) throws {
+    func secretsOfAnyLengthWork(_ count: Int) throws {
         let secret = [UInt8](repeating: UInt8(ascii: "s"), count: count)
         let input = TokenMint.input(#"{"alg":"HS256"}"#, TokenMint.good)
         let code = HMACSHA256.code(Array(input.utf8).span, key: secret.span)
@@ -48,20 +48,20 @@ import Vocabulary
             let path = try mint.write("key", secret + Array(end.utf8))
             #expect(try mint.authenticator(.hs256, .key(path: path)).outcome(token).user == "ann")
         }
-        // No text with a line's end: another secret.
+        // These ends are part of the secret.
         for end in [[0x0a, 0x0a], [0, 0x0a], [0x0d], [0x20]] as [[UInt8]] {
             let path = try mint.write("key", secret + end)
             #expect(try mint.authenticator(.hs256, .key(path: path)).outcome(token).error == .invalidJWT(.badSignature))
         }
     }
 
-    @Test func secretsAreKept() throws {
+    @Test func readableSecretFilesAreRefused() throws {
         for mode: UInt32 in [0o640, 0o604, 0o620, 0o602, 0o660, 0o644] {
             let error = try fault(.hs256, file: Sodium.randomBytes(32), mode: mode)
             #expect(error == .exposed(path: mint.folder + "/key", mode: mode), "\(mode)")
         }
         #expect(try fault(.hs256, file: Sodium.randomBytes(32), mode: 0o400) == nil)
-        // A public key may be anybody's.
+        // Others may read a public key.
         #expect(try fault(.es256, file: try mint.contents(.es256), mode: 0o644) == nil)
         let set = try mint.write("set", #"{"keys":[\#(try mint.jwk(.hs256))]}"#, mode: 0o644)
         #expect(fault(.hs256, .keySet(path: set)) == .exposed(path: set, mode: 0o644))
@@ -69,7 +69,7 @@ import Vocabulary
         #expect(JSONWebKeyError.exposure(0o600).hasPrefix("belongs to another user, so others"))
     }
 
-    @Test func filesThatAreNone() throws {
+    @Test func unreadableAndLargeFilesAreRefused() throws {
         for algorithm in JSONWebAlgorithm.allCases {
             for source in [
                 JSONWebKeySource.key(path: mint.folder + "/none"), .keySet(path: mint.folder + "/none"), .key(path: mint.folder),
@@ -110,14 +110,14 @@ import Vocabulary
         }
     }
 
-    /// A point of order 8, one that is no point, and one that is not canonical: with the first, anybody could sign.
+    /// Points of small order, no points, and a non-canonical point. With the first kind, anybody could sign.
     @Test(arguments: [
         "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
         "0100000000000000000000000000000000000000000000000000000000000000",
         "0200000000000000000000000000000000000000000000000000000000000000",
         "ffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
     ])
-    func pointsThatNobodyHasAKeyFor(_ hex: String) throws {
+    func weakPointsAreRefused(_ hex: String) throws {
         let point = try #require(Hex.decode(hex))
         let der = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00] + point
         let pem = "-----BEGIN PUBLIC KEY-----\n\(base64(der))\n-----END PUBLIC KEY-----\n"
@@ -133,7 +133,7 @@ import Vocabulary
     }
 
     @Test(arguments: JSONWebAlgorithm.allCases)
-    func keysAreFoundByTheirIDs(_ algorithm: JSONWebAlgorithm) throws {
+    func keysAreFoundByID(_ algorithm: JSONWebAlgorithm) throws {
         let other = try TokenMint()
         let keys = [
             try mint.jwk(algorithm, #","kid":"one","use":"sig""#),
@@ -154,7 +154,7 @@ import Vocabulary
         #expect(authenticator.keysText == "2 keys for \(algorithm.rawValue) from \(path)")
     }
 
-    @Test func aSingleKeyNeedsNoID() throws {
+    @Test func singleKeyNeedsNoID() throws {
         let path = try mint.write("set", #"{"keys":[\#(try mint.jwk(.es256, #","kid":"one""#))]}"#)
         let authenticator = try mint.authenticator(.es256, .keySet(path: path))
         #expect(authenticator.outcome(try mint.token(.es256)).user == "ann")
@@ -164,14 +164,14 @@ import Vocabulary
                 == .invalidJWT(.unknownKey))
     }
 
-    @Test func keysForOtherPurposesArePassedOver() throws {
+    @Test func keysForOtherPurposesAreSkipped() throws {
         let others = [
             #"{"kty":"RSA","n":"AQAB","e":"AQAB","kid":"r"}"#, #"{"kty":"EC","crv":"P-384","x":"AA","y":"AA"}"#,
             #"{"kty":"XYZ"}"#,
             try mint.jwk(.es256, #","use":"enc""#), try mint.jwk(.es256, #","alg":"ECDH-ES""#),
             try mint.jwk(.es256, #","key_ops":["encrypt"]"#), try mint.jwk(.edDSA),
         ]
-        let whys = [
+        let reasons = [
             #"key 1 (kid "r") is of another type (kty)"#, "key 2 is of another curve (crv)", "key 3 is of another type (kty)",
             "key 4 is not for signatures (use)", "key 5 is for another algorithm (alg)", "key 6 is not for verifying (key_ops)",
             "key 7 is of another type (kty)",
@@ -180,18 +180,18 @@ import Vocabulary
             "set", #"{"keys":[\#((others + [try mint.jwk(.es256, #","key_ops":["sign","verify"]"#)]).joined(separator: ","))]}"#)
         let authenticator = try mint.authenticator(.es256, .keySet(path: path))
         #expect(authenticator.outcome(try mint.token(.es256)).user == "ann")
-        #expect(authenticator.keysText == "one key for ES256 from \(path); not used: \(whys.joined(separator: ", "))")
-        #expect(try set(.es256, others) == .noUsableKey(.es256, passedOver: whys))
-        #expect(try set(.es256, []) == .noUsableKey(.es256, passedOver: []))
+        #expect(authenticator.keysText == "one key for ES256 from \(path); not used: \(reasons.joined(separator: ", "))")
+        #expect(try set(.es256, others) == .noUsableKey(.es256, skipped: reasons))
+        #expect(try set(.es256, []) == .noUsableKey(.es256, skipped: []))
     }
 
-    @Test func nothingPrivateMayBeInASet() throws {
+    @Test func privateKeysInASetAreRefused() throws {
         let rsa = #"{"kty":"RSA","kid":"r","n":"AQAB","e":"AQAB","d":"AQAB"}"#
         for (index, key) in [try mint.jwk(.es256, #","d":"AA""#), rsa, try mint.jwk(.hs256), try mint.jwk(.es256, #","d":null"#)]
             .enumerated()
         {
             guard case .badKey(let name, let what)? = try set(.es256, [try mint.jwk(.es256, #","kid":"one""#), key]) else {
-                Issue.record("key \(index) was taken")
+                Issue.record("key \(index) was accepted")
                 continue
             }
             #expect(
@@ -200,7 +200,7 @@ import Vocabulary
         guard case .badKey? = try set(.hs256, [try mint.jwk(.hs256), rsa]) else { throw BrokerError.notFound }
     }
 
-    @Test func badKeysAreNamed() throws {
+    @Test func invalidKeysAreReported() throws {
         func fault(_ algorithm: JSONWebAlgorithm, _ key: String) throws -> String? {
             guard case .badKey(let name, let what)? = try set(algorithm, [key]) else { return nil }
             return "\(name) \(what)"
@@ -230,7 +230,7 @@ import Vocabulary
         }
     }
 
-    @Test func idsAreUniqueAndThere() throws {
+    @Test func severalKeysNeedUniqueIDs() throws {
         let other = try TokenMint()
         let first = try mint.jwk(.edDSA, #","kid":"one""#)
         #expect(try set(.edDSA, [first, try other.jwk(.edDSA, #","kid":"one""#)]) == .repeatedID(#"key 2 (kid "one")"#))
@@ -243,11 +243,11 @@ import Vocabulary
         "", "[]", "{}", #"{"keys":{}}"#, #"{"keys":null}"#, #"{"keys":[],"keys":[]}"#, #"{"keys":[}"#, "null",
         "-----BEGIN PUBLIC KEY-----",
     ])
-    func whatIsNoSet(_ text: String) throws {
+    func malformedSetsAreRefused(_ text: String) throws {
         #expect(fault(.es256, .keySet(path: try mint.write("set", text))) == .noKeySet)
     }
 
-    @Test func errorsHoldNothingOfAKey() throws {
+    @Test func errorsContainNoKeys() throws {
         let secret = "a-secret-that-nobody-may-read-1234"
         for algorithm in JSONWebAlgorithm.allCases {
             for text in [
@@ -256,8 +256,8 @@ import Vocabulary
             ] {
                 let path = try mint.write("key", text)
                 for source in [JSONWebKeySource.key(path: path), .keySet(path: path)] {
-                    let told = fault(algorithm, source)?.description ?? ""
-                    #expect(!told.contains(secret), "\(told)")
+                    let text = fault(algorithm, source)?.description ?? ""
+                    #expect(!text.contains(secret), "\(text)")
                 }
             }
         }

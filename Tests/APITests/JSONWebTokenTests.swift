@@ -9,18 +9,18 @@ import Testing
     init() throws { mint = try TokenMint() }
 
     @Test(arguments: JSONWebAlgorithm.allCases)
-    func takesGoodOnes(_ algorithm: JSONWebAlgorithm) throws {
+    func validJWTsAreAccepted(_ algorithm: JSONWebAlgorithm) throws {
         let authenticator = try mint.authenticator(algorithm)
         let outcome = authenticator.outcome(try mint.token(algorithm))
         #expect(outcome.user == "ann" && outcome.isBackEnd == false)
-        // Some issuers write neither `typ` nor the same order.
+        // Some issuers omit `typ` or use another order.
         #expect(
             authenticator.outcome(try mint.token(algorithm, header: #"{"kid":"any","alg":"\#(algorithm.rawValue)"}"#)).user
                 == "ann")
     }
 
     @Test(arguments: JSONWebAlgorithm.allCases)
-    func takesWhatTheSignerMakes(_ algorithm: JSONWebAlgorithm) throws {
+    func jwtsOfTheSignerAreAccepted(_ algorithm: JSONWebAlgorithm) throws {
         let signer = try JSONWebSigner(algorithm: algorithm, path: mint.privateFile(algorithm))
         let now = UInt64(TokenMint.nowS)
         let claims = JSONWebSigner.Claims(
@@ -32,7 +32,7 @@ import Testing
 
     // MARK: Published vectors
 
-    /// Signed, but by nobody who names a user: what is refused is the claims.
+    /// The vectors name no user. So the signature is verified, and the claims are refused.
     private func signed(_ algorithm: JSONWebAlgorithm, jwk: String, token: String) throws -> BrokerError? {
         let path = try mint.write("set.json", #"{"keys":[\#(jwk)]}"#)
         let authenticator = try mint.authenticator(algorithm, .keySet(path: path))
@@ -46,14 +46,14 @@ import Testing
     private static let joe =
         "eyJpc3MiOiJqb2UiLA0KICJleHAiOjEzMDA4MTkzODAsDQogImh0dHA6Ly9leGFtcGxlLmNvbS9pc19yb290Ijp0cnVlfQ"
 
-    @Test func appendixA1OfRFC7515() throws {
+    @Test func appendixA1OfRFC7515IsVerified() throws {
         let jwk =
             #"{"kty":"oct","k":"AyM1SysPpbyDfgZld3umj1qzKObwVMkoqQ-EstJQLr_T-1qS0gZH75aKtMN3Yj0iPS4hcgUuTwjAzZr1Z9CAow"}"#
         let token = "eyJ0eXAiOiJKV1QiLA0KICJhbGciOiJIUzI1NiJ9.\(Self.joe).dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk"
         #expect(try signed(.hs256, jwk: jwk, token: token) == .invalidJWT(.badUser(claim: "sub")))
     }
 
-    @Test func appendixA3OfRFC7515() throws {
+    @Test func appendixA3OfRFC7515IsVerified() throws {
         let jwk =
             #"{"kty":"EC","crv":"P-256","x":"f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU","y":"x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0"}"#
         let signature = "DtEhU3ljbEg8L38VWAfUAqOyKAM6-Xx-F4GawxaepmXFCgfTjDxw5djxLa8ISlSApmWQxfKTUJqPP3-Kg6NU1Q"
@@ -62,7 +62,7 @@ import Testing
                 == .invalidJWT(.badUser(claim: "sub")))
     }
 
-    @Test func appendixA4OfRFC8037() throws {
+    @Test func appendixA4OfRFC8037IsVerified() throws {
         let jwk = #"{"kty":"OKP","crv":"Ed25519","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}"#
         let token =
             "eyJhbGciOiJFZERTQSJ9.RXhhbXBsZSBvZiBFZDI1NTE5IHNpZ25pbmc.hgyY0il_MGCjP0JzlnLWG1PPOt7-09PGcvMg3AIbQR6dWbhijcNR4ki4iylGjg5BhVsPt9g7sVvpAr_MuM0KAg"
@@ -74,13 +74,13 @@ import Testing
 
     // Promise: jwt-algorithm-fixed
     @Test(arguments: JSONWebAlgorithm.allCases)
-    func takesOneAlgorithmOnly(_ algorithm: JSONWebAlgorithm) throws {
+    func onlyTheConfiguredAlgorithmIsAccepted(_ algorithm: JSONWebAlgorithm) throws {
         let authenticator = try mint.authenticator(algorithm)
         let wrong = BrokerError.invalidJWT(.wrongAlgorithm(expected: algorithm.rawValue))
         let others = JSONWebAlgorithm.allCases.filter { $0 != algorithm }
         for other in others {
             #expect(authenticator.outcome(try mint.token(other)).error == wrong)
-            // One that lies about how it was signed.
+            // A JWT with a wrong `alg`.
             let lie = try mint.token(other, header: #"{"alg":"\#(algorithm.rawValue)"}"#)
             #expect(authenticator.outcome(lie).error == .invalidJWT(.badSignature))
         }
@@ -95,7 +95,7 @@ import Testing
         }
     }
 
-    @Test func aPublicKeyIsNoSecret() throws {
+    @Test func publicKeyIsNotUsedAsSecret() throws {
         let authenticator = try mint.authenticator(.es256)
         let input = TokenMint.input(#"{"alg":"HS256"}"#, TokenMint.good)
         let key = try mint.contents(.es256)
@@ -103,7 +103,7 @@ import Testing
         #expect(
             authenticator.outcome(input + "." + base64url(code)).error
                 == .invalidJWT(.wrongAlgorithm(expected: "ES256")))
-        // Nor may the configuration take it for one.
+        // The configuration refuses it as well.
         #expect(throws: JSONWebKeyError.file(path: mint.file(.es256), .notASecret)) {
             _ = try mint.authenticator(.hs256, .key(path: mint.file(.es256)))
         }
@@ -117,7 +117,7 @@ import Testing
         #expect(try mint.authenticator(.hs256).outcome(token).error == .invalidJWT(.hasCriticalHeader))
     }
 
-    @Test func keysInTheHeaderAreNotLookedAt() throws {
+    @Test func keysInTheHeaderAreIgnored() throws {
         let other = try TokenMint()
         for algorithm in JSONWebAlgorithm.allCases {
             let header =
@@ -131,7 +131,7 @@ import Testing
     // MARK: Form
 
     @Test(arguments: JSONWebAlgorithm.allCases)
-    func anythingChangedIsRefused(_ algorithm: JSONWebAlgorithm) throws {
+    func changedJWTsAreRefused(_ algorithm: JSONWebAlgorithm) throws {
         let authenticator = try mint.authenticator(algorithm)
         let token = Array(try mint.token(algorithm).utf8)
         for index in token.indices {
@@ -152,7 +152,7 @@ import Testing
         "eyJhbGciOiJIUzI1NiJ9", "eyJhbGciOiJIUzI1NiJ9.e30", "bnVsbA.e30.AA", "W10.e30.AA", "IiI.e30.AA", "e30=.e30.AA",
         "e3 0.e30.AA",
     ])
-    func whatIsNone(_ text: String) throws {
+    func malformedJWTsAreRefused(_ text: String) throws {
         for algorithm in JSONWebAlgorithm.allCases {
             let error = try mint.authenticator(algorithm).outcome(text).error
             let wrong = BrokerError.invalidJWT(.wrongAlgorithm(expected: algorithm.rawValue))
@@ -160,7 +160,7 @@ import Testing
         }
     }
 
-    @Test func base64IsStrict() throws {
+    @Test func base64MustBeCanonical() throws {
         let authenticator = try mint.authenticator(.hs256)
         let token = try mint.token(.hs256)
         let parts = token.split(separator: ".").map(String.init)
@@ -171,7 +171,7 @@ import Testing
         ] {
             #expect(authenticator.outcome(other).error == .invalidJWT(.malformed), "\(other)")
         }
-        // Of the last character two bits mean nothing; only zeros are taken.
+        // The last character has two unused bits, which must be zero.
         let last = try #require(token.last)
         let alphabet = Array("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
         let place = try #require(alphabet.firstIndex(of: last))
@@ -181,7 +181,7 @@ import Testing
         }
     }
 
-    @Test func theirLengthIsBounded() throws {
+    @Test func lengthIsLimited() throws {
         let authenticator = try mint.authenticator(.hs256)
         func padded(_ count: Int) throws -> String {
             try mint.token(.hs256, #"{"sub":"ann","exp":1800000060,"x":"\#(String(repeating: "x", count: count))"}"#)
@@ -194,7 +194,7 @@ import Testing
         #expect(authenticator.outcome(String(repeating: ".", count: 8_193)).error == .invalidJWT(.tooLong(limit: 8_192)))
     }
 
-    @Test func namesTwiceAreRefused() throws {
+    @Test func duplicateNamesAreRefused() throws {
         let authenticator = try mint.authenticator(.hs256)
         for header in [#"{"alg":"HS256","alg":"HS256"}"#, #"{"alg":"HS256","\u0061lg":"none"}"#, #"{"alg":"HS256","x":1,"x":2}"#]
         {
@@ -217,7 +217,7 @@ import Testing
         0x84, 0xf3, 0xb9, 0xca, 0xc2, 0xfc, 0x63, 0x25, 0x51,
     ]
 
-    @Test func signaturesOfES256() throws {
+    @Test func invalidES256SignaturesAreRefused() throws {
         let authenticator = try mint.authenticator(.es256)
         let input = TokenMint.input(#"{"alg":"ES256"}"#, TokenMint.good)
         let signature = try mint.signature(.es256, input)
@@ -226,7 +226,7 @@ import Testing
             authenticator.outcome(input + "." + base64url(signature))
         }
         #expect(outcome(signature).user == "ann")
-        // RFC 7518 knows no low S: both of a pair are good.
+        // RFC 7518 doesn't require a low S: both values are valid.
         var other = s
         var borrow = 0
         for index in (0..<32).reversed() {
@@ -244,7 +244,7 @@ import Testing
         }
     }
 
-    /// As everybody but JOSE writes it.
+    /// The signature in DER, which JOSE doesn't use.
     private static func der(_ r: [UInt8], _ s: [UInt8]) -> [UInt8] {
         func integer(_ number: [UInt8]) -> [UInt8] {
             let short = Array(number.drop { $0 == 0 })
@@ -255,11 +255,11 @@ import Testing
         return [0x30, UInt8(both.count)] + both
     }
 
-    @Test func signaturesOfEdDSA() throws {
+    @Test func invalidEdDSASignaturesAreRefused() throws {
         let authenticator = try mint.authenticator(.edDSA)
         let input = TokenMint.input(#"{"alg":"EdDSA"}"#, TokenMint.good)
         let signature = try mint.signature(.edDSA, input)
-        // S plus the group's order is the same number and another text (RFC 8032 section 5.1.7 refuses it).
+        // S plus the group's order is the same number in another encoding (refused by RFC 8032 section 5.1.7).
         let order: [UInt8] = [
             0xed, 0xd3, 0xf5, 0x5c, 0x1a, 0x63, 0x12, 0x58, 0xd6, 0x9c, 0xf7, 0xa2, 0xde, 0xf9, 0xde, 0x14, 0, 0, 0, 0, 0, 0, 0,
             0, 0, 0,

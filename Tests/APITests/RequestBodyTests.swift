@@ -1,14 +1,24 @@
 import Broker
 import HTTP1
 import HTTPServer
+import JSON
 import Policy
 import Testing
 
 @testable import API
+@testable import Sealing
 
 extension RequestBody {
     convenience init(_ text: String) throws(InvalidRequest) {
         try self.init(of: HTTPRequest(method: .post, target: "/", body: Array(text.utf8)))
+    }
+
+    /// Reads a body. Returns its errors, or nil if it is valid.
+    static func errors<Value>(of text: String, _ read: (RequestBody) -> Value?) -> InvalidRequest? {
+        do throws(InvalidRequest) {
+            _ = try RequestBody(text).fields(read)
+            return nil
+        } catch { return error }
     }
 }
 
@@ -78,7 +88,7 @@ extension RequestBody {
         #expect(body.dropped == ["message", "name", "url"])
     }
 
-    @Test func progressIsANumberFromZeroToAHundredOfWhichWholePercentCount() throws {
+    @Test func progressIsRoundedDownToWholePercent() throws {
         func progress(_ value: String) throws -> Int? {
             let body = try RequestBody("{\"progress\":\(value)}")
             let progress = body.percentage("progress")
@@ -102,7 +112,7 @@ extension RequestBody {
     }
 
     // Promise: no-secret-in-error-answers
-    @Test func anErrorNeverSaysWhatWasSent() {
+    @Test func errorsNeverContainTheInput() {
         let canary = "c0ffee"
         let errors: [BrokerError?] = [
             error("{\"token\":\"\(canary)z\"}") { _ = $0.onlyToken("token") },
@@ -112,4 +122,103 @@ extension RequestBody {
         ]
         for error in errors { #expect(error.map { !$0.detail.contains(canary) } == true) }
     }
+}
+
+/// Answers to invalid bodies.
+@Suite struct InvalidRequestTests {
+    private func answer(_ errors: [BrokerError]) -> String {
+        String(decoding: HTTPResponse(InvalidRequest(errors, summary: "Invalid request")).body, as: UTF8.self)
+    }
+
+    @Test func detailsContainTheErrorOfEachField() {
+        let text = answer([.missingField("apnsToken"), .wrongType("printerPrefix", expected: "a string")])
+        #expect(text.contains(#""code":"missing_field","field":"apnsToken","success":false,"error":"Invalid request""#))
+        #expect(
+            text.contains(
+                #""details":{"apnsToken":["The field apnsToken is missing. Add it."],"#
+                    + #""printerPrefix":["The field printerPrefix has the wrong type. Send a string."]}"#))
+        #expect(answer([.malformedJSON]).contains(#""details":{}"#))
+        let plain = String(decoding: HTTPResponse(InvalidRequest([.missingField("joinid")])).body, as: UTF8.self)
+        #expect(plain.contains(#""error":"The field joinid is missing. Add it.","details":{"joinid":["#))
+    }
+
+    /// Names must be unique in JSON, so only the first error of a field is shown.
+    @Test func detailsContainEachFieldOnce() {
+        let text = answer([.invalidToken("token"), .outOfRange("token", allowed: "another")])
+        #expect(text.ranges(of: #""token":["#).count == 1)
+    }
+
+    /// If the caller isn't allowed or can't be served, no other error is reported.
+    @Test func refusalOutranksFieldErrors() throws {
+        let body = try RequestBody("{}")
+        body.note(.missingField("client"))
+        body.note(.noCapability)
+        body.note(.notAMember)
+        #expect(body.errors == [.noCapability])
+        #expect(!String(decoding: HTTPResponse(InvalidRequest(body.errors)).body, as: UTF8.self).contains("details"))
+    }
+
+    @Test func errorsAreCollected() throws {
+        let body = try RequestBody(#"{"apnsToken":5,"onStart":"x","ok":true}"#)
+        #expect(body.choice("ok") == true)
+        #expect(body.choice("nothing") == nil)
+        #expect(body.errors.isEmpty)
+        let token = body.token("apnsToken", required: true)
+        let start = body.choice("onStart")
+        let missing = body.text("oldStatus", required: true)
+        #expect(token == nil && start == nil && missing == nil)
+        #expect(
+            body.errors == [
+                .wrongType("apnsToken", expected: "a string"), .wrongType("onStart", expected: "true or false"),
+                .missingField("oldStatus"),
+            ])
+    }
+}
+
+/// Answers while the arena is full.
+@Suite struct SlotShortageAnswerTests {
+    /// Holds all free slots of the arena.
+    private final class TakenSlots {
+        private var secrets: [Secret] = []
+
+        init() {
+            while let secret = try? Secret(count: 1, fill: { _ in }) { secrets.append(secret) }
+        }
+
+        func release() { secrets = [] }
+    }
+
+    // Promise: retry-after
+    @Test func shortageIs503WithRetryAfter() {
+        let answer = HTTPResponse(.overloaded(.exhausted))
+        #expect(answer.status == 503)
+        #expect(answer.headers.contains { $0.name == "Retry-After" && Int($0.value) != nil })
+        #expect(String(decoding: answer.body, as: UTF8.self).contains(#""code":"overloaded""#))
+    }
+
+    // Promise: out-of-something-is-not-invalid
+    @Test func shortageIsNotReportedAsInvalidField() throws {
+        let text = #"{"token":"00ff","member":"\#(Self.secret)","roomid":"\#(Self.secret)"}"#
+        let taken = TakenSlots()
+        defer { taken.release() }
+        for read: (RequestBody) -> Bool in [{ $0.onlyToken("token") != nil }, { $0.member() != nil }, { $0.room() != nil }] {
+            let body = try RequestBody(text)
+            #expect(!read(body))
+            #expect(body.errors == [.overloaded(.exhausted)])
+        }
+    }
+
+    /// The room exists, so its creator must get its id.
+    @Test func answersNeedNoSlot() throws {
+        let text = Array(Self.secret.utf8)
+        let room = try #require(try RoomID(base64url: text.span))
+        let taken = TakenSlots()
+        defer { taken.release() }
+        var json = JSONWriter()
+        json.add("roomid", room)
+        json.add("after", true)
+        #expect(String(decoding: json.finish(), as: UTF8.self) == #"{"roomid":"\#(Self.secret)","after":true}"#)
+    }
+
+    private static let secret = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8"
 }

@@ -21,7 +21,7 @@ import Testing
         Route(nil, "/socket") { _, _ in throw BrokerError.upgradeRequired },
     ])
 
-    /// The answer's text, the methods that are allowed, or nil if there is nothing.
+    /// The answer's text, the allowed methods, or nil if no route matches.
     private func ask(_ method: HTTP1.Method, _ path: String) async throws -> String? {
         let request = HTTPRequest(method: method, target: path)
         do {
@@ -34,21 +34,37 @@ import Testing
 
     private static let answers: [(HTTP1.Method, String, String?)] = [
         (.get, "/a", "read"), (.head, "/a", "read"), (.delete, "/a", "delete"), (.post, "/a", "only GET, DELETE"),
-        // The first pattern of a path decides, whatever the method.
+        // The first matching pattern decides, for any method.
         (.get, "/a/by/by", "by by"), (.patch, "/a/by/by", "only GET"), (.patch, "/a/x/by", "of x"),
         (.get, "/a/x/by", "only PATCH"),
-        // A segment is passed on as it was sent, be it empty.
+        // A parameter stays encoded and may be empty.
         (.get, "/a/by/x%2Fy", "by x%2Fy"), (.get, "/a/by/", "by "), (.get, "/a/by/x/y", nil), (.get, "/a/", nil),
         (.get, "/A", nil),
         (.get, "/files/x/y", "file"), (.head, "/files/", "file"), (.get, "/files", nil), (.post, "/files/x", "only GET, HEAD"),
     ]
 
     @Test(arguments: answers)
-    func aPathAndAMethodHaveOneAnswer(method: HTTP1.Method, path: String, answer: String?) async throws {
+    func routesAreFoundByPathAndMethod(method: HTTP1.Method, path: String, answer: String?) async throws {
         #expect(try await ask(method, path) == answer, "\(method) \(path)")
     }
 
-    @Test(arguments: [HTTP1.Method.get, .head, .put, .other]) func aSocketTakesNoRequest(method: HTTP1.Method) async {
+    @Test(arguments: [HTTP1.Method.get, .head, .put, .other]) func socketPathsRefuseRequests(method: HTTP1.Method) async {
         await #expect(throws: BrokerError.upgradeRequired) { _ = try await ask(method, "/socket") }
     }
+}
+
+@Suite struct AuditFilesTests {
+    @Test(arguments: [
+        "checkpoint", "tile/0/000", "tile/0/x001/x234/067", "tile/0/000.p/5", "tile/entries/000", "tile/entries/x001/067.p/255",
+        "policies/\(String(repeating: "a0", count: 32)).json",
+    ])
+    func pathsOfLogFilesAreAccepted(_ path: String) { #expect(AuditFiles.isLogPath(path)) }
+
+    // Promise: only-the-ledger-is-served
+    @Test(arguments: [
+        "", ".", "..", "../mayfly.sqlite", "checkpoint/", "/checkpoint", "tile", "tile/", "tile/0", "tile/../../x", "tile/0/..",
+        "tile/0/000/../../../keys/ratchet.key", "tile/0/%2e%2e", "tile/entries/0000", "policies/x.json", "policies/../x.json",
+        "policies/\(String(repeating: "A0", count: 32)).json", "ledger.vkey", "tile/0/000.new", "checkpoint.new",
+    ])
+    func otherPathsAreRefused(_ path: String) { #expect(!AuditFiles.isLogPath(path)) }
 }

@@ -6,7 +6,7 @@ import WebSocket
 
 @testable import API
 
-/// What a socket of the companion may say.
+/// Messages from sockets of the companion.
 @Suite struct SessionRequestTests {
     private static let id = "AAECAwQFBgcICQoLDA0ODw"
 
@@ -14,18 +14,11 @@ import WebSocket
         try RequestBody(text).fields { SessionRequest($0) }
     }
 
-    private func invalid(_ text: String) -> InvalidRequest? {
-        do throws(InvalidRequest) {
-            _ = try read(text)
-            return nil
-        } catch {
-            return error
-        }
-    }
+    private func invalid(_ text: String) -> InvalidRequest? { RequestBody.errors(of: text) { SessionRequest($0) } }
 
     private func refusal(_ text: String) -> BrokerError? { invalid(text)?.errors[0] }
 
-    @Test func everyFaultIsTold() {
+    @Test func allErrorsAreReported() {
         func fields(_ text: String) -> [String] { invalid(text)?.details.map(\.name) ?? [] }
         let claim = #"{"type":"ping","deviceId":"d","clientType":"watch","pushToken":"0","userId":7}"#
         #expect(fields(claim) == ["userId", "sessionId", "clientType", "pushToken"])
@@ -36,7 +29,7 @@ import WebSocket
         #expect(text.contains(#""details":{"userId":["#) && text.hasPrefix(#"{"type":"error","to":"ping","code":"wrong_type""#))
     }
 
-    @Test func anEvent() throws {
+    @Test func eventIsRead() throws {
         let request = try read(
             #"{"type":"approval_request","sessionId":"s","userId":"u","eventId":"e","data":{"toolName":"x","id":"i"},"summary":"y"}"#
         )
@@ -50,7 +43,7 @@ import WebSocket
         #expect(request.claim == nil)
     }
 
-    @Test func everyTypeOfEventNeedsItsSession() {
+    @Test func eventsNeedASession() {
         for type in EventBody.types {
             #expect(refusal("{\"type\":\"\(type)\",\"data\":{\"newState\":\"idle\"}}") == .missingField("sessionId"), "\(type)")
             #expect(refusal("{\"type\":\"\(type)\",\"sessionId\":\"s\",\"data\":{\"newState\":\"idle\"}}") == nil, "\(type)")
@@ -63,12 +56,12 @@ import WebSocket
         (#"{"type":"a name","deviceId":7}"#, "claim"), (#"{"type":"a name"}"#, nil), (#"{"type":"a name","deviceId":null}"#, nil),
         (#"{"deviceId":"d"}"#, nil), (#"{"type":7}"#, nil), ("{}", nil), ("a name", nil),
     ])
-    func whatAnErrorAnswersIsToldInWordsOfOurs(text: String, name: String?) {
-        let told = SessionRequest.name(of: TextMessage(text))
-        #expect(told == name, "\(text)")
+    func errorsNameOnlyKnownMessages(text: String, name: String?) {
+        let found = SessionRequest.name(of: TextMessage(text))
+        #expect(found == name, "\(text)")
     }
 
-    @Test func anErrorSaysWhenToComeAgain() {
+    @Test func errorsContainRetryAfter() {
         let late = String(
             decoding: SocketMessage.refusal(InvalidRequest([.tooManyRequests(retryAfterSeconds: 7)]), to: "ping"), as: UTF8.self)
         let again = #""error":"Too many requests. Try again in 7 s.","retryAfterSeconds":7}"#
@@ -77,7 +70,7 @@ import WebSocket
         #expect(never == #"{"type":"error","code":"request_not_found","error":"Request expired or not found"}"#)
     }
 
-    @Test func anAnswer() throws {
+    @Test func answerIsRead() throws {
         let request = try read(
             "{\"type\":\"approval_response\",\"requestId\":\"\(Self.id)\",\"approved\":false,\"pushToken\":\"0a0b\"}")
         guard case .answer(let name, let approved, let token) = request.kind else {
@@ -96,24 +89,23 @@ import WebSocket
                 == .invalidToken("pushToken"))
     }
 
-    /// It may still be a back end's own id.
     @Test(arguments: ["short", id + "A", "AAECAwQFBgcICQoLDA0OD!", "AAECAwQFBgcICQoLDA0ODx", String(repeating: "a", count: 128)])
-    func whatIsNoIDOfTheBrokersIsAName(text: String) {
+    func otherIDsAreNamesOfTheBackEnd(text: String) {
         #expect(RequestName(text) == RequestName(own: Array(text.utf8)))
         #expect(RequestName(segment: text[...]) == RequestName(own: Array(text.utf8)))
     }
 
-    /// It is answered like one that is over, and not as bad input.
-    @Test(arguments: ["", String(repeating: "a", count: 129), "%ff", "%2"]) func whatIsNoNameIsNobodys(text: String) {
+    /// The answer is the same as for an expired request.
+    @Test(arguments: ["", String(repeating: "a", count: 129), "%ff", "%2"]) func invalidNamesMatchNoRequest(text: String) {
         #expect(RequestName(segment: text[...]) == RequestName())
         if !text.hasPrefix("%") { #expect(RequestName(text) == RequestName()) }
     }
 
-    @Test func aNameInAPathIsDecoded() {
+    @Test func namesInPathsAreDecoded() {
         #expect(RequestName(segment: "approval%2F1") == RequestName(own: Array("approval/1".utf8)))
     }
 
-    @Test func aPing() throws {
+    @Test func pingIsRead() throws {
         guard case .ping = try read(#"{"type":"ping"}"#).kind else {
             Issue.record("no ping")
             return
@@ -122,7 +114,7 @@ import WebSocket
 
     // MARK: Claims
 
-    @Test func anyMessageClaims() throws {
+    @Test func anyMessageCanClaim() throws {
         for message in [
             #"{"type":"ping","sessionId":"s","deviceId":"d","clientType":"web","pushToken":"0a"}"#,
             #"{"type":"whatever they call it","sessionId":"s","deviceId":"d","clientType":"web","pushToken":"0a"}"#,
@@ -136,7 +128,7 @@ import WebSocket
         #expect(try read(#"{"type":"ping","sessionId":"s"}"#).claim == nil)
     }
 
-    @Test func aClaimIsWholeOrRefused() {
+    @Test func incompleteClaimsAreRefused() {
         #expect(refusal(#"{"type":"ping","deviceId":"d"}"#) == .missingField("sessionId"))
         #expect(refusal(#"{"type":"ping","sessionId":"s","deviceId":""}"#)?.field == "deviceId")
         #expect(refusal(#"{"type":"ping","sessionId":"s","deviceId":"d","clientType":"watch"}"#)?.field == "clientType")
@@ -147,11 +139,11 @@ import WebSocket
 
     // MARK: Bad input
 
-    @Test func whatIsNoMessageIsRefused() {
+    @Test func malformedMessagesAreRefused() {
         #expect(refusal("") == .malformedJSON && refusal("[]") == .malformedJSON && refusal("{} {}") == .malformedJSON)
         #expect(refusal("{}") == .missingField("type"))
         #expect(refusal(#"{"type":7}"#) == .wrongType("type", expected: "a string"))
-        // Without a claim a word that nobody knows means nothing.
+        // Without a claim, unknown types are refused.
         #expect(refusal(#"{"type":"auth","token":"x"}"#)?.field == "type")
         #expect(refusal(#"{"type":"activity","sessionId":"s"}"#)?.field == "type")
         #expect(refusal(#"{"type":"question_asked","sessionId":"s","data":[]}"#)?.field == "data")
@@ -160,11 +152,10 @@ import WebSocket
         #expect(refusal(#"{"type":"question_asked","sessionId":"s","userId":[]}"#)?.field == "userId")
     }
 
-    /// What it said is not in what it is told.
-    @Test func aRefusalSaysNothingBack() {
+    @Test func refusalsEchoNothing() {
         let text = #"{"type":"hunter2","sessionId":"hunter2","deviceId":"hunter2","clientType":"hunter2","pushToken":"hunter2"}"#
         let name = SessionRequest.name(of: TextMessage(text))
-        let said = SocketMessage.refusal(invalid(text) ?? InvalidRequest([.notFound]), to: name)
-        #expect(!String(decoding: said, as: UTF8.self).contains("hunter2"))
+        let refusal = SocketMessage.refusal(invalid(text) ?? InvalidRequest([.notFound]), to: name)
+        #expect(!String(decoding: refusal, as: UTF8.self).contains("hunter2"))
     }
 }

@@ -5,7 +5,7 @@ import TLS
 
 @testable import API
 
-/// A folder with a key of each algorithm, and JWTs signed by them whatever they say: the header is ours to choose, too.
+/// A folder with a key of each algorithm. Signs JWTs with any header and claims.
 final class TokenMint {
     static let nowS = 1_800_000_000
     static let good = #"{"sub":"ann","exp":1800000060}"#
@@ -29,7 +29,7 @@ final class TokenMint {
 
     deinit { try? File.removeTree(folder) }
 
-    /// RFC 8410 up to the 32 bytes.
+    /// The DER of RFC 8410 before the 32 bytes of the key.
     private static let ed25519Public: [UInt8] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00]
     private static let ed25519Private: [UInt8] = [
         0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20,
@@ -60,6 +60,8 @@ final class TokenMint {
         }
     }
 
+    func contents(_ algorithm: JSONWebAlgorithm) throws -> [UInt8] { try File.read(file(algorithm), limit: 65_536) }
+
     func privateFile(_ algorithm: JSONWebAlgorithm) -> String {
         switch algorithm {
         case .hs256: folder + "/secret"
@@ -68,7 +70,7 @@ final class TokenMint {
         }
     }
 
-    /// The key's JWK, with more members behind.
+    /// The key's JWK, with `more` members at the end.
     func jwk(_ algorithm: JSONWebAlgorithm, _ more: String = "") throws -> String {
         switch algorithm {
         case .hs256: return #"{"kty":"oct","k":"\#(base64url(secret))"\#(more)}"#
@@ -94,7 +96,7 @@ final class TokenMint {
 
     // MARK: JWTs
 
-    /// The header that goes with the algorithm, unless another is given.
+    /// - Parameter header: nil for the ordinary header of the algorithm.
     func token(_ algorithm: JSONWebAlgorithm, header: String? = nil, _ claims: String = good) throws -> String {
         let input = Self.input(header ?? #"{"alg":"\#(algorithm.rawValue)","typ":"JWT"}"#, claims)
         return input + "." + base64url(try signature(algorithm, input))
@@ -115,7 +117,7 @@ final class TokenMint {
 }
 
 extension Authenticator {
-    /// What becomes of a JWT; an error where it is refused.
+    /// The principal of a JWT, or the error.
     func outcome(_ token: String, nowS: Int = TokenMint.nowS) -> Result<Principal, BrokerError> {
         outcome(Array(token.utf8), nowS: nowS)
     }
@@ -126,7 +128,7 @@ extension Authenticator {
 }
 
 extension Result where Success == Principal, Failure == BrokerError {
-    /// Its user as text; nil where it is an error.
+    /// The user as text, or nil for an error.
     var user: String? { (try? get()).map { String(decoding: $0.user, as: UTF8.self) } }
     var isBackEnd: Bool? { (try? get())?.isBackEnd }
     var error: BrokerError? {
@@ -134,11 +136,7 @@ extension Result where Success == Principal, Failure == BrokerError {
     }
 }
 
-extension TokenMint {
-    func contents(_ algorithm: JSONWebAlgorithm) throws -> [UInt8] { try File.read(file(algorithm), limit: 65_536) }
-}
-
-// Spans stand in functions of their own: neither text nor `#expect` can hold them.
+// `#expect` and string interpolation can't contain spans.
 func base64url(_ bytes: [UInt8]) -> String { Base64.url.encode(bytes.span) }
 func base64(_ bytes: [UInt8]) -> String { Base64.standard.encode(bytes.span) }
 func authenticationCode(_ message: [UInt8], _ key: [UInt8]) -> [UInt8] { HMACSHA256.code(message.span, key: key.span) }

@@ -23,7 +23,7 @@ import Vocabulary
         return try WebhookSecrets.secret(bytes.span)
     }
 
-    /// Runs `use` with a file that holds `text`.
+    /// Runs `use` with a file that contains `text`.
     private func withFile(_ text: String, mode: UInt32 = 0o600, _ use: (String) throws -> Void) throws {
         let folder = try File.makeTemporaryFolder()
         defer { try? File.removeTree(folder) }
@@ -36,7 +36,7 @@ import Vocabulary
     // MARK: Signatures
 
     // Promise: webhook-signature
-    @Test func aBodyIsSignedByItsSecretAndNothingElse() throws {
+    @Test func onlyTheExactSignatureIsAccepted() throws {
         let secrets = try WebhookSecrets(own: secret("a secret of the dashboard"), path: nil)
         let good = signature("a secret of the dashboard")
         #expect(haveSigned(secrets, good))
@@ -46,13 +46,13 @@ import Vocabulary
             signature("a secret of the dashboarD"), signature(""), signature("a secret of the dashboard", []),
         ]
         for signature in wrong { #expect(!haveSigned(secrets, signature), "\(signature)") }
-        // One digit changed, wherever.
+        // Each digit changed.
         for index in 0..<64 {
             var text = Array(good.utf8)
             text[index] = text[index] == UInt8(ascii: "0") ? UInt8(ascii: "1") : UInt8(ascii: "0")
             #expect(!haveSigned(secrets, String(decoding: text, as: UTF8.self)))
         }
-        // One byte of the body changed, added, or left out.
+        // Each byte of the body changed; then a byte added or removed.
         for index in Self.body.indices {
             var changed = Self.body
             changed[index] ^= 1
@@ -62,7 +62,7 @@ import Vocabulary
     }
 
     /// RFC 4231, test cases 1 and 2.
-    @Test func signaturesAreThoseOfTheStandard() throws {
+    @Test func signaturesMatchTheStandard() throws {
         let first = try WebhookSecrets(own: Secret(copying: [UInt8](repeating: 0x0b, count: 20).span), path: nil)
         #expect(
             haveSigned(first, "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7", Array("Hi There".utf8)))
@@ -75,7 +75,7 @@ import Vocabulary
 
     // MARK: Several
 
-    @Test func eachOfSeveralSignsUntilItIsTakenOut() throws {
+    @Test func severalSecretsAreValidUntilRemoved() throws {
         let (old, new, own) = ("the old secret, at first", "the new secret, to come", "the secret of no file")
         try withFile("\(old)\n") { path in
             let secrets = try WebhookSecrets(own: secret(own), path: path)
@@ -91,7 +91,7 @@ import Vocabulary
             try File.replaceDurably(path, last.span, mode: 0o600)
             try secrets.reload()
             #expect(!haveSigned(secrets, signature(old)) && haveSigned(secrets, signature(new)))
-            // One that is no good changes nothing.
+            // An invalid file changes nothing.
             for text in ["", "\n\n", " short\n", "\(old)\n \n"] {
                 let bytes = Array(text.utf8)
                 try File.replaceDurably(path, bytes.span, mode: 0o600)
@@ -111,7 +111,7 @@ import Vocabulary
         return found
     }
 
-    @Test func aFileHoldsGoodSecretsOrIsRefused() throws {
+    @Test func filesWithInvalidSecretsAreRefused() throws {
         let good = String(repeating: "s", count: 16)
         let long = String(repeating: "ü", count: 64)
         for text in ["x", good, good + "\n", "\n" + good, good + "\n" + long + "\n", "a b c d e f g h i j"] {
@@ -128,7 +128,7 @@ import Vocabulary
         #expect(try error(String(repeating: "\n", count: 65_537)) != nil)
     }
 
-    @Test func thoseThatCanBeGuessedAreCounted() throws {
+    @Test func guessableSecretsAreCounted() throws {
         let good = String(repeating: "s", count: 16)
         try withFile("\(good)\n\(good.dropLast())\n") { path in
             let some = try WebhookSecrets(own: secret("short"), path: path)
@@ -137,11 +137,11 @@ import Vocabulary
         }
     }
 
-    @Test func aFileIsItsUsersAlone() throws {
+    @Test func readableFilesAreRefused() throws {
         let good = String(repeating: "s", count: 32)
         for mode in [UInt32(0o640), 0o604, 0o644] {
             guard case .file(.exposed) = try error(good, mode: mode) else {
-                Issue.record("taken with mode \(String(mode, radix: 8))")
+                Issue.record("accepted with mode \(String(mode, radix: 8))")
                 continue
             }
         }
@@ -149,7 +149,7 @@ import Vocabulary
         #expect(throws: WebhookSecretsError.self) { try WebhookSecrets(own: nil, path: "/nowhere/secrets") }
     }
 
-    @Test func noErrorRepeatsWhatStandsThere() throws {
+    @Test func errorsContainNoSecrets() throws {
         let secret = "/Tr0ub4dor/of a passphrase"
         for error in [try error(secret + "\r"), try error("Tr0ub4dor "), try error(secret, mode: 0o644)] {
             let text = "\(try #require(error))"

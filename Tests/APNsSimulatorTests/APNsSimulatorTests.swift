@@ -9,7 +9,7 @@ import Testing
 private let otherDevice = String(repeating: "cd", count: 32)
 
 @Suite(.timeLimit(.minutes(1))) struct APNsSimulatorTests {
-    @Test func acceptsAPush() async throws {
+    @Test func validPushIsAccepted() async throws {
         let world = try await World()
         let client = try await world.client()
         let id = "123e4567-e89b-12d3-a456-426655440000"
@@ -35,7 +35,7 @@ private let otherDevice = String(repeating: "cd", count: 32)
         #expect(await world.simulator.counts == .init(connections: 1, accepted: 1))
     }
 
-    @Test func makesAnIDWhereThereIsNone() async throws {
+    @Test func missingIDIsGenerated() async throws {
         let world = try await World(isSandbox: false)
         let answer = try await world.client().send(world.headers(), payload)
         let id = try #require(answer.headers["apns-id"])
@@ -46,7 +46,7 @@ private let otherDevice = String(repeating: "cd", count: 32)
         #expect(await world.simulator.pushes.first?.headers["apns-id"] == id)
     }
 
-    @Test func refusesWithAReason() async throws {
+    @Test func refusalsHaveAReason() async throws {
         let world = try await World()
         let client = try await world.client()
         let answer = try await client.send(world.headers(["apns-topic": "org.example.other"]), payload)
@@ -67,13 +67,13 @@ private let otherDevice = String(repeating: "cd", count: 32)
         #expect(await client.negotiated == (alpn.isEmpty ? nil : "h2"))
     }
 
-    @Test func aClientThatOffersOnlyAnotherProtocolIsRefused() async throws {
+    @Test func otherProtocolsAreRefused() async throws {
         let world = try await World()
         let client = try await world.client(alpn: ["http/1.1"])
         await #expect(throws: (any Error).self) { try await client.send(world.headers(), payload) }
     }
 
-    @Test func oneStreamUntilTheProviderIsKnown() async throws {
+    @Test func unauthenticatedClientsGetOneStream() async throws {
         let world = try await World()
         let client = try await world.client()
         let refused = try await client.send(world.headers(["authorization": "bearer x"]), payload)
@@ -84,10 +84,10 @@ private let otherDevice = String(repeating: "cd", count: 32)
         #expect(await client.streamsAllowed == 1000)
     }
 
-    @Test func impatientClientsHaveStreamsRefused() async throws {
+    @Test func streamsBeforeTheSettingsAreRefused() async throws {
         let world = try await World()
         let client = try TestClient(to: world.address, certificate: world.certificate.certificate, loop: world.loop)
-        // All leave with the end of the handshake, before the server's settings can have come.
+        // All requests are sent at the end of the handshake, before the server's settings arrive.
         let outcomes = await client.openSending(10, world.headers(), payload).map { result in
             switch result {
             case .success(let answer): answer.status == 200 ? true : nil
@@ -98,7 +98,7 @@ private let otherDevice = String(repeating: "cd", count: 32)
         #expect(try await client.send(world.headers(), payload).status == 200)
     }
 
-    @Test func manyRequestsAtOnce() async throws {
+    @Test func manyConcurrentRequestsAreAccepted() async throws {
         let world = try await World()
         let client = try await world.client()
         _ = try await client.send(world.headers(), payload)
@@ -112,7 +112,7 @@ private let otherDevice = String(repeating: "cd", count: 32)
         #expect(await world.simulator.counts.accepted == 2001)
     }
 
-    @Test func faultsInTheirOrder() async throws {
+    @Test func faultsHappenInOrder() async throws {
         let world = try await World()
         let client = try await world.client()
         var odd = Fault()
@@ -136,7 +136,7 @@ private let otherDevice = String(repeating: "cd", count: 32)
         #expect(try await client.send(world.headers(), payload).status == 200)
     }
 
-    @Test func a410WithoutATimestampGetsThePresentTime() async throws {
+    @Test func timestampOf410DefaultsToNow() async throws {
         let world = try await World()
         await world.simulator.setFaults(FaultPlan(next: [Fault(.expiredToken)]))
         let before = Clock.wallMs
@@ -146,7 +146,7 @@ private let otherDevice = String(repeating: "cd", count: 32)
         #expect((before...Clock.wallMs).contains(timestamp))
     }
 
-    @Test func aFaultOfOneTokenSparesTheOthers() async throws {
+    @Test func faultOfATokenAffectsOnlyThatToken() async throws {
         let world = try await World()
         let client = try await world.client()
         var fault = Fault(.badDeviceToken)
@@ -156,7 +156,7 @@ private let otherDevice = String(repeating: "cd", count: 32)
         #expect(try await client.send(world.headers(), payload).status == 400)
     }
 
-    @Test func invalidRequestsUseUpNoFault() async throws {
+    @Test func invalidRequestsConsumeNoFault() async throws {
         let world = try await World()
         let client = try await world.client()
         await world.simulator.setFaults(FaultPlan(next: [Fault(.internalServerError)]))
@@ -164,7 +164,7 @@ private let otherDevice = String(repeating: "cd", count: 32)
         #expect(try await client.send(world.headers(), payload).status == 500)
     }
 
-    @Test func aDelayHoldsUpOneStreamAlone() async throws {
+    @Test func delayAffectsOneStream() async throws {
         let world = try await World()
         let client = try await world.client()
         _ = try await client.send(world.headers(), payload)
@@ -181,7 +181,7 @@ private let otherDevice = String(repeating: "cd", count: 32)
         #expect(Clock.monotonicMs - before >= 199)
     }
 
-    @Test func resetRefuseAndDrop() async throws {
+    @Test func resetRefuseAndDropFailRequests() async throws {
         let world = try await World()
         let client = try await world.client()
         var (reset, refuse, drop) = (Fault(), Fault(), Fault())
@@ -242,12 +242,12 @@ private let otherDevice = String(repeating: "cd", count: 32)
         #expect(try await world.client().send(world.headers(), payload).status == 200)
     }
 
-    @Test func bytesThatAreNoTLSEndTheConnection() async throws {
+    @Test func invalidTLSClosesTheConnection() async throws {
         let world = try await World()
         let stray = try Socket.connect(to: world.address)
         while stray.pendingError() != nil {}
         _ = try stray.write(Array("GET / HTTP/1.1\r\n\r\n".utf8).span)
-        // An alert, perhaps, and the end.
+        // The server may send an alert before it closes.
         var ended = false
         for _ in 0..<2000 where !ended {
             var buffer = [UInt8](repeating: 0, count: 100)
@@ -259,14 +259,12 @@ private let otherDevice = String(repeating: "cd", count: 32)
         #expect(try await world.client().send(world.headers(), payload).status == 200)
     }
 
-    @Test func aCertificateWithoutItsKeyIsRefused() async throws {
+    @Test func certificateWithAnotherKeyIsRefused() async throws {
         let (one, two) = (
             try SelfSignedCertificate.make(names: ["a"], days: 1), try SelfSignedCertificate.make(names: ["a"], days: 1)
         )
         let configuration = APNsSimulator.Configuration(
-            listen: .v4(0x7f00_0001, port: 0), certificateChain: one.certificate, privateKey: two.privateKey, keyID: "k",
-            teamID: "t",
-            publicKey: try TestProvider().publicKey(), bundleID: "b")
+            listen: .v4(0x7f00_0001, port: 0), certificateChain: one.certificate, privateKey: two.privateKey, keys: [])
         let loop = try EventLoop(name: "unused")
         #expect(throws: TLSError.keyMismatch) { try APNsSimulator(configuration, loop: loop) }
     }

@@ -5,9 +5,9 @@ import Testing
 
 @testable import APNsSimulator
 
-/// Answers in every shape, as a client's HTTP/2 sees them.
+/// Answers in every shape, as seen by a client with nghttp2.
 @Suite(.timeLimit(.minutes(1))) struct AnswerFormTests {
-    /// Sends one push that `fault` happens to, on a connection that has sent one before; the client shows what came.
+    /// Sends a push with `fault`, on a connection that has sent one before, and calls `check` with the result.
     private func play(
         _ fault: Fault, _ check: (World, TestClient, Result<TestResponse, any Error>) async throws -> Void
     ) async throws {
@@ -18,7 +18,7 @@ import Testing
         let result: Result<TestResponse, any Error>
         do { result = .success(try await client.send(world.headers(), payload)) } catch { result = .failure(error) }
         try await check(world, client, result)
-        // The world, and its loop with it, must not end before the last request does.
+        // The loop must not end before the last request.
         await world.simulator.stop()
     }
 
@@ -30,7 +30,7 @@ import Testing
 
     private static let body = #"{"reason":"BadCollapseId"}"#
 
-    /// Whole, and the connection serves the next push.
+    /// Expects a complete answer, and a connection that serves the next push.
     private func expectWhole(_ fault: Fault, _ look: (TestClient) async -> Void = { _ in }) async throws {
         try await play(fault) { world, client, result in
             let answer = try result.get()
@@ -44,7 +44,7 @@ import Testing
         }
     }
 
-    @Test(arguments: [1, 7, 1000]) func inPieces(size: Int) async throws {
+    @Test(arguments: [1, 7, 1000]) func bodiesComeInPieces(size: Int) async throws {
         try await expectWhole(Self.refusal { $0.pieces = size }) { client in
             let pieces = await client.pieces
             #expect(pieces.reduce(0, +) == Self.body.utf8.count)
@@ -52,7 +52,7 @@ import Testing
         }
     }
 
-    @Test func headersInContinuationFrames() async throws {
+    @Test func headersUseContinuationFrames() async throws {
         try await expectWhole(Self.refusal { $0.continuation = 10 }) { client in
             let frames = await client.frames
             #expect(frames.count { $0.kind == 9 } > 3)
@@ -60,13 +60,13 @@ import Testing
         }
     }
 
-    @Test func anInterimAnswerComesBefore() async throws {
+    @Test func interimAnswerComesFirst() async throws {
         try await expectWhole(Self.refusal { $0.interim = 103 }) { client in
             #expect(await client.frames.count { $0.kind == 1 && $0.stream == 3 } == 2)
         }
     }
 
-    @Test func trailersComeAfter() async throws {
+    @Test func trailersComeLast() async throws {
         try await expectWhole(Self.refusal { $0.trailers = true }) { client in
             let last = await client.frames.last { $0.stream == 3 }
             #expect(last?.kind == 1)
@@ -74,14 +74,14 @@ import Testing
         }
     }
 
-    @Test func allShapesAtOnce() async throws {
+    @Test func allShapesWorkTogether() async throws {
         try await expectWhole(
             Self.refusal {
                 ($0.interim, $0.pieces, $0.continuation, $0.trailers, $0.dribbleMs) = (100, 2, 10, true, 20)
             })
     }
 
-    @Test func anAcceptedPushCanHaveAShapeToo() async throws {
+    @Test func acceptedPushesCanHaveAShape() async throws {
         var fault = Fault()
         (fault.form.interim, fault.form.continuation, fault.form.trailers) = (103, 20, true)
         try await play(fault) { world, client, result in
@@ -92,7 +92,7 @@ import Testing
         }
     }
 
-    @Test func answersCanTakeTheirTime() async throws {
+    @Test func answersCanDribble() async throws {
         var accepted = Fault()
         accepted.form.dribbleMs = 100
         for (fault, status) in [(Self.refusal { $0.dribbleMs = 100 }, 400), (accepted, 200)] {
@@ -106,7 +106,7 @@ import Testing
         }
     }
 
-    @Test func othersAreAnsweredMeanwhile() async throws {
+    @Test func dribblingBlocksNoOtherStream() async throws {
         let world = try await World()
         let client = try await world.client()
         _ = try await client.send(world.headers(), payload)
@@ -118,8 +118,8 @@ import Testing
         #expect(try await slow.value.body == Self.body)
     }
 
-    /// A client that checks the length calls the stream broken, not the connection.
-    @Test(arguments: [3, 1000]) func aBodyOfAnotherLengthThanAnnounced(length: Int) async throws {
+    /// The client resets the stream, not the connection.
+    @Test(arguments: [3, 1000]) func wrongContentLengthFailsTheStream(length: Int) async throws {
         try await play(Self.refusal { $0.announced = length }) { world, client, result in
             #expect(throws: TestFailure.stream(.protocolError)) { try result.get() }
             let next = try await client.send(world.headers(), payload)
@@ -127,17 +127,17 @@ import Testing
         }
     }
 
-    @Test func aConnectionEndsHalfWayThroughAnAnswer() async throws {
+    @Test func connectionCanEndWithinAnAnswer() async throws {
         try await play(Self.refusal { ($0.half, $0.pieces) = (true, 1) }) { world, client, result in
             #expect(throws: TestFailure.connectionClosed) { try result.get() }
-            // Something of it came.
+            // A part of the answer arrived.
             #expect(await client.frames.contains { $0.kind == 1 && $0.stream == 3 })
             let next = try await world.client().send(world.headers(), payload)
             #expect(next.status == 200)
         }
     }
 
-    @Test(arguments: ["", "no JSON", "[1]", #"{"reason":"#]) func bodiesThatAreMissingOrNoJSON(body: String) async throws {
+    @Test(arguments: ["", "no JSON", "[1]", #"{"reason":"#]) func bodiesCanBeInvalidJSON(body: String) async throws {
         var fault = Fault(.badTopic)
         fault.body = body
         try await play(fault) { _, _, result in
@@ -149,7 +149,7 @@ import Testing
     // MARK: Before the request's end
 
     @Test(arguments: [AnswerForm(), Self.refusal { $0.pieces = 1 }.form])
-    func anAnswerBeforeTheRequestsEnd(form: AnswerForm) async throws {
+    func answersCanComeBeforeTheBody(form: AnswerForm) async throws {
         let world = try await World()
         let client = try await world.client()
         _ = try await client.send(world.headers(), payload)
@@ -159,7 +159,7 @@ import Testing
         await world.simulator.setFaults(FaultPlan(next: [early]))
         let answer = try await client.sendHead(world.headers())
         #expect((answer.status, answer.body) == (503, #"{"reason":"ServiceUnavailable"}"#))
-        // And the client is asked to stop sending, without an error.
+        // The client is asked to stop sending, by a reset without an error.
         while await !client.frames.contains(where: { $0.kind == 3 && $0.payload == [0, 0, 0, 0] }) {
             try await world.loop.sleep(1)
         }
@@ -169,7 +169,7 @@ import Testing
 
     // MARK: GOAWAY
 
-    @Test func aGracefulGoAwayComesInTwo() async throws {
+    @Test func gracefulGoAwayHasTwoFrames() async throws {
         let world = try await World { configuration, _ in configuration.graceMs = 300 }
         let client = try await world.client()
         _ = try await client.send(world.headers(), payload)
@@ -182,7 +182,7 @@ import Testing
         while await world.simulator.faults.next.count == 3 { try await world.loop.sleep(1) }
         #expect(try await client.send(world.headers(), payload).status == 200)
         #expect(await client.goAways == ["2147483647 "])
-        // In between, what was on its way is taken; the client's own HTTP/2 would start nothing any more.
+        // Between the frames requests are still accepted. The client's nghttp2 would start none, so raw bytes are sent.
         try await client.sendBytes(TestClient.head(world.headers(), stream: 7).withEnd(payload, stream: 7))
         #expect(try await open.value.status == 200)
         let goAways = await client.goAways
@@ -190,7 +190,7 @@ import Testing
         #expect(await world.simulator.pushes.count == 3)
     }
 
-    @Test func answersBelowAGoAwayStillCome() async throws {
+    @Test func goAwayStillServesEarlierStreams() async throws {
         let world = try await World()
         let client = try await world.client()
         _ = try await client.send(world.headers(), payload)

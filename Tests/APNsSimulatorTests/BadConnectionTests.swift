@@ -13,9 +13,9 @@ import Testing
         return fault
     }
 
-    @Test func floodsOfSettingsAndPings() async throws {
+    @Test func floodsOfSettingsAndPingsAreSent() async throws {
         let world = try await World()
-        // Few enough that a client's HTTP/2 acknowledges them all.
+        // Few enough for the client's nghttp2 to acknowledge all of them.
         await world.simulator.setFaults(FaultPlan(next: [fault { ($0.settings, $0.pings) = (20, 40) }]))
         let client = try await world.client()
         #expect(try await client.send(world.headers(), payload).status == 200)
@@ -23,16 +23,16 @@ import Testing
         #expect(frames.count { $0.kind == 4 } >= 20)
         #expect(frames.count { $0.kind == 6 } == 40)
         #expect(try await client.send(world.headers(), payload).status == 200)
-        // And more than that: it gives up, and the simulator does not.
+        // With more, the client gives up, but the simulator doesn't.
         await world.simulator.setFaults(FaultPlan(next: [fault { $0.pings = 20_000 }]))
         await #expect(throws: (any Error).self) { try await client.send(world.headers(), payload) }
         #expect(try await world.client().send(world.headers(), payload).status == 200)
     }
 
-    @Test func bytesThatAreNoFrames() async throws {
+    @Test func rawBytesAreSent() async throws {
         let world = try await World()
         let client = try await world.client()
-        // An unknown kind of frame is passed over (RFC 9113, 4.1); a DATA frame on stream 0 ends the connection.
+        // Frames of unknown types are ignored (RFC 9113, 4.1). A DATA frame on stream 0 ends the connection.
         await world.simulator.setFaults(FaultPlan(next: [fault { $0.raw = [0, 0, 1, 0xbb, 0, 0, 0, 0, 0, 7] }]))
         #expect(try await client.send(world.headers(), payload).status == 200)
         #expect(await client.frames.contains { $0.kind == 0xbb })
@@ -42,7 +42,7 @@ import Testing
         }
     }
 
-    @Test func aWindowThatNeverOpens() async throws {
+    @Test func closedWindowBlocksRequests() async throws {
         let world = try await World()
         await world.simulator.setFaults(
             FaultPlan(
@@ -62,7 +62,7 @@ import Testing
         await #expect(throws: TestFailure.connectionClosed) { try await stuck.value }
     }
 
-    @Test func oneThatStopsReading() async throws {
+    @Test func stalledConnectionReadsNothing() async throws {
         let world = try await World()
         let client = try await world.client()
         _ = try await client.send(world.headers(), payload)
@@ -71,7 +71,7 @@ import Testing
         let stuck = (0..<3).map { _ in Task { try await client.send(world.headers(), payload) } }
         while await world.simulator.counts.accepted < 2 { try await world.loop.sleep(1) }
         try await world.loop.sleep(30)
-        // The first was taken, and nothing after it read.
+        // The first push was accepted, and nothing was read after it.
         #expect(await world.simulator.counts.accepted == 2)
         #expect(await client.openStreams == 3)
         #expect(try await world.client().send(world.headers(), payload).status == 200)
@@ -79,7 +79,7 @@ import Testing
         for task in stuck { await #expect(throws: TestFailure.connectionClosed) { try await task.value } }
     }
 
-    @Test func connectionsThatEndBeforeARequest() async throws {
+    @Test func connectionsCanEndBeforeARequest() async throws {
         let world = try await World()
         let ends = [
             fault { ($0.at, $0.drop) = (.connect, true) }, fault { ($0.at, $0.goaway, $0.reason) = (.connect, true, "Shutdown") },
@@ -91,7 +91,7 @@ import Testing
         let sentAway = try await world.client()
         await sentAway.untilClosed()
         #expect(await sentAway.goAways == [#"0 {"reason":"Shutdown"}"#])
-        // Requests use up no fault of a connection.
+        // Requests consume no faults of connections.
         await world.simulator.setFaults(FaultPlan(always: [ends[0]]))
         await world.simulator.setFaults(FaultPlan(next: [ends[0]]))
         let third = try await world.client()
@@ -101,7 +101,7 @@ import Testing
 
     // MARK: The record
 
-    @Test func theRecordOutlivesTheSimulator() async throws {
+    @Test func recordListsAcceptedAndAnsweredPushes() async throws {
         let folder = try File.makeTemporaryFolder()
         defer { try? File.removeTree(folder) }
         let path = folder + "/record"
@@ -133,8 +133,8 @@ import Testing
         #expect(!record.contains(device))
     }
 
-    /// What is not written down is not answered, so a record never holds less than its clients know.
-    @Test func noAnswerLeavesBeforeTheRecordIsWritten() async throws {
+    /// A push whose record fails isn't answered. So the record contains every push that a client knows as accepted.
+    @Test func failedRecordBlocksAnswers() async throws {
         let world = try await World { configuration, _ in configuration.record = "/dev/full" }
         let client = try await world.client()
         await #expect(throws: TestFailure.connectionClosed) { try await client.send(world.headers(), payload) }
@@ -142,7 +142,7 @@ import Testing
         await world.simulator.stop()
     }
 
-    @Test func aRecordThatCantBeWrittenIsSaid() async throws {
+    @Test func unwritableRecordIsAnError() async throws {
         await #expect(throws: Errno.self) {
             _ = try await World { configuration, _ in configuration.record = "/nowhere/record" }
         }

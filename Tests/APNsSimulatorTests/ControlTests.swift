@@ -17,7 +17,7 @@ import Testing
     }
 
     // Promise: simulator-control
-    @Test func listsAndForgetsPushes() async throws {
+    @Test func pushesAreListedAndDeleted() async throws {
         let world = try await World()
         #expect(await call(world, .get, "/pushes") == (200, "[]"))
         _ = try await world.client().send(world.headers(), payload)
@@ -37,7 +37,7 @@ import Testing
     }
 
     // Promise: simulator-control
-    @Test func plansFaults() async throws {
+    @Test func faultsArePlanned() async throws {
         let world = try await World()
         #expect(await call(world, .get, "/faults") == (200, #"{"next":[],"always":[]}"#))
         let plan = #"{"next":[{"reason":"Unregistered"}],"always":[{"rate":0.5,"silent":true}]}"#
@@ -48,9 +48,9 @@ import Testing
         #expect(await world.simulator.faults == FaultPlan())
     }
 
-    /// It shows device tokens: no web page may read it under a name of its own.
+    /// The listener shows device tokens. A web page must not read them by DNS rebinding.
     @Test(arguments: [nil, "attacker.example", "attacker.example:8790"])
-    func otherNamesThanLoopbackAreRefused(_ host: String?) async throws {
+    func foreignHostsAreRefused(_ host: String?) async throws {
         let world = try await World()
         for path in ["/pushes", "/faults", "/"] {
             let (status, body) = await call(world, .get, path, host: host)
@@ -60,7 +60,7 @@ import Testing
         #expect(await call(world, .delete, "/pushes", host: host).status == 421)
     }
 
-    @Test func aBadPlanChangesNothing() async throws {
+    @Test func invalidPlanChangesNothing() async throws {
         let world = try await World()
         _ = await call(world, .put, "/faults", #"{"reason":"BadTopic"}"#)
         let (status, body) = await call(world, .put, "/faults", #"{"resaon":"Unregistered"}"#)
@@ -75,11 +75,11 @@ import Testing
             (.get, "/", 404),
             (.get, "/pushes/", 404), (.get, "/faults/1", 404),
         ] as [(Method, String, UInt16)])
-    func otherRequests(method: Method, path: String, status: UInt16) async throws {
+    func otherRequestsAreRefused(method: Method, path: String, status: UInt16) async throws {
         #expect(await call(try await World(), method, path).status == status)
     }
 
-    @Test func isServedOverHTTP() async throws {
+    @Test func controlIsServedOverHTTP() async throws {
         let world = try await World()
         let socket = try Socket.connect(to: #require(world.control))
         let request = Array("GET /pushes HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".utf8)
@@ -100,7 +100,7 @@ import Testing
         #expect(text.hasSuffix("\r\n\r\n[]"))
         await world.simulator.stop()
         #expect(throws: Errno.self) {
-            // Nobody listens any more.
+            // The listener is closed.
             let late = try Socket.connect(to: #require(world.control))
             if let error = late.pendingError() { throw error }
         }

@@ -12,7 +12,7 @@ import Testing
                 .object(["a": .array([.number(1), .bool(true), .object(["b": .null])]), "c": .string("")])
             ),
         ] as [(String, JSON)])
-    func reads(text: String, value: JSON) {
+    func valuesAreRead(text: String, value: JSON) {
         #expect(JSON(parsing: Array(text.utf8)) == value)
     }
 
@@ -23,7 +23,7 @@ import Testing
         #""\udc00""#,
         "\"a\nb\"", "1 2", "{} x", String(repeating: "[", count: 100_000), String(repeating: #"{"a":"#, count: 65) + "1",
     ])
-    func refuses(text: String) {
+    func invalidTextIsRefused(text: String) {
         #expect(JSON(parsing: Array(text.utf8)) == nil)
         #expect(!JSON.isObjectWithMembers(Array(#"{"x":\#(text)}"#.utf8)) || text == #"{"a":1,"a":2}"#)
     }
@@ -31,17 +31,17 @@ import Testing
     @Test(arguments: [
         (#"{"a":[{"b":"\u00e9"}]}"#, true), ("{}", false), ("[{}]", false), (#"[{"a":1}]"#, false), (#"{"a":1}x"#, false),
     ])
-    func objectsAreTold(text: String, expected: Bool) {
+    func objectsWithMembersAreDetected(text: String, expected: Bool) {
         #expect(JSON.isObjectWithMembers(Array(text.utf8)) == expected)
     }
 
-    @Test func refusesWhatIsNotUTF8() {
+    @Test func invalidUTF8IsRefused() {
         #expect(JSON(parsing: [0x22, 0xff, 0x22]) == nil)
         #expect(JSON(parsing: [0x22, 0xed, 0xa0, 0x80, 0x22]) == nil)
         #expect(!JSON.isObjectWithMembers(Array(#"{"a":""#.utf8) + [0xff] + Array(#""}"#.utf8)))
     }
 
-    @Test func nestingHasALimit() {
+    @Test func nestingIsLimited() {
         func nested(_ depth: Int) -> [UInt8] {
             Array((String(repeating: "[", count: depth) + String(repeating: "]", count: depth)).utf8)
         }
@@ -50,13 +50,13 @@ import Testing
     }
 
     @Test(arguments: ["", "plain", "\"\\/\u{0}\u{1f}\n", "é😀\u{7f}"])
-    func writtenTextReadsBack(text: String) {
+    func stringsRoundTrip(text: String) {
         var out: [UInt8] = []
         JSON.append(text, to: &out)
         #expect(JSON(parsing: out) == .string(text))
     }
 
-    @Test func base64URLHasOneSpelling() {
+    @Test func base64URLMustBeCanonical() {
         #expect(Base64URL.decode("".utf8) == [])
         #expect(Base64URL.decode("AA".utf8) == [0])
         #expect(Base64URL.decode("_-8".utf8) == [0xff, 0xef])

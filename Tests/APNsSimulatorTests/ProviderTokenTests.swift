@@ -29,7 +29,7 @@ private let now: UInt64 = 1_800_000_000
             (0, nil), (1, .invalidProviderToken), (-1, nil), (-3600, nil), (-3601, .expiredProviderToken),
             (-86_400, .expiredProviderToken),
         ] as [(Int, Reason?)])
-    func age(seconds: Int, expected: Reason?) throws {
+    func ageIsLimited(seconds: Int, expected: Reason?) throws {
         #expect(outcome(try provider.token(iat: UInt64(Int(now) + seconds))) == expected)
     }
 
@@ -39,7 +39,7 @@ private let now: UInt64 = 1_800_000_000
         #"{"alg":"ES256","kid":"KEY0000002"}"#, #"{"alg":"ES256","kid":1}"#, "[]", "", "{",
         #"{"alg":"none","alg":"ES256","kid":"KEY0000001"}"#,
     ])
-    func badHeaders(header: String) throws {
+    func invalidHeadersAreRefused(header: String) throws {
         #expect(outcome(try provider.token(iat: now, header: header)) == .invalidProviderToken)
     }
 
@@ -49,22 +49,22 @@ private let now: UInt64 = 1_800_000_000
         #"{"iss":"TEAM000001","iat":1800000000.5}"#,
         #"{"iss":"TEAM000001","iat":1800000000000}"#, "not JSON",
     ])
-    func badClaims(claims: String) throws {
+    func invalidClaimsAreRefused(claims: String) throws {
         #expect(outcome(try provider.token(iat: now, claims: claims)) == .invalidProviderToken)
     }
 
-    @Test func moreMembersAreFine() throws {
+    @Test func otherMembersAreIgnored() throws {
         let token = try provider.token(
             iat: now, header: #"{"typ":"JWT","alg":"ES256","kid":"KEY0000001"}"#,
             claims: #"{"aud":"x","iss":"TEAM000001","iat":1800000000,"exp":1}"#)
         #expect(outcome(token) == nil)
     }
 
-    @Test func anotherKeysSignatureIsRefused() throws {
+    @Test func signatureOfAnotherKeyIsRefused() throws {
         #expect(outcome(try TestProvider().token(iat: now)) == .invalidProviderToken)
     }
 
-    @Test func everyAlteredCharacterIsNoticed() throws {
+    @Test func alteredTokensAreRefused() throws {
         let token = try provider.token(iat: now)
         for index in token.indices {
             var altered = token
@@ -74,11 +74,11 @@ private let now: UInt64 = 1_800_000_000
     }
 
     @Test(arguments: ["", ".", "..", "a.b", "a.b.c", "a.b.c.d", "....", "=.=.="])
-    func malformed(token: String) {
+    func malformedTokensAreRefused(token: String) {
         #expect(outcome(token) == .invalidProviderToken)
     }
 
-    @Test func pieceMissingOrAdded() throws {
+    @Test func incompleteTokensAreRefused() throws {
         let token = try provider.token(iat: now)
         for altered in [
             token + ".", token + "AA", String(token.dropLast()), String(token.dropLast(2)), "." + token, " " + token, token + "=",
@@ -87,22 +87,22 @@ private let now: UInt64 = 1_800_000_000
         }
     }
 
-    @Test func anASN1SignatureIsRefused() throws {
-        // DER of the same numbers would be 70 to 72 bytes: only R || S counts.
+    @Test func derSignatureIsRefused() throws {
+        // DER of the same numbers has 70 to 72 bytes. Only R || S is valid.
         let parts = try provider.token(iat: now).split(separator: ".")
         let der: [UInt8] =
             [0x30, 0x44, 0x02, 0x20] + [UInt8](repeating: 1, count: 32) + [0x02, 0x20] + [UInt8](repeating: 1, count: 32)
         #expect(outcome("\(parts[0]).\(parts[1]).\(TestProvider.base64URL(der))") == .invalidProviderToken)
     }
 
-    @Test func aKnownTokenStillExpires() throws {
+    @Test func cachedTokensExpire() throws {
         var verifier = verifier
         let header = Array("Bearer \(try provider.token(iat: now))".utf8)
         #expect(try verifier.verify(header.span, now: now).issuedAt == now)
         #expect(throws: Rejection(.expiredProviderToken)) { try verifier.verify(header.span, now: now + 3601) }
     }
 
-    @Test func aConnectionMayNotChangeItsTokenOften() throws {
+    @Test func frequentTokenChangesAreRefused() throws {
         var rules = Rules(verifier: verifier)
         var session = Rules.Session()
         func send(_ token: String, at time: UInt64) -> Reason? {

@@ -4,10 +4,10 @@ import Testing
 
 @testable import APNsSimulator
 
-/// Every status and reason that APNs has, over a real socket: by a request that earns it, or by a fault.
+/// Every status and reason of APNs over a real socket, caused by an invalid request or a fault.
 @Suite(.timeLimit(.minutes(1))) struct ReasonTests {
-    /// What is sent instead of a good request.
-    struct Earned: Sendable {
+    /// An invalid request.
+    struct Invalid: Sendable {
         var method = "POST"
         var path: String?
         var changes: [String: String] = [:]
@@ -16,41 +16,41 @@ import Testing
         var body = payload
     }
 
-    /// docs/simulator.md lists the reasons that no request earns.
-    static let earned: [Reason: Earned] = [
-        .badCollapseID: Earned(changes: ["apns-collapse-id": String(repeating: "é", count: 33)]),
-        .badDeviceToken: Earned(path: "/3/device/abc"),
-        .badExpirationDate: Earned(changes: ["apns-expiration": "-1"]),
-        .badMessageID: Earned(changes: ["apns-id": "123E4567-E89B-12D3-A456-426655440000"]),
-        .badPriority: Earned(changes: ["apns-priority": "7"]),
-        .badTopic: Earned(changes: ["apns-topic": "org.example.app.voip"]),
-        .duplicateHeaders: Earned(again: "apns-topic"),
-        .invalidPushType: Earned(changes: ["apns-push-type": "Alert"]),
-        .missingDeviceToken: Earned(path: "/3/device/"),
-        .missingTopic: Earned(without: ["apns-topic"]),
-        .payloadEmpty: Earned(body: ""),
-        .topicDisallowed: Earned(changes: ["apns-topic": "org.example.other"]),
-        .invalidProviderToken: Earned(changes: ["authorization": "bearer x"]),
-        .missingProviderToken: Earned(without: ["authorization"]),
-        .badPath: Earned(path: "/4/device/ab"),
-        .methodNotAllowed: Earned(method: "PUT"),
-        .payloadTooLarge: Earned(body: #"{"aps":"\#(String(repeating: "x", count: 4096))"}"#),
+    /// docs/simulator.md lists the reasons that no request causes.
+    static let invalid: [Reason: Invalid] = [
+        .badCollapseID: Invalid(changes: ["apns-collapse-id": String(repeating: "é", count: 33)]),
+        .badDeviceToken: Invalid(path: "/3/device/abc"),
+        .badExpirationDate: Invalid(changes: ["apns-expiration": "-1"]),
+        .badMessageID: Invalid(changes: ["apns-id": "123E4567-E89B-12D3-A456-426655440000"]),
+        .badPriority: Invalid(changes: ["apns-priority": "7"]),
+        .badTopic: Invalid(changes: ["apns-topic": "org.example.app.voip"]),
+        .duplicateHeaders: Invalid(again: "apns-topic"),
+        .invalidPushType: Invalid(changes: ["apns-push-type": "Alert"]),
+        .missingDeviceToken: Invalid(path: "/3/device/"),
+        .missingTopic: Invalid(without: ["apns-topic"]),
+        .payloadEmpty: Invalid(body: ""),
+        .topicDisallowed: Invalid(changes: ["apns-topic": "org.example.other"]),
+        .invalidProviderToken: Invalid(changes: ["authorization": "bearer x"]),
+        .missingProviderToken: Invalid(without: ["authorization"]),
+        .badPath: Invalid(path: "/4/device/ab"),
+        .methodNotAllowed: Invalid(method: "PUT"),
+        .payloadTooLarge: Invalid(body: #"{"aps":"\#(String(repeating: "x", count: 4096))"}"#),
     ]
-    /// Earned by what a connection or a key is: see ConnectionRuleTests and CertificateTests.
-    static let earnedElsewhere: Set<Reason> = [
+    /// Caused by the state of a connection or a key, see ConnectionRuleTests and CertificateTests.
+    static let testedElsewhere: Set<Reason> = [
         .expiredProviderToken, .tooManyProviderTokenUpdates, .unrelatedKeyID, .badEnvironmentKeyID, .badCertificate,
         .badCertificateEnvironment,
     ]
-    static let byFaultAlone: Set<Reason> = [
+    static let onlyByFault: Set<Reason> = [
         .deviceTokenNotForTopic, .idleTimeout, .forbidden, .badEnvironmentKey, .expiredToken, .unregistered, .tooManyRequests,
         .internalServerError, .serviceUnavailable, .shutdown,
     ]
 
-    @Test func everyReasonHasItsWay() {
-        #expect(Set(Self.earned.keys).union(Self.earnedElsewhere).union(Self.byFaultAlone) == Set(Reason.allCases))
+    @Test func everyReasonIsTested() {
+        #expect(Set(Self.invalid.keys).union(Self.testedElsewhere).union(Self.onlyByFault) == Set(Reason.allCases))
     }
 
-    /// The statuses of specs: Apple's "Handling notification responses from APNs".
+    /// Source: Apple, "Handling notification responses from APNs".
     static let statuses: [(Int, [Reason])] = [
         (
             400,
@@ -72,10 +72,10 @@ import Testing
         (503, [.serviceUnavailable, .shutdown]),
     ]
 
-    @Test func requestsEarnTheirReasons() async throws {
+    @Test func requestsGetTheirReasons() async throws {
         let world = try await World()
         let client = try await world.client()
-        for (reason, request) in Self.earned {
+        for (reason, request) in Self.invalid {
             let answer = try await client.send(headers(request, world), request.body)
             #expect(answer.status == reason.status, "\(reason)")
             #expect(answer.body == #"{"reason":"\#(reason.rawValue)"}"#)
@@ -98,7 +98,7 @@ import Testing
         #expect(Self.statuses.flatMap(\.1).count == Reason.allCases.count)
     }
 
-    private func headers(_ request: Earned, _ world: World) -> HTTP2Headers {
+    private func headers(_ request: Invalid, _ world: World) -> HTTP2Headers {
         var headers = HTTP2Headers(capacity: 512)
         let good = world.headers(request.changes)
         for index in 0..<good.count where !request.without.contains(good[index].name) {
@@ -120,7 +120,7 @@ import Testing
             (nil, "1800000000123"), (.seconds, "1800000000"), (.text, #""1800000000123""#), (.negative, "-1800000000123"),
             (.huge, "18446744073709551616"), (.twice, #"1800000000123,"timestamp":1800000000123"#),
         ] as [(TimestampForm?, String)])
-    func timestamps(form: TimestampForm?, written: String) async throws {
+    func timestampsHaveTheirForm(form: TimestampForm?, written: String) async throws {
         let world = try await World()
         var fault = Fault(.unregistered, timestamp: 1_800_000_000_123)
         fault.timestampAs = form
@@ -130,7 +130,7 @@ import Testing
         #expect(answer.body == #"{"reason":"Unregistered","timestamp":\#(written)}"#)
     }
 
-    @Test func aTimestampMayBeMissing() async throws {
+    @Test func timestampCanBeMissing() async throws {
         let world = try await World()
         var fault = Fault(.expiredToken)
         fault.timestampAs = .missing

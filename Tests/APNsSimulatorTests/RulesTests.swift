@@ -6,7 +6,7 @@ private let now: UInt64 = 1_800_000_000
 private let mixedCaseDevice = String(repeating: "0aF1", count: 16)
 private let bundle = "org.example.app"
 
-/// One request that differs from a good one in the headers named; nil removes a header.
+/// A request that differs from a valid one in the given headers. Nil removes a header.
 struct Case: Sendable, CustomTestStringConvertible {
     let name: String
     let expected: Reason?
@@ -63,7 +63,7 @@ struct Case: Sendable, CustomTestStringConvertible {
     }
 
     @Test(arguments: pathCases + headerCases + typeCases + payloadCases)
-    func verdict(_ test: Case) {
+    func requestsGetTheirVerdict(_ test: Case) {
         #expect(outcome(draft(test)) == test.expected)
     }
 
@@ -171,7 +171,7 @@ struct Case: Sendable, CustomTestStringConvertible {
         return frame.dropLast(2) + String(repeating: "x", count: size - frame.utf8.count) + "\"}"
     }
 
-    @Test func acceptedRequestsSayWhatTheyAre() throws {
+    @Test func acceptedRequestsHaveAPushType() throws {
         var rules = rules
         var session = Rules.Session()
         let request = draft(Case("good", nil)).request
@@ -181,14 +181,14 @@ struct Case: Sendable, CustomTestStringConvertible {
     }
 
     @Test(arguments: ["apns-id", "apns-topic", "authorization", "apns-priority", "x-other"])
-    func aRepeatedHeaderIsRefused(name: String) {
+    func repeatedHeadersAreRefused(name: String) {
         var draft = draft(Case("good", nil, ["x-other": "1"]))
         draft.fields.append((name, "again"))
         #expect(outcome(draft) == .duplicateHeaders)
     }
 
-    @Test func whichFaultIsSeenFirst() {
-        // Everything is wrong; what is put right in turn shows the next one.
+    @Test func checksHaveAFixedOrder() {
+        // Everything is wrong at first. Each correction shows the next error.
         var draft = Draft(method: "GET", path: "/x", fields: [], body: "")
         #expect(outcome(draft) == .badPath)
         draft.path = "/3/device/"

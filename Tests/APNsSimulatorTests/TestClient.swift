@@ -15,7 +15,7 @@ enum TestFailure: Error, Equatable {
     case connectionClosed
 }
 
-/// One HTTP/2 connection to the simulator, and what came back on it.
+/// An HTTP/2 connection to the simulator that records what it receives.
 actor TestClient: LoopActor {
     nonisolated let loop: EventLoop
     private let connection: ClientConnection
@@ -30,7 +30,7 @@ actor TestClient: LoopActor {
 
     func open() throws { try connection.open() }
 
-    /// Queues requests, then connects.
+    /// Queues requests before connecting.
     func openSending(_ count: Int, _ headers: HTTP2Headers, _ body: String) async -> [Result<TestResponse, any Error>] {
         let requests = (0..<count).map { _ in Task { try await send(headers, body) } }
         // The loop runs its jobs in order.
@@ -41,25 +41,25 @@ actor TestClient: LoopActor {
         return results
     }
 
-    /// Sends one request and waits for its end.
+    /// Sends one request and waits for its answer.
     func send(_ headers: HTTP2Headers, _ body: String) async throws -> TestResponse {
         try await withCheckedThrowingContinuation { connection.send(headers, Array(body.utf8), $0) }
     }
 
-    /// How many streams the server allows, by its latest settings.
+    /// The server's limit of open streams.
     var streamsAllowed: Int { connection.http.remoteConcurrentStreams }
     var openStreams: Int { connection.http.openStreams }
     var negotiated: String? { connection.tls.negotiatedProtocol }
     var goAways: [String] { connection.goAways }
-    /// Bytes of each DATA frame that came.
+    /// The size of each received DATA frame.
     var pieces: [Int] { connection.pieces }
-    /// Everything that came, decrypted: frames.
+    /// All received frames.
     var frames: [(kind: UInt8, flags: UInt8, stream: Int32, payload: [UInt8])] { connection.frames }
 
-    /// Sends frames that the client's own HTTP/2 knows nothing of.
+    /// Sends frames past nghttp2.
     func sendBytes(_ bytes: [UInt8]) throws { try connection.sendBytes(bytes) }
 
-    /// A HEADERS frame of literals, with END_HEADERS alone.
+    /// Returns a HEADERS frame of literals with END_HEADERS.
     static func head(_ headers: HTTP2Headers, stream: UInt8) -> [UInt8] {
         var block: [UInt8] = []
         for index in 0..<headers.count {
@@ -77,7 +77,7 @@ actor TestClient: LoopActor {
         value < 128 ? [UInt8(value)] : [UInt8(value & 127 | 128), UInt8(value >> 7)]
     }
 
-    /// Sends the head of a request and nothing of its body; waits for its end.
+    /// Sends the headers of a request without its body, and waits for the answer.
     func sendHead(_ headers: HTTP2Headers) async throws -> TestResponse {
         try await withCheckedThrowingContinuation { connection.sendHead(headers, $0) }
     }
@@ -148,7 +148,7 @@ private final class ClientConnection: EventSource {
             waiting[stream] = continuation
             var outbound: [UInt8] = []
             try http.takeOutbound(into: &outbound)
-            // One DATA frame of one byte at the end.
+            // Leaves out the DATA frame, which has one byte.
             try tls.send(outbound.span.extracting(0..<outbound.count - 10))
             try flush()
         } catch {
@@ -164,7 +164,7 @@ private final class ClientConnection: EventSource {
         do {
             if !events.isDisjoint(with: [.read, .hangup, .failure]) { try receive() }
             if !isClosed { try flush() }
-            // Streams that this end resets are over once that is sent.
+            // Sending a reset closes its stream.
             for event in http.takeEvents() { handle(event) }
         } catch {
             close()
@@ -213,7 +213,7 @@ private final class ClientConnection: EventSource {
         var ciphertext: [UInt8] = []
         tls.takeCiphertext(into: &ciphertext)
         var sent = 0
-        // Requests of tests are small: the socket takes them, or soon will.
+        // Tests send small requests, so this loop ends soon.
         while sent < ciphertext.count {
             sent += try socket.write(ciphertext.span.extracting(sent..<ciphertext.count)) ?? 0
         }

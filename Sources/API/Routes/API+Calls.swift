@@ -2,7 +2,7 @@ import Broker
 import HTTPServer
 import JSON
 
-/// The calls' calls: tokens of phones that ring, and the webhook that says that somebody calls.
+/// Routes for calls: registrations of phones, and the webhook that reports a call.
 extension API {
     func registerPhone(_ request: HTTPRequest) async throws -> HTTPResponse {
         guard let calls else { throw BrokerError.audiencesOff }
@@ -44,7 +44,7 @@ extension API {
 
     func ring(_ request: HTTPRequest) async throws -> HTTPResponse {
         guard let calls, let webhookSecrets else { throw BrokerError.audiencesOff }
-        // First of all: nothing of a body is looked at that anybody may have sent.
+        // The signature comes first: an unsigned body is not parsed.
         let isSigned = request.withBody { body in
             request.withHeader("x-cometchat-signature") { webhookSecrets.haveSigned(body, $0) } ?? false
         }
@@ -61,12 +61,66 @@ extension API {
                 json.add(dropped: dropped)
             }
         case .ignored(let reason):
-            // Not an error: senders of webhooks would send it again.
+            // An error would make the sender repeat the webhook.
             return .json(200) { json in
                 json.add("success", true)
                 json.add("rang", 0)
                 json.add("ignored", reason.rawValue)
             }
         }
+    }
+}
+
+/// A webhook about a call. Names of people are dropped unread.
+enum CallBody {
+    /// A call that rings phones. `dropped` has the sorted paths of unread fields.
+    case call(CallInvitation, dropped: [String])
+    case ignored(Reason)
+
+    /// Why a webhook rings no phone.
+    enum Reason: String {
+        /// The webhook isn't about the start of a call.
+        case otherTrigger = "other_trigger"
+        case groupCall = "group_call"
+        /// The call is neither audio nor video.
+        case unknownType = "unknown_type"
+    }
+
+    /// Returns nil only after noting an error.
+    init?(_ body: RequestBody) {
+        let trigger = body.text("trigger", required: true)
+        if let trigger, trigger != "call_initiated" {
+            self = .ignored(.otherTrigger)
+            return
+        }
+        guard let call = body.object("data", required: true) else { return nil }
+        let receiverType = body.text("receiverType", required: true, in: call)
+        if let receiverType, receiverType != "user" {
+            self = .ignored(.groupCall)
+            return
+        }
+        let type = body.text("type", required: true, in: call)
+        let media = type.flatMap(CallInvitation.Media.init(rawValue:))
+        if type != nil, media == nil {
+            self = .ignored(.unknownType)
+            return
+        }
+        let session = body.name("sessionId", or: "id", required: true, in: call)
+        let caller = Self.person("initiator", call, body)
+        let receiver = Self.person("receiver", call, body)
+        guard let media, let session, let caller, let receiver else { return nil }
+        let known: Set = ["id", "sessionId", "type", "initiator", "receiver", "receiverType"]
+        let dropped =
+            body.unread(but: ["trigger", "data"]) + body.unread(of: call, but: known) + caller.dropped + receiver.dropped
+        self = .call(
+            CallInvitation(session: session, caller: caller.uid, receiver: receiver.uid, media: media), dropped: dropped.sorted())
+    }
+
+    private static func person(
+        _ who: String, _ call: RequestBody.Part, _ body: RequestBody
+    ) -> (uid: [UInt8], dropped: [String])? {
+        guard let person = body.object(who, required: true, in: call), let uid = body.name("uid", required: true, in: person)
+        else { return nil }
+        return (uid, body.unread(of: person, but: ["uid"]))
     }
 }

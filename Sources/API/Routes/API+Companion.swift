@@ -3,7 +3,7 @@ import HTTPServer
 import JSON
 import Vocabulary
 
-/// The companion's calls: a user's devices and Live Activities, approvals, and what happens in sessions.
+/// Routes of the companion: devices, Live Activities, approvals, and events of sessions.
 extension API {
     // MARK: Registrations
 
@@ -49,7 +49,7 @@ extension API {
         }
     }
 
-    /// What every registration is told, behind its name.
+    /// Writes the fields that all answers to registrations have.
     static func write(_ registered: Registered, _ dropped: [String], to json: inout JSONWriter) {
         json.add("ref", plain: registered.ref.hex.span)
         json.add("expiresAt", timeMs: registered.expires)
@@ -89,12 +89,12 @@ extension API {
             let excluded = body.token("excludeDeviceToken")
             return id.map { (RequestName($0), excluded, body.dropped) }
         }
-        guard let told = try await companion.clearApproval(principal, request: id, excluding: excluded) else {
+        guard let notified = try await companion.clearApproval(principal, request: id, excluding: excluded) else {
             throw BrokerError.requestNotFound
         }
         return .json(200) { json in
             json.add("success", true)
-            json.add("devicesNotified", told)
+            json.add("devicesNotified", notified)
             json.add(dropped: dropped)
         }
     }
@@ -121,7 +121,7 @@ extension API {
             principal, request: RequestName(segment: id), approved: approved, excluding: excluded)
         return .json(200) { json in
             json.add("success", isTaken)
-            // Clients of this call read `success`, not the status: a late answer is no error to them.
+            // Clients of this route read `success`, not the status. To them a late answer is no error.
             if !isTaken {
                 json.add("error", BrokerError.requestNotFound.detail)
                 json.add("code", BrokerError.requestNotFound.code)
@@ -171,15 +171,14 @@ extension API {
         json.add(dropped: dropped)
     }
 
-    // MARK: Parts
-
     private func companion(_ request: HTTPRequest) throws -> (Companion, Principal) {
         guard let companion else { throw BrokerError.audiencesOff }
         return (companion, try principal(request))
     }
 
-    /// A name that an app chose, from a path's segment: percent-encoding undone (RFC 3986 section 2.1), 1 to 128 bytes.
-    /// - Parameter field: what the path calls it.
+    /// Decodes a name that an app chose from a segment of the path (RFC 3986 section 2.1).
+    /// - Parameter field: the parameter's name, for errors.
+    /// - Throws: `.outOfRange` if the name isn't 1 to 128 bytes of UTF-8.
     static func name(_ segment: Substring, _ field: String = "sessionId") throws -> [UInt8] {
         var bytes: [UInt8] = []
         var rest = Array(segment.utf8)[...]
@@ -206,7 +205,7 @@ extension RequestName {
         self.init(id: RequestID(base64url: text[...]), own: (1...128).contains(text.utf8.count) ? Array(text.utf8) : nil)
     }
 
-    /// From a path's segment. A segment that can't be an id names no request.
+    /// Decodes a segment of the path. A segment that can't be decoded names no request.
     init(segment: Substring) {
         self.init(id: RequestID(base64url: segment), own: try? API.name(segment))
     }
@@ -220,5 +219,94 @@ extension Approval.State {
         case .denied: "denied"
         case .timedOut: "timed_out"
         }
+    }
+}
+
+/// An event of a companion's session. Free text is dropped unread.
+struct EventBody {
+    var event: CompanionEvent
+    /// The back end's own id for an approval or a question.
+    var ownID: [UInt8]?
+    /// The sorted paths of unread fields.
+    var dropped: [String]
+
+    static let types = [
+        "approval_request", "question_asked", "task_complete", "task_failed", "claude-complete", "progress_update",
+        "state_change",
+    ]
+
+    /// Returns nil only after noting an error.
+    /// - Parameter data: the object in `data`, if there is one.
+    init?(type: String, data: RequestBody.Part?, _ body: RequestBody) {
+        var known: Set<String> = []
+        var nested: [String] = []
+        switch type {
+        case "approval_request":
+            known = ["requestId", "id"]
+            ownID = data.flatMap { body.name("requestId", or: "id", in: $0) }
+            event = .approvalRequest
+        case "question_asked":
+            known = ["questionId", "id"]
+            ownID = data.flatMap { body.name("questionId", or: "id", in: $0) }
+            event = .question
+        case "task_failed": event = .complete(success: false)
+        case "task_complete", "claude-complete":
+            known = ["status"]
+            // Any other status is a failure, so that no failure is reported as a success.
+            event = .complete(success: data.flatMap { body.textIfAny("status", in: $0) } == "success")
+        case "progress_update":
+            known = ["elapsedSeconds", "todoProgress"]
+            var progress = SessionProgress(elapsedSeconds: data.flatMap { body.integer("elapsedSeconds", in: $0) })
+            if let todo = data.flatMap({ Self.todo(of: $0, body) }) {
+                Self.read(todo, body, into: &progress)
+                nested = body.unread(of: todo, but: ["completed", "total"])
+            }
+            event = .progress(progress)
+        case "state_change":
+            known = ["previousState", "newState"]
+            guard let data else {
+                body.note(.missingField("data.newState"))
+                return nil
+            }
+            guard let state = body.text("newState", required: true, in: data, expected: "a word") else { return nil }
+            // Only sockets get the previous state, and only if the policy lists it. An invalid value is no error.
+            event = .state(state, before: body.textIfAny("previousState", in: data))
+        default:
+            body.note(.outOfRange("type", allowed: "one of \(Self.types.joined(separator: ", "))"))
+            return nil
+        }
+        dropped = ((data.map { body.unread(of: $0, but: known) } ?? []) + nested).sorted()
+    }
+
+    private static func todo(of data: RequestBody.Part, _ body: RequestBody) -> RequestBody.Part? {
+        let expected = "an object, or nothing"
+        return body.object(
+            "todoProgress", in: data, expected: expected, repeated: .wrongType("data.todoProgress", expected: expected))
+    }
+
+    private static func read(_ todo: RequestBody.Part, _ body: RequestBody, into progress: inout SessionProgress) {
+        let before = body.noted
+        progress.completed = body.integer("completed", in: todo)
+        progress.total = body.integer("total", in: todo)
+        guard body.noted == before else { return }
+        switch (progress.completed, progress.total) {
+        case (nil, .some): body.note(.missingField("data.todoProgress.completed"))
+        case (.some, nil): body.note(.missingField("data.todoProgress.total"))
+        // The policy refuses a negative total, with an error about that field.
+        case (let completed?, let total?) where total >= 0 && completed > total:
+            body.note(.outOfRange("data.todoProgress.completed", allowed: "at most data.todoProgress.total"))
+        default: break
+        }
+    }
+}
+
+extension RequestBody {
+    /// Reads an event of a session: its type and data. Returns nil only after noting an error.
+    func event() -> EventBody? {
+        let type = text("type", required: true)
+        let before = noted
+        let data = object("data")
+        guard let type, noted == before else { return nil }
+        return EventBody(type: type, data: data, self)
     }
 }

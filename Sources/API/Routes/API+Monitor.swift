@@ -3,7 +3,7 @@ import HTTPServer
 import JSON
 import Vocabulary
 
-/// The monitor's calls: devices, and what happens to the printers that they watch.
+/// Routes of the monitor: devices, and events of the printers that they watch.
 extension API {
     // MARK: Devices
 
@@ -32,9 +32,8 @@ extension API {
         let (monitor, principal) = try monitor(request)
         let (adding, removing, dropped) = try Self.monitorFields(request) { body in
             var (adding, removing): (DevicePreferences, DevicePreferences) = ([], [])
-            for (name, preference) in Self.preferences {
-                let choice = body.choice(name)
-                switch choice {
+            for (name, _, preference) in Self.preferences {
+                switch body.choice(name) {
                 case true?: adding.insert(preference)
                 case false?: removing.insert(preference)
                 case nil: break
@@ -47,22 +46,23 @@ extension API {
         else {
             throw BrokerError.deviceNotFound
         }
-        return Self.said("Settings updated", dropped)
+        return Self.success("Settings updated", dropped)
     }
 
-    private static let preferences: [(name: String, DevicePreferences)] = [
-        ("notificationsEnabled", .enabled), ("onStart", .start), ("onComplete", .complete), ("onFailed", .failed),
-        ("onPaused", .paused), ("onMilestone", .milestone),
+    private static let preferences: [(name: String, column: String, DevicePreferences)] = [
+        ("notificationsEnabled", "notifications_enabled", .enabled), ("onStart", "on_start", .start),
+        ("onComplete", "on_complete", .complete), ("onFailed", "on_failed", .failed), ("onPaused", "on_paused", .paused),
+        ("onMilestone", "on_milestone", .milestone),
     ]
 
     func deleteMonitor(_ request: HTTPRequest, _ id: Substring) async throws -> HTTPResponse {
         let (monitor, principal) = try monitor(request)
-        // What is not there, or another's, is answered alike.
+        // A device that doesn't exist or belongs to another user gets the same answer.
         if let id = RegistrationID(base64url: id) { try await monitor.delete(principal, device: id) }
-        return Self.said("Device unregistered", [])
+        return Self.success("Device unregistered", [])
     }
 
-    private static func said(_ message: String, _ dropped: [String]) -> HTTPResponse {
+    private static func success(_ message: String, _ dropped: [String]) -> HTTPResponse {
         .json(200) { json in
             json.add("success", true)
             json.add("message", message)
@@ -78,22 +78,19 @@ extension API {
             json.add("success", true)
             json.add("devices", objects: devices) { json, device in
                 json.add("id", device.id.base64url)
-                for (name, preference) in Self.columns { json.add(name, device.preferences.contains(preference) ? 1 : 0) }
+                for (_, column, preference) in Self.preferences {
+                    json.add(column, device.preferences.contains(preference) ? 1 : 0)
+                }
             }
         }
     }
 
-    private static let columns: [(name: String, DevicePreferences)] = [
-        ("notifications_enabled", .enabled), ("on_start", .start), ("on_complete", .complete), ("on_failed", .failed),
-        ("on_paused", .paused), ("on_milestone", .milestone),
-    ]
-
     // MARK: Printers
 
-    /// A report of a printer's server.
+    /// A report from a printer's server.
     private enum Report {
         case event(PrinterEvent)
-        /// A status that the broker doesn't know. Servers have words of their own, of which nobody is told.
+        /// A status that the broker doesn't know. Servers also send statuses of their own, which cause no push.
         case unknownStatus
     }
 
@@ -109,8 +106,7 @@ extension API {
 
     func takeProgress(_ request: HTTPRequest, _ printer: Substring) async throws -> HTTPResponse {
         try await take(request, of: printer) { body in
-            body.percentage("progress", required: true)
-                .map { .event(.progress($0)) }
+            body.percentage("progress", required: true).map { .event(.progress($0)) }
         }
     }
 
@@ -137,8 +133,6 @@ extension API {
         return .json(202) { Self.write(receipt, notification: news?.template, dropped, to: &$0) }
     }
 
-    // MARK: Parts
-
     private func monitor(_ request: HTTPRequest) throws -> (Monitor, Principal) {
         guard let monitor else { throw BrokerError.audiencesOff }
         return (monitor, try principal(request))
@@ -152,7 +146,7 @@ extension API {
         }
     }
 
-    /// The printer monitor's own server answers this too, and its clients expect it.
+    /// The text of the printer monitor's own server, which clients expect.
     private static let invalid = "Invalid request"
 
     private static func monitorFields<Value>(

@@ -5,6 +5,7 @@ import Policy
 import Sealing
 import Vocabulary
 
+/// Routes of rooms.
 extension API {
     func createRoom(_ request: HTTPRequest) async throws -> HTTPResponse {
         let limits = broker.policies.rooms
@@ -95,11 +96,9 @@ extension API {
         }
     }
 
-    // MARK: Parts
-
     private func caller(_ request: HTTPRequest) throws -> (Caller, leaving: Bool, dropped: [String]) {
         let room = try bearer(request)
-        // Without a bearer the body must hold the room id.
+        // Without a bearer, the room id must be in the body.
         if room == nil, request.bodyCount == 0 { throw BrokerError.noCapability }
         return try request.fields { body in
             let caller = Self.caller(room, body)
@@ -108,7 +107,7 @@ extension API {
         }
     }
 
-    /// Who speaks: the room id comes as a bearer or in the body.
+    /// Reads the caller. The room id is the bearer or in the body.
     private static func caller(_ bearer: RoomID?, _ body: RequestBody) -> Caller? {
         let room = body.room(orBearer: bearer)
         let client = body.name("client", required: true)
@@ -121,7 +120,8 @@ extension API {
         return room
     }
 
-    /// The room id of `Authorization: Bearer`; nil without one.
+    /// Returns the room id of `Authorization: Bearer`, or nil without this header.
+    /// - Throws: `.malformedCapability` if it isn't a room id.
     private func bearer(_ request: HTTPRequest) throws -> RoomID? {
         let found = try request.withBearer { value throws(SealingError) in try RoomID(base64url: value) }
         guard let bearer = found else { return nil }

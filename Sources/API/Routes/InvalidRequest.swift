@@ -4,11 +4,11 @@ import JSON
 import Sealing
 import Sodium
 
-/// A body that can't be used, with everything that is wrong with it.
+/// All errors of an invalid body.
 struct InvalidRequest: Error {
     /// At least one. The first decides status and code.
     let errors: [BrokerError]
-    /// Replaces the first error's `detail` in `error`. The monitor's clients expect the same words each time.
+    /// Replaces the first error's `detail` in `error`. The monitor's clients expect a constant text.
     var summary: String?
 
     init(_ errors: [BrokerError], summary: String? = nil) {
@@ -26,7 +26,7 @@ struct InvalidRequest: Error {
         }
     }
 
-    /// For each field at fault what is wrong with it, each field once.
+    /// The first error of each faulty field.
     var details: [(name: String, values: [String])] {
         var details: [(name: String, values: [String])] = []
         for error in errors {
@@ -38,10 +38,10 @@ struct InvalidRequest: Error {
 }
 
 extension HTTPResponse {
-    /// An error as `application/problem+json` (RFC 9457), with `success` and `error` for clients that know only those.
+    /// The error as `application/problem+json` (RFC 9457), with `success` and `error` for older clients.
     init(_ error: BrokerError) { self.init(error, message: error.detail, details: nil) }
 
-    /// The problem document of the first error. For faults of the body it has `details`: for each field what is wrong with it.
+    /// The problem document of the first error. For an invalid body it has `details`, with the error of each field.
     init(_ invalid: InvalidRequest) {
         let first = invalid.errors[0]
         self.init(
@@ -81,7 +81,7 @@ extension HTTPResponse {
             body: line(json))
     }
 
-    /// A writer's object as a line. Grown in place: a second copy of an answer would not be wiped.
+    /// The writer's object and a newline. Appends in place, because a copy of an answer would not be wiped.
     private static func line(_ json: consuming JSONWriter) -> [UInt8] {
         var body = json.finish()
         body.append(0x0a)
@@ -90,19 +90,19 @@ extension HTTPResponse {
 }
 
 extension JSONWriter {
-    /// A secret in base64url, written in place: an answer that is due must not depend on a free slot.
+    /// Writes a secret as base64url, in place: an answer must not need a free slot of the arena.
     mutating func add(_ name: String, _ capability: some Capability) {
         add(name, count: Base64.url.encodedCount(capability.secret.count)) { text in
             capability.secret.withBytes { Base64.url.encode($0, into: &text) }
         }
     }
 
-    /// Names of the content that was dropped, if there was any.
+    /// Writes the names of dropped fields, if there are any.
     mutating func add(dropped names: [String]) {
         if !names.isEmpty { add("dropped", names) }
     }
 
-    /// An object of lists, each name once.
+    /// Writes an object of lists. Names must be unique.
     mutating func add(_ name: String, _ lists: [(name: String, values: [String])]) {
         add(name) { json in
             for list in lists { json.add(list.name, list.values) }

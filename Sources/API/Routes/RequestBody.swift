@@ -6,9 +6,9 @@ import Sealing
 import Vocabulary
 import WebSocket
 
-/// The body of a request or a socket's message: one JSON object, read field by field, and what is wrong with the fields.
+/// The JSON object of a request or a socket's message. Reads its fields one by one and collects their errors.
 ///
-/// The bytes stay where the engine has them, which zeroes them after the answer. A secret goes from there to the arena, and nowhere else.
+/// The bytes stay in the HTTP engine's buffer, which is zeroed after the answer. Secrets are copied only to the arena.
 final class RequestBody {
     private enum Bytes {
         case request(HTTPRequest)
@@ -22,7 +22,7 @@ final class RequestBody {
         }
     }
 
-    /// An object of the body, and what stands before its fields' names in errors.
+    /// An object in the body, and the prefix of its fields' names in errors.
     struct Part {
         let object: JSONObject
         let path: String
@@ -31,9 +31,9 @@ final class RequestBody {
     private let bytes: Bytes
     private let root: Part
     private var faults: [BrokerError] = []
-    /// An error that outranks faulty fields: the caller is not allowed, or the broker is unavailable.
+    /// An error that outranks faulty fields: the caller isn't allowed, or the broker is unavailable.
     private var refusal: BrokerError?
-    /// How often an error was noted.
+    /// The number of calls of `note`. Readers compare it to find out whether they noted an error.
     private(set) var noted = 0
 
     private init(_ bytes: Bytes) throws(InvalidRequest) {
@@ -46,17 +46,15 @@ final class RequestBody {
     convenience init(of message: TextMessage) throws(InvalidRequest) { try self.init(.message(message)) }
 
     /// Reads the fields.
-    /// - Parameter read: returns nil only after a fault.
-    /// - Throws: everything that is wrong with them.
+    /// - Parameter read: returns nil only after noting an error.
+    /// - Throws: all noted errors.
     func fields<Value>(_ read: (RequestBody) -> Value?) throws(InvalidRequest) -> Value {
         let value = read(self)
         guard errors.isEmpty, let value else { throw InvalidRequest(errors) }
         return value
     }
 
-    // MARK: Faults
-
-    /// All faults of the fields; or the refusal alone, where there is one.
+    /// The refusal alone if there is one, otherwise all errors of fields.
     var errors: [BrokerError] { refusal.map { [$0] } ?? faults }
 
     func note(_ error: BrokerError) {
@@ -64,8 +62,7 @@ final class RequestBody {
         if error.status == 400 { faults.append(error) } else { refusal = refusal ?? error }
     }
 
-    /// Notes what is wrong with a field.
-    /// - Returns: nil, in place of its value.
+    /// Notes an error and returns nil, so that callers can return it as the field's value.
     private func refuse<Value>(_ error: BrokerError) -> Value? {
         note(error)
         return nil
@@ -73,10 +70,11 @@ final class RequestBody {
 
     // MARK: Fields of any kind
 
-    /// Reads a field. Nil if it is absent or at fault, which is noted.
+    /// Reads a field. Returns nil if it is absent or invalid. Errors are noted.
     /// - Parameters:
-    ///   - part: the object that has it, the whole body by default.
-    ///   - expected: of what type it is. - allowed: the values that it may have, where that says more.
+    ///   - part: the object that contains the field. Nil for the whole body.
+    ///   - expected: the type, for errors.
+    ///   - allowed: the possible values, for errors. Nil if the type is enough.
     private func field<Value>(
         _ name: String, _ required: Bool, _ part: Part?, expected: String, allowed: String? = nil,
         _ read: (JSONObject, Span<UInt8>) throws(JSONObject.Failure) -> Value?
@@ -105,12 +103,12 @@ final class RequestBody {
         string(name, required, part, expected: expected).map { String(decoding: $0, as: UTF8.self) }
     }
 
-    /// Optional text. Returns nil if it is missing or not text; neither is an error.
+    /// Reads optional text. Returns nil if it is missing or not text. Neither is an error.
     func textIfAny(_ name: String, in part: Part) -> String? {
         bytes.read { try? part.object.bytes(name, in: $0) }.map { String(decoding: $0, as: UTF8.self) }
     }
 
-    /// A name that an app chose for something of its own.
+    /// Reads a name that an app chose, 1 to 128 bytes.
     func name(_ name: String, required: Bool = false, in part: Part? = nil) -> [UInt8]? {
         guard let value = string(name, required, part) else { return nil }
         guard (1...128).contains(value.count) else {
@@ -119,22 +117,22 @@ final class RequestBody {
         return value
     }
 
-    /// A name that stands in one of two fields.
+    /// Reads a name from the first field, or from the second one if the first is absent.
     func name(_ first: String, or second: String, required: Bool = false, in part: Part) -> [UInt8]? {
         let before = noted
         if let value = name(first, in: part) { return value }
         return noted == before ? name(second, required: required, in: part) : nil
     }
 
-    /// Yes, no, or nothing.
+    /// Reads a Boolean.
     func choice(_ name: String, required: Bool = false) -> Bool? {
         field(name, required, nil, expected: "true or false") { object, bytes throws(JSONObject.Failure) in
             try object.bool(name, in: bytes)
         }
     }
 
-    /// A whole number.
-    /// - Parameter allowed: where its range is the policy's to say.
+    /// Reads a whole number.
+    /// - Parameter allowed: the range, for the error about a number too large to represent.
     func integer(_ name: String, in part: Part? = nil, allowed: String = "a number within the policy's range") -> Int? {
         field(name, false, part, expected: "a whole number", allowed: allowed) { object, bytes throws(JSONObject.Failure) in
             try object.integer(name, in: bytes)
@@ -147,7 +145,7 @@ final class RequestBody {
         return range.contains(seconds) ? seconds : refuse(.outOfRange(name, allowed: allowed))
     }
 
-    /// Whole percent of a number with or without a fraction: what is not full does not count.
+    /// Reads a number from 0 to 100 and rounds it down to whole percent.
     func percentage(_ name: String, required: Bool = false) -> Int? {
         let allowed = "0 to 100"
         let number = field(name, required, nil, expected: "a number", allowed: allowed) {
@@ -157,8 +155,8 @@ final class RequestBody {
         return (0...100).contains(number) ? Int(number) : refuse(.outOfRange(name, allowed: allowed))
     }
 
-    /// An object in the body, or in a part of it.
-    /// - Parameter repeated: what is wrong if it has a name twice.
+    /// Reads an object in the body, or in a part of it.
+    /// - Parameter repeated: the error if the object has a name twice.
     func object(
         _ name: String, required: Bool = false, in part: Part? = nil, expected: String = "an object",
         repeated: BrokerError = .malformedJSON
@@ -174,7 +172,7 @@ final class RequestBody {
 
     // MARK: Secrets
 
-    /// A token under its own name or under `token`; both must say the same.
+    /// Reads a token from its own field or from `token`. If both are set, they must be equal.
     func token(_ name: String, required: Bool = false) -> Secret? {
         let before = noted
         let own = onlyToken(name)
@@ -188,12 +186,12 @@ final class RequestBody {
         return token == nil && required ? refuse(.missingField(name)) : token
     }
 
-    /// A token under this name alone.
+    /// Reads a token from this field only.
     func onlyToken(_ name: String, required: Bool = false) -> Secret? {
         secret(name, required, invalid: .invalidToken(name)) { text throws(SealingError) in try Secret(hexToken: text) }
     }
 
-    /// A token, or nil where the body asks for all of a user's. An empty variable or a misspelt field must not mean all.
+    /// Reads `token`, or returns nil if `all` is true. An empty variable or a misspelt field must not mean all tokens.
     func tokenUnlessAll() -> Secret? {
         let before = noted
         let isAll = choice("all") ?? false
@@ -209,12 +207,12 @@ final class RequestBody {
         secret("member", invalid: .notAMember) { text throws(SealingError) in try MemberSecret(base64url: text) }
     }
 
-    /// The room id.
+    /// Reads the room id.
     func room(required: Bool = false) -> RoomID? {
         secret("roomid", required, invalid: .malformedCapability) { text throws(SealingError) in try RoomID(base64url: text) }
     }
 
-    /// The room id of the caller: the bearer, or the body's where there is none.
+    /// Returns the bearer, or the body's room id if there is no bearer.
     func room(orBearer bearer: RoomID?) -> RoomID? {
         let before = noted
         let inBody = room()
@@ -222,7 +220,7 @@ final class RequestBody {
         return bearer ?? inBody ?? refuse(.noCapability)
     }
 
-    /// The user of a JWT that a message carries.
+    /// Authenticates the user of a JWT in a field.
     func principal(_ name: String, _ authenticator: Authenticator, nowMs: UInt64) -> Principal? {
         let before = noted
         guard let range = place(of: name, required: false, invalid: .outOfRange(name, allowed: "a JWT")) else {
@@ -235,7 +233,7 @@ final class RequestBody {
         } catch { return refuse(error) }
     }
 
-    /// - Parameter invalid: for a string that is no such secret.
+    /// - Parameter invalid: the error if the string isn't such a secret.
     private func secret<Value>(
         _ name: String, _ required: Bool = false, invalid: BrokerError,
         _ make: (Span<UInt8>) throws(SealingError) -> Value?
@@ -247,15 +245,13 @@ final class RequestBody {
         } catch { return refuse(BrokerError(error)) }
     }
 
-    /// Where the bytes of a string lie that can't have escapes.
+    /// Returns the range of a string without escapes.
     private func place(of name: String, required: Bool, invalid: BrokerError) -> Range<Int>? {
         do throws(JSONObject.Failure) {
             let range = try bytes.read { bytes throws(JSONObject.Failure) in try root.object.plainString(name, in: bytes) }
             return range == nil && required ? refuse(.missingField(name)) : range
         } catch { return refuse(error == .wrongType ? .wrongType(name, expected: "a string") : invalid) }
     }
-
-    // MARK: Fields of one kind
 
     func joinid(_ limits: Limits) -> [UInt8]? {
         guard let code = string("joinid", true) else { return nil }
@@ -265,7 +261,7 @@ final class RequestBody {
         return code
     }
 
-    /// A bundle id; whether it is one that is served is the broker's to say.
+    /// Reads a bundle id. The broker checks whether the app is served.
     func topic() -> String? {
         guard let text = string("bundleId") else { return nil }
         guard (1...255).contains(text.count), text.allSatisfy({ (0x21...0x7e).contains($0) }) else {
@@ -283,31 +279,34 @@ final class RequestBody {
         }
     }
 
-    /// The type of a session's client. Defaults to a phone. Returns nil only if the value is invalid.
+    /// Reads the type of a session's client. Defaults to a phone. Returns nil only if the value is invalid.
     func clientType() -> ClientType? {
         let before = noted
         guard let text = text("clientType") else { return noted == before ? .ios : nil }
         return ClientType(rawValue: text) ?? refuse(.outOfRange("clientType", allowed: "ios, desktop or web"))
     }
 
-    // MARK: Names
+    // MARK: Unread fields
 
-    /// Content that apps of other servers send along. It is dropped unread, and the answer says so.
+    /// Content that apps of other servers send. It is dropped unread, and the answer lists its names.
     private static let content: [[UInt8]] = [
         "body", "content", "displayName", "fileName", "filename", "haUrl", "message", "name", "printerName", "summary", "text",
         "title", "toolName", "url",
     ].map { Array($0.utf8) }
 
-    /// Names of the content that was dropped, sorted.
+    /// The sorted names of dropped content.
     var dropped: [String] {
         let names = bytes.read { root.object.names(in: $0) }.filter(Self.content.contains)
         return names.map { String(decoding: $0, as: UTF8.self) }.sorted()
     }
 
-    /// Paths of the fields of a part, of the whole body by default, that are not among those that were read.
+    /// Returns the paths of a part's other fields.
+    /// - Parameters:
+    ///   - part: nil for the whole body.
+    ///   - known: the names of the fields that were read.
     func unread(of part: Part? = nil, but known: Set<String>) -> [String] {
         let part = part ?? root
-        // A name is text as well: one that could be anything is not repeated.
+        // A name could contain content too, so only plain names are repeated.
         return bytes.read { part.object.names(in: $0) }.compactMap { name in
             let name = String(decoding: name, as: UTF8.self)
             if known.contains(name) { return nil }
@@ -320,7 +319,7 @@ final class RequestBody {
 
 extension HTTPRequest {
     /// Reads the fields of the body.
-    /// - Throws: everything that is wrong with it.
+    /// - Throws: all errors of the body.
     func fields<Value>(_ read: (RequestBody) -> Value?) throws(InvalidRequest) -> Value {
         try RequestBody(of: self).fields(read)
     }
@@ -328,7 +327,7 @@ extension HTTPRequest {
 
 extension TextMessage {
     /// Reads the fields of the message.
-    /// - Throws: everything that is wrong with it.
+    /// - Throws: all errors of the message.
     func fields<Value>(_ read: (RequestBody) -> Value?) throws(InvalidRequest) -> Value {
         try RequestBody(of: self).fields(read)
     }

@@ -5,7 +5,7 @@ import HTTPServer
 /// The handler of some methods at a path. One segment may be a parameter, as in `/api/approval/:request`. A final `*` matches one or more
 /// segments.
 struct Route<Target>: Sendable {
-    /// `name` is the parameter as it was sent, still percent-encoded. It may be empty.
+    /// `name` is the parameter as the client sent it, still percent-encoded. It may be empty.
     typealias Answer = @Sendable (Target, HTTPRequest, _ name: Substring) async throws -> HTTPResponse
 
     /// The methods that the route answers; nil means any method.
@@ -14,7 +14,7 @@ struct Route<Target>: Sendable {
     fileprivate let isCharged: Bool
     fileprivate let answer: Answer
 
-    /// - Parameter isCharged: its requests hold an operation at the store.
+    /// - Parameter isCharged: true if its requests are charged as operations of the store.
     init(_ methods: [Method]?, _ pattern: String, isCharged: Bool = true, named answer: @escaping Answer) {
         self.methods = methods
         self.pattern = pattern
@@ -30,7 +30,7 @@ struct Route<Target>: Sendable {
     }
 }
 
-/// All routes of a listener. The first pattern that a path matches decides, patterns without parameters before others.
+/// All routes of a listener. The first matching pattern decides. Patterns without parameters come first.
 struct RouteTable<Target>: Sendable {
     private let fixed: [String: [Route<Target>]]
     private let variable: [(pattern: [Substring], routes: [Route<Target>])]
@@ -58,9 +58,9 @@ struct RouteTable<Target>: Sendable {
 
         var isCharged: Bool { routes.allSatisfy(\.isCharged) }
 
-        /// - Throws: `.methodNotAllowed`, and what the route throws.
+        /// - Throws: `.methodNotAllowed`, or the route's error.
         func answer(_ request: HTTPRequest, _ target: Target) async throws -> HTTPResponse {
-            // HEAD asks for GET's answer without its body, which the engine leaves out.
+            // HEAD gets GET's answer. The engine omits the body.
             let method = request.method == .head ? .get : request.method
             guard let route = routes.first(where: { $0.methods?.contains(method) ?? true }) else {
                 let allowed = routes.flatMap { $0.methods ?? [] }.map { "\($0.name)" }
@@ -70,7 +70,7 @@ struct RouteTable<Target>: Sendable {
         }
     }
 
-    /// Returns nil if there is nothing at the path.
+    /// Returns nil if no pattern matches.
     func find(_ path: String) -> Match? {
         if let routes = fixed[path] { return Match(routes: routes, name: "") }
         let segments = Self.segments(of: path)
@@ -82,7 +82,7 @@ struct RouteTable<Target>: Sendable {
 
     private static func segments(of path: String) -> [Substring] { path.split(separator: "/", omittingEmptySubsequences: false) }
 
-    /// The segment in the place of the pattern's parameter; nil if the pattern is another path's.
+    /// Returns the parameter's segment, empty for a pattern without one, or nil if the path doesn't match.
     private static func name(in path: [Substring], by pattern: [Substring]) -> Substring? {
         let isOpen = pattern.last == "*"
         guard isOpen ? path.count >= pattern.count : path.count == pattern.count else { return nil }

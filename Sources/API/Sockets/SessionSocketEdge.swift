@@ -2,34 +2,35 @@ public import Broker
 public import EventLoop
 import HTTPServer
 import JSON
+import Sealing
 import Vocabulary
 import WebSocket
 
-/// The WebSocket side of the companion: who has shown which token, what each message means, whom news goes to.
+/// The WebSockets of the companion: their users, the meaning of messages and the recipients of news.
 public actor SessionSocketEdge: LoopActor, CompanionSockets {
     public nonisolated let loop: EventLoop
     private let companion: Companion
     private let authenticator: Authenticator
-    /// Every socket, with who it is once it has said so.
+    /// All open sockets.
     private var members: [WebSocketHandle: Member] = [:]
     private var listeners: [Listener: Set<WebSocketHandle>] = [:]
 
-    /// Whom news is for: a user, or a back end, of that name.
+    /// A recipient of news: the user or the back end of that name.
     private struct Listener: Hashable {
         let name: [UInt8]
         let isBackEnd: Bool
     }
 
     private struct Member {
-        /// Nil until it has shown a JWT.
+        /// Nil until the socket is authenticated.
         var principal: Principal?
-        /// Ends the socket: with its JWT, or because it shows none.
+        /// Closes the socket when its JWT expires, or if it isn't authenticated in time.
         var end: TimerID
     }
 
-    /// How long a socket may take to say who it is.
-    private static let patienceMs: UInt64 = 10_000
-    /// Of one user: each is told everything that the user is. Back ends are the operator's own, and may be many.
+    /// Timeout of authentication.
+    private static let authenticationMs: UInt64 = 10_000
+    /// Limit per user, since each socket gets all of the user's news. Back ends have no limit: they are the operator's own.
     private static let mostSockets = 64
 
     public init(loop: EventLoop, companion: Companion, authenticator: Authenticator) {
@@ -40,7 +41,7 @@ public actor SessionSocketEdge: LoopActor, CompanionSockets {
 
     // MARK: From the socket
 
-    func opened(_ socket: WebSocketHandle) { members[socket] = Member(end: end(of: socket, in: Self.patienceMs)) }
+    func opened(_ socket: WebSocketHandle) { members[socket] = Member(end: end(of: socket, in: Self.authenticationMs)) }
 
     private func end(of socket: WebSocketHandle, in wait: UInt64) -> TimerID {
         loop.after(wait) {
@@ -74,7 +75,7 @@ public actor SessionSocketEdge: LoopActor, CompanionSockets {
 
     private func principal(of socket: WebSocketHandle) -> Principal? { members[socket]?.principal }
 
-    /// - Returns: nil only after a fault.
+    /// Reads the first message, which must be `auth`. Returns nil only after noting an error.
     private nonisolated func principal(_ body: RequestBody) -> Principal? {
         let type = body.text("type")
         guard body.errors.isEmpty else { return nil }
@@ -85,20 +86,20 @@ public actor SessionSocketEdge: LoopActor, CompanionSockets {
         return body.principal("token", authenticator, nowMs: companion.audiences.wallMs)
     }
 
-    /// - Parameter withdrawals: the authenticator's, from before it verified the JWT.
+    /// - Parameter withdrawals: the authenticator's count from before it verified the JWT.
     private func authenticate(_ principal: Principal, _ socket: WebSocketHandle, _ withdrawals: Int) async throws {
         guard let waiting = members[socket] else { return }
-        // The key went meanwhile.
+        // A reload removed a key meanwhile, perhaps the one of this JWT.
         guard authenticator.withdrawals == withdrawals else { return await socket.close(.goingAway) }
         let listener = Listener(name: principal.user, isBackEnd: principal.isBackEnd)
-        // The new one is refused: closing the oldest, clients that come back by themselves would drive each other out for ever.
+        // Refuse the new socket. If the oldest were closed instead, clients that reconnect would evict each other forever.
         guard principal.isBackEnd || listeners[listener, default: []].count < Self.mostSockets else {
             throw BrokerError.tooManySockets(limit: Self.mostSockets)
         }
-        // A call may still be let by for the difference between clocks; a socket would end at once, and its client come back at once.
+        // Calls tolerate clock skew after the expiry. A socket would be closed at once, and its client would reconnect at once.
         guard principal.expiresMs > companion.audiences.wallMs else { throw BrokerError.jwtExpired }
         loop.cancel(waiting.end)
-        // A timer that long is as good as none: whoever stays for a day shows a JWT again.
+        // A socket that stays for a day must authenticate again.
         let left = min(principal.expiresMs - min(principal.expiresMs, companion.audiences.wallMs), 86_400_000)
         members[socket] = Member(principal: principal, end: end(of: socket, in: left))
         listeners[listener, default: []].insert(socket)
@@ -113,7 +114,7 @@ public actor SessionSocketEdge: LoopActor, CompanionSockets {
                     principal, of: request.user, session: claim.session, device: claim.device, type: claim.type,
                     token: claim.token)
             } catch {
-                // A hand-over that could not be made now does not take an answer along.
+                // A claim that fails for lack of resources doesn't stop the rest of the message.
                 guard error.status == 429 || error.status == 503 else { throw error }
                 if case .claimOnly = request.kind { throw error }
                 companion.audiences.noteRefusal(error)
@@ -145,7 +146,7 @@ public actor SessionSocketEdge: LoopActor, CompanionSockets {
         }
     }
 
-    /// Ends every socket that has shown a JWT: its key may be gone. Clients come back with one that is good.
+    /// Closes all authenticated sockets, because their key may be removed. Clients reconnect with a valid JWT.
     public func endAll() async {
         for (socket, member) in members where member.principal != nil { await socket.close(.goingAway) }
     }
@@ -216,5 +217,81 @@ public actor SessionSocketEdge: LoopActor, CompanionSockets {
                 }
             }
         }
+    }
+}
+
+/// A message from an authenticated socket of the companion.
+struct SessionRequest: Sendable {
+    enum Kind: Sendable {
+        case event(EventBody, session: [UInt8], eventID: [UInt8]?, dropped: [String])
+        case answer(request: String, approved: Bool, token: Secret?)
+        case ping
+        /// The message contains only a claim.
+        case claimOnly
+    }
+
+    /// A client that claims to be active in a session.
+    struct Claim: Sendable {
+        let session: [UInt8]
+        let device: [UInt8]
+        let type: ClientType
+        let token: Secret?
+    }
+
+    /// The `type` as sent. It may only be repeated if `kind` allows known words only.
+    let type: String
+    let kind: Kind
+    let claim: Claim?
+    /// The user on whose behalf a back end sends.
+    let user: [UInt8]?
+
+    /// Returns the message's name for an error: its `type` if that is known, `claim` if it names a client. Returns nil for other messages,
+    /// so that no text of the client is echoed.
+    static func name(of message: TextMessage) -> String? {
+        guard let body = try? RequestBody(of: message), let type = body.text("type") else { return nil }
+        if EventBody.types.contains(type) || ["approval_response", "ping", "auth"].contains(type) { return type }
+        let namesClient = body.name("deviceId") != nil || !body.errors.isEmpty
+        return namesClient ? "claim" : nil
+    }
+
+    /// Returns nil only after noting an error.
+    init?(_ body: RequestBody) {
+        let type = body.text("type", required: true)
+        let session = body.name("sessionId")
+        user = body.name("userId")
+        let device = body.name("deviceId")
+        claim = device.flatMap { Self.claim(of: $0, session, body) }
+        guard let type else { return nil }
+        self.type = type
+        switch type {
+        case "ping": kind = .ping
+        case "approval_response":
+            let id = body.text("requestId", required: true)
+            let approved = body.choice("approved", required: true)
+            let token = body.token("pushToken")
+            guard let id, let approved else { return nil }
+            kind = .answer(request: id, approved: approved, token: token)
+        case _ where EventBody.types.contains(type):
+            if session == nil { body.note(.missingField("sessionId")) }
+            let event = body.event()
+            let eventID = body.name("eventId")
+            guard let session, let event else { return nil }
+            kind = .event(event, session: session, eventID: eventID, dropped: (body.dropped + event.dropped).sorted())
+        case _ where device != nil: kind = .claimOnly
+        default:
+            // An invalid `deviceId` is the only error then: the message may be a claim.
+            if body.errors.isEmpty {
+                body.note(
+                    .outOfRange("type", allowed: "\(EventBody.types.joined(separator: ", ")), approval_response or ping"))
+            }
+            return nil
+        }
+    }
+
+    private static func claim(of device: [UInt8], _ session: [UInt8]?, _ body: RequestBody) -> Claim? {
+        if session == nil { body.note(.missingField("sessionId")) }
+        let type = body.clientType()
+        let token = body.token("pushToken")
+        return if let session, let type { Claim(session: session, device: device, type: type, token: token) } else { nil }
     }
 }

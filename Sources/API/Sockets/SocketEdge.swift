@@ -4,14 +4,14 @@ import HTTPServer
 import JSON
 import WebSocket
 
-/// The WebSocket side of rooms: who has said hello, what each message means, what each event looks like.
+/// The WebSockets of rooms: their members, the meaning of messages and the form of events.
 public actor SocketEdge: LoopActor, RoomSockets {
     public nonisolated let loop: EventLoop
     private let broker: Broker
-    /// Sockets that joined a room, by the number the broker knows them by.
+    /// Sockets that joined a room, by the number that the broker uses for them.
     private var members: [UInt64: WebSocketHandle] = [:]
     private var numbers: [WebSocketHandle: UInt64] = [:]
-    /// Events for sockets that have not been told yet that they joined.
+    /// Events for sockets that haven't got `joined` yet. They are sent after it.
     private var early: [UInt64: [RoomEvent]] = [:]
     private var last: UInt64 = 0
 
@@ -52,7 +52,7 @@ public actor SocketEdge: LoopActor, RoomSockets {
         await socket.close(.policyViolation)
     }
 
-    /// - Parameter code: of the peer's close frame. An app that leaves sends 1000 or 1001; anything else is a connection that broke.
+    /// - Parameter code: the code of the peer's close frame. An app that leaves sends 1000 or 1001. Any other code means a broken connection.
     func closed(_ socket: WebSocketHandle, code: CloseCode) async {
         await end(socket, isDeliberate: code == .normal || code == .goingAway)
     }
@@ -71,7 +71,7 @@ public actor SocketEdge: LoopActor, RoomSockets {
     private func join(_ caller: Caller, _ socket: WebSocketHandle) async throws {
         last += 1
         let number = last
-        // Known before the broker answers: an event may come in between, and so may the socket's end.
+        // Registered before the broker answers, because an event or the socket's end may come first.
         numbers[socket] = number
         members[number] = socket
         early[number] = []
@@ -110,13 +110,13 @@ public actor SocketEdge: LoopActor, RoomSockets {
 
     public func close(_ socket: UInt64) async { await members[socket]?.close(.policyViolation) }
 
-    /// What a socket may say.
+    /// A message from a socket.
     private enum Request: Sendable {
         case join(Caller)
         case ping
         case leave
 
-        /// - Returns: nil only after a fault.
+        /// Returns nil only after noting an error.
         init?(_ body: RequestBody) {
             switch body.text("type", required: true) {
             case "join_room":
@@ -132,6 +132,33 @@ public actor SocketEdge: LoopActor, RoomSockets {
                 body.note(.outOfRange("type", allowed: "join_room, ping or leave_room"))
                 return nil
             }
+        }
+    }
+}
+
+/// Messages to sockets.
+enum SocketMessage {
+    static func message(_ type: String, _ more: (inout JSONWriter) -> Void = { _ in }) -> [UInt8] {
+        var json = JSONWriter()
+        json.add("type", type)
+        more(&json)
+        return json.finish()
+    }
+
+    /// Writes the first error, and `details` with the error of each faulty field.
+    static func write(_ invalid: InvalidRequest, to json: inout JSONWriter) {
+        let error = invalid.errors[0]
+        json.add("code", error.code)
+        json.add("error", error.detail)
+        if !invalid.details.isEmpty { json.add("details", invalid.details) }
+        if let seconds = error.retryAfter { json.add("retryAfterSeconds", seconds) }
+    }
+
+    /// - Parameter name: the name of the refused message.
+    static func refusal(_ invalid: InvalidRequest, to name: String?) -> [UInt8] {
+        message("error") { json in
+            if let name { json.add("to", name) }
+            write(invalid, to: &json)
         }
     }
 }

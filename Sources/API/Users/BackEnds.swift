@@ -1,7 +1,8 @@
+public import HTTPServer
 public import Linux
 public import Shares
 
-/// Networks of the operator's own back ends, which have larger shares than callers that nobody knows.
+/// Networks of the operator's own back ends, which have larger shares than unknown callers.
 public struct BackEnds: Sendable {
     private struct Network: Sendable {
         let address: SocketAddress
@@ -12,10 +13,8 @@ public struct BackEnds: Sendable {
     /// True if every caller with a certificate counts as a back end. The listener then requires certificates.
     public let haveCertificates: Bool
 
-    public init() { (networks, haveCertificates) = ([], false) }
-
+    /// Returns nil if a word is invalid.
     /// - Parameter text: addresses and networks, e.g. `10.0.0.7,2001:db8::/48`, and `certificates`.
-    /// - Returns: nil if one of them is something else.
     public init?(_ text: String) {
         var networks: [Network] = []
         var haveCertificates = false
@@ -39,14 +38,14 @@ public struct BackEnds: Sendable {
         (self.networks, self.haveCertificates) = (networks, haveCertificates)
     }
 
-    /// The back end that calls from an address; nil for callers that nobody has named.
+    /// Returns the owner of a back end's connections. Returns nil for other addresses.
     public func payer(_ address: SocketAddress, _ shares: Shares) -> Owner? {
         guard let number = index(of: address) else { return nil }
         let name = Array("--backends \(number)".utf8)
         return shares.backEnd(name.span)
     }
 
-    /// The number of the network that an address lies in. Its addresses share one back end's share.
+    /// Returns the number of the network that contains the address. All its addresses share one back end's share.
     func index(of address: SocketAddress) -> Int? {
         let bytes = Self.bytes(address)
         let found = networks.firstIndex { network in
@@ -72,5 +71,36 @@ public struct BackEnds: Sendable {
 
     private static func big(_ value: UInt64, _ count: Int) -> [UInt8] {
         (0..<count).map { UInt8(truncatingIfNeeded: value >> UInt64(8 * (count - 1 - $0))) }
+    }
+}
+
+/// The proxies whose `X-Forwarded-For` is trusted.
+public struct TrustedProxies: Sendable {
+    private let hosts: Set<String>
+
+    /// - Parameter hosts: numeric addresses without ports. `unix` means any peer of a Unix-domain socket.
+    public init(hosts: Set<String>) { self.hosts = hosts }
+
+    /// Returns the owner that a trusted proxy's own connections are charged to, and nil for other peers.
+    public func payer(_ peer: SocketAddress, _ shares: Shares) -> Owner? { isTrusted(peer) ? shares.proxy(peer) : nil }
+
+    /// Returns the caller's address: the rightmost address of `X-Forwarded-For` that isn't a trusted proxy. Returns the peer's address if
+    /// the peer isn't trusted.
+    public func origin(of request: HTTPRequest) -> SocketAddress {
+        var origin = request.remote
+        guard !hosts.isEmpty, isTrusted(origin) else { return origin }
+        let named = request.headers("x-forwarded-for").flatMap { $0.split(separator: ",") }
+        for word in named.reversed() {
+            guard let address = SocketAddress(numeric: String(word.filter { $0 != " " }), port: 0) else { return origin }
+            origin = address
+            if !isTrusted(address) { return origin }
+        }
+        return origin
+    }
+
+    private func isTrusted(_ address: SocketAddress) -> Bool {
+        if hosts.isEmpty { return false }
+        if case .unix = address { return hosts.contains("unix") }
+        return hosts.contains(address.host)
     }
 }

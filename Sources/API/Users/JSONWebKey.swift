@@ -1,8 +1,9 @@
-import Sealing
+import Linux
+public import Sealing
 import Sodium
 import TLS
 
-/// One key by which JWTs are verified.
+/// A key that verifies JWTs.
 struct JSONWebKey: Sendable, Equatable {
     enum Material: Sendable, Equatable {
         case secret(Secret)
@@ -10,16 +11,16 @@ struct JSONWebKey: Sendable, Equatable {
         case ed25519([UInt8])
     }
 
-    /// `kid`, where the key has one.
+    /// The `kid`, if the key has one.
     let id: [UInt8]?
     let material: Material
 
-    /// A secret as long as its hash's output at least (RFC 7518 section 3.2).
+    /// At least the length of the hash (RFC 7518 section 3.2).
     static let shortestSecret = 32
-    /// SHA-256's block: HMAC hashes a longer key before all else (RFC 2104).
+    /// The block size of SHA-256. HMAC first hashes longer keys (RFC 2104).
     private static let hashBlock = 64
 
-    /// - Throws: `shortSecret`.
+    /// - Throws: `.shortSecret`, or `.memory` if the arena is full.
     static func secret(_ bytes: Span<UInt8>) throws(JSONWebKeyError) -> Material {
         guard bytes.count >= shortestSecret else { throw .shortSecret }
         do throws(SealingError) {
@@ -44,13 +45,16 @@ struct JSONWebKey: Sendable, Equatable {
         return .ed25519(point)
     }
 
-    /// The contents of `--jwt-key`: a secret's bytes, or a public key in PEM.
+}
+
+extension JSONWebKey {
+    /// Parses the contents of `--jwt-key`: a secret's bytes, or a public key in PEM.
     init(file bytes: Span<UInt8>, for algorithm: JSONWebAlgorithm) throws(JSONWebKeyError) {
         id = nil
         let isPEM = bytes.starts(with: "-----BEGIN")
         switch algorithm {
         case .hs256:
-            // Whoever signs with a public key's text as the secret would be let in.
+            // Public keys are known: anybody could sign with the text as the secret.
             guard !isPEM else { throw .notASecret }
             material = try Self.secret(bytes.extracting(first: Self.textCount(bytes)))
         case .es256, .edDSA:
@@ -64,18 +68,13 @@ struct JSONWebKey: Sendable, Equatable {
         }
     }
 
-    init(id: [UInt8]?, material: Material) {
-        self.id = id
-        self.material = material
-    }
-
     private static func ed25519Key(pem: Span<UInt8>) throws(TLSError) -> Material {
         let point = try Ed25519PEM.publicKey(pem)
         guard Ed25519.isPublicKey(point.span) else { throw .badKey }
         return .ed25519(point)
     }
 
-    /// How much of a secret's file is the secret: of one that is text, all but the end of its last line, which editors and shells add.
+    /// Returns the length of the secret in a file. In a text, the line break at the end doesn't count, because editors add it.
     static func textCount(_ bytes: Span<UInt8>) -> Int {
         guard bytes.count > 1, bytes[bytes.count - 1] == 0x0a else { return bytes.count }
         let count = bytes[bytes.count - 2] == 0x0d ? bytes.count - 2 : bytes.count - 1
@@ -83,7 +82,7 @@ struct JSONWebKey: Sendable, Equatable {
         return count
     }
 
-    /// Whether `signature` is this key's over `message`.
+    /// Returns whether `signature` is this key's signature of `message`.
     func isValid(_ signature: Span<UInt8>, for message: Span<UInt8>) -> Bool {
         switch material {
         case .secret(let secret): secret.withBytes { HMACSHA256.isValid(signature, for: message, key: $0) }
@@ -105,7 +104,7 @@ extension Span where Element == UInt8 {
     }
 }
 
-/// How JWTs are signed (RFC 7518 section 3.1, RFC 8037 section 3.1). A broker takes one, its configuration's; never what a JWT says of itself.
+/// The signature algorithms of JWTs (RFC 7518 section 3.1, RFC 8037 section 3.1). The configuration fixes one; a JWT's `alg` never chooses.
 public enum JSONWebAlgorithm: String, Sendable, CaseIterable {
     case hs256 = "HS256"
     case es256 = "ES256"
@@ -120,4 +119,114 @@ public enum JSONWebAlgorithm: String, Sendable, CaseIterable {
         case .edDSA: ("OKP", "Ed25519")
         }
     }
+}
+
+/// The file with the keys that verify JWTs.
+public enum JSONWebKeySource: Sendable, Equatable {
+    /// One key: a secret's bytes, or a public key in PEM.
+    case key(path: String)
+    /// A JWK set (RFC 7517).
+    case keySet(path: String)
+
+    static let largestFile = 65_536
+
+    var path: String {
+        switch self {
+        case .key(let path), .keySet(let path): path
+        }
+    }
+
+    /// Reads the file through locked memory.
+    func load(for algorithm: JSONWebAlgorithm) throws(JSONWebKeyError) -> JSONWebKeySet {
+        try Self.read(path, isSecret: algorithm == .hs256) { bytes throws(JSONWebKeyError) in
+            do throws(JSONWebKeyError) {
+                switch self {
+                case .key: return JSONWebKeySet(try JSONWebKey(file: bytes, for: algorithm))
+                case .keySet: return try JSONWebKeySet(bytes, for: algorithm)
+                }
+            } catch { throw .file(path: path, error) }
+        }
+    }
+
+    /// - Parameter isSecret: refuses a file that other users can read.
+    static func read<Value>(
+        _ path: String, isSecret: Bool, _ use: (Span<UInt8>) throws(JSONWebKeyError) -> Value
+    ) throws(JSONWebKeyError) -> Value {
+        let memory: LockedMemory
+        do {
+            memory = try LockedMemory(count: largestFile + 1)
+        } catch { throw .memory(.outOf(.cannotLock)) }
+        let status: File.Status
+        let count: Int
+        do throws(Errno) {
+            let file = try OpenFile(path, .read)
+            status = try file.status()
+            count = try memory.withMutableBytes(0..<memory.count) { bytes throws(Errno) in try file.read(into: &bytes, at: 0) }
+        } catch { throw .unreadable(path: path, why: error.reason) }
+        guard !isSecret || status.kind == .file && (status.isPrivate || status.isRootsAlone) else {
+            throw .exposed(path: path, mode: status.mode)
+        }
+        guard count <= largestFile else { throw .tooLarge(path: path, limit: largestFile) }
+        return try memory.withBytes(0..<count, use)
+    }
+}
+
+/// The reason why a key file is refused. Contains names of files and keys, but nothing of their contents.
+public enum JSONWebKeyError: Error, Sendable, Equatable, CustomStringConvertible {
+    case unreadable(path: String, why: String)
+    case tooLarge(path: String, limit: Int)
+    /// Other users could read or change the secret, or the path isn't a file.
+    case exposed(path: String, mode: UInt32)
+    case shortSecret
+    case notASecret
+    case privateKey
+    case noPublicKey(JSONWebAlgorithm)
+    case noPrivateKey(JSONWebAlgorithm)
+    case badPoint
+    case noKeySet
+    /// An invalid key of a set: its position and `kid`, and the error.
+    case badKey(String, String)
+    case repeatedID(String)
+    case noUsableKey(JSONWebAlgorithm, skipped: [String])
+    case memory(SealingError)
+    /// The error of a file.
+    indirect case file(path: String, JSONWebKeyError)
+
+    public var description: String {
+        switch self {
+        case .unreadable(let path, let why): "\(ShownPath(path)) can't be read: \(why)"
+        case .tooLarge(let path, let limit): "\(ShownPath(path)) is larger than \(limit) bytes, the limit for keys of JWTs"
+        case .exposed(let path, let mode): "\(ShownPath(path)), which contains a secret, \(Self.exposure(mode))"
+        case .shortSecret:
+            "the secret is shorter than \(JSONWebKey.shortestSecret) bytes, so it could be guessed from one JWT. Make one with `openssl rand -base64 48`"
+        case .notASecret: "this is a key in PEM, but HS256 needs a secret, and public keys are not secret"
+        case .privateKey: "this is a private key, which only the signer may have. Use the public key"
+        case .noPublicKey(let algorithm):
+            "this is not a public key for \(algorithm.rawValue). Use one \(algorithm.curveText) as PEM (-----BEGIN PUBLIC KEY-----)"
+        case .noPrivateKey(let algorithm):
+            "this is not a private key for \(algorithm.rawValue). Use one \(algorithm.curveText) as unencrypted PEM (-----BEGIN PRIVATE KEY-----)"
+        case .badPoint: "its coordinates are not a valid point of the curve"
+        case .noKeySet: "this is not a JWK set: one JSON object without duplicate names, with an array keys (RFC 7517 section 5)"
+        case .badKey(let key, let what): "\(key) \(what)"
+        case .repeatedID(let key): "\(key) has the same kid as another key, so a JWT could name either"
+        case .noUsableKey(let algorithm, let skipped):
+            "the set has no key for \(algorithm.rawValue)"
+                + (skipped.isEmpty ? ". The set is empty" : ": " + skipped.joined(separator: "; "))
+        case .memory(let error): error.description
+        case .file(let path, let error): "\(ShownPath(path)): \(error)"
+        }
+    }
+
+    /// Explains how other users can access a file with this mode.
+    static func exposure(_ mode: UInt32) -> String {
+        let digits = String(mode, radix: 8)
+        let cause =
+            mode & 0o077 == 0
+            ? "belongs to another user" : "has mode \(String(repeating: "0", count: max(0, 4 - digits.count)) + digits)"
+        return cause + ", so others could read or change it. Its owner must be this user or root, and its mode 0600 or less"
+    }
+}
+
+extension JSONWebAlgorithm {
+    fileprivate var curveText: String { self == .es256 ? "of the curve P-256" : "of Ed25519" }
 }

@@ -4,43 +4,43 @@ import Linux
 import Sodium
 import Vocabulary
 
-/// The keys by which a broker verifies JWTs: a single one, or those of a JWK set (RFC 7517) that are for its algorithm.
+/// The keys that verify JWTs: a single one, or those of a JWK set (RFC 7517) for the configured algorithm.
 struct JSONWebKeySet: Sendable {
     let keys: [JSONWebKey]
-    /// The set's other keys, and why each is none of these.
-    let passedOver: [String]
+    /// The set's other keys, each with the reason why it isn't used.
+    let skipped: [String]
 
     init(_ key: JSONWebKey) {
         keys = [key]
-        passedOver = []
+        skipped = []
     }
 
-    /// - Throws: for a set with anything private that does not belong into it, a key for the algorithm that is no good, and where none is for it.
+    /// - Throws: if the set contains a private key, an invalid key for the algorithm, or no key for it.
     init(_ text: Span<UInt8>, for algorithm: JSONWebAlgorithm) throws(JSONWebKeyError) {
         guard let object = JSONObject(text), let items = try? object.items("keys", in: text) else { throw .noKeySet }
         var keys: [JSONWebKey] = []
-        var passedOver: [String] = []
+        var skipped: [String] = []
         var names: [String] = []
         for (index, item) in items.enumerated() {
-            let entry = Entry(place: index + 1, object, item, in: text)
+            let entry = Entry(number: index + 1, object, item, in: text)
             switch try entry.read(text, for: algorithm) {
-            case .passedOver(let why): passedOver.append("\(entry.name) \(why)")
+            case .skipped(let reason): skipped.append("\(entry.name) \(reason)")
             case .key(let key):
                 if let id = key.id, keys.contains(where: { $0.id == id }) { throw .repeatedID(entry.name) }
                 keys.append(key)
                 names.append(entry.name)
             }
         }
-        guard !keys.isEmpty else { throw .noUsableKey(algorithm, passedOver: passedOver) }
+        guard !keys.isEmpty else { throw .noUsableKey(algorithm, skipped: skipped) }
         if keys.count > 1, let nameless = keys.firstIndex(where: { $0.id == nil }) {
             throw .badKey(names[nameless], "has no kid, which is required if there are several keys")
         }
         self.keys = keys
-        self.passedOver = passedOver
+        self.skipped = skipped
     }
 
-    /// The key that a JWT means.
-    /// - Parameter id: its header's `kid`.
+    /// Returns the key of a JWT.
+    /// - Parameter id: the `kid` of its header.
     func key(_ id: [UInt8]?) throws(BrokerError) -> JSONWebKey {
         if keys.count == 1, id == nil || keys[0].id == nil { return keys[0] }
         guard let id else { throw .invalidJWT(.namesNoKey) }
@@ -49,26 +49,26 @@ struct JSONWebKeySet: Sendable {
     }
 }
 
-/// One item of a set's array.
+/// One item of the array `keys`.
 private struct Entry {
     enum Outcome {
         case key(JSONWebKey)
-        case passedOver(String)
+        case skipped(String)
     }
 
-    /// For people: where it stands, and its `kid` where that can be shown.
+    /// Text for errors: the key's position, and its `kid` if that is printable.
     let name: String
     private let object: JSONObject?
     private let id: [UInt8]?
 
-    init(place: Int, _ set: JSONObject, _ item: JSONDocument.Item, in text: Span<UInt8>) {
+    init(number: Int, _ set: JSONObject, _ item: JSONDocument.Item, in text: Span<UInt8>) {
         object = set.opened(item, in: text)
         id = try? object?.bytes("kid", in: text)
         let isPlain = id.map { $0.count <= 64 && $0.allSatisfy { (0x21...0x7e).contains($0) && $0 != UInt8(ascii: "\"") } }
-        name = isPlain == true ? "key \(place) (kid \"\(String(decoding: id ?? [], as: UTF8.self))\")" : "key \(place)"
+        name = isPlain == true ? "key \(number) (kid \"\(String(decoding: id ?? [], as: UTF8.self))\")" : "key \(number)"
     }
 
-    /// What only who signs may have (RFC 7518 section 6).
+    /// Members of private keys (RFC 7518 section 6).
     private static let privateMembers = ["d", "p", "q", "dp", "dq", "qi", "oth"]
 
     func read(_ text: Span<UInt8>, for algorithm: JSONWebAlgorithm) throws(JSONWebKeyError) -> Outcome {
@@ -80,7 +80,7 @@ private struct Entry {
             throw .badKey(name, "has the member k: it is a secret, and the set is for public keys")
         }
         if object.has("kid", in: text), id == nil { throw .badKey(name, "has a kid that is not text") }
-        if let why = try otherPurpose(object, text, algorithm) { return .passedOver(why) }
+        if let reason = try otherPurpose(object, text, algorithm) { return .skipped(reason) }
         do throws(JSONWebKeyError) {
             switch algorithm {
             case .hs256: return .key(JSONWebKey(id: id, material: try secret(object, text)))
@@ -95,7 +95,7 @@ private struct Entry {
         }
     }
 
-    /// Why the key is not meant for this, as a set may hold others; nil if it is.
+    /// Returns the reason if the key isn't meant to verify signatures of the algorithm, otherwise nil. A set may contain other keys.
     private func otherPurpose(
         _ object: JSONObject, _ text: Span<UInt8>, _ algorithm: JSONWebAlgorithm
     ) throws(JSONWebKeyError) -> String? {
@@ -125,7 +125,7 @@ private struct Entry {
         } catch { throw .badKey(self.name, "has a member \(name) that is not text") }
     }
 
-    /// 32 bytes of a public key.
+    /// Reads a coordinate, 32 bytes.
     private func number(_ name: String, _ object: JSONObject, _ text: Span<UInt8>) throws(JSONWebKeyError) -> [UInt8] {
         guard let range = try? object.plainString(name, in: text), range.count == Base64.url.encodedCount(32) else {
             throw .badKey(self.name, "has no member \(name) of 32 bytes in base64url without padding")

@@ -1,11 +1,14 @@
 import Broker
 import JSON
 import Linux
+import Sealing
 import Sodium
+import TLS
 import Vocabulary
 
-/// A JWT (RFC 7519) as it comes: three parts of base64url in the compact form of RFC 7515 section 7.1. It is a secret until it expires; what
-/// is decoded of it is wiped, and it holds ranges only.
+/// The parts of a JWT (RFC 7519) in the compact form of RFC 7515 section 7.1.
+///
+/// A JWT is a secret until it expires. So this type only contains ranges, and decoded parts are wiped.
 struct JSONWebToken {
     static let largestCount = 8_192
 
@@ -22,7 +25,7 @@ struct JSONWebToken {
         signature = dots[1] + 1..<token.count
     }
 
-    /// Checks algorithm and signature. The claims are not looked at before: nobody but who holds a key can have them read.
+    /// Checks algorithm and signature. Must be called before the claims are read.
     func verify(_ token: Span<UInt8>, algorithm: JSONWebAlgorithm, keys: JSONWebKeySet) throws(BrokerError) {
         let id = try Self.withDecoded(token.extracting(header)) { bytes throws(BrokerError) in
             try Self.keyID(bytes, algorithm: algorithm)
@@ -40,8 +43,7 @@ struct JSONWebToken {
         try Self.withDecoded(token.extracting(claims), use)
     }
 
-    /// The header's `kid`; all that would lead to a key or a way of verifying other than the configuration's is refused or not looked at
-    /// (RFC 8725).
+    /// Returns the header's `kid`. Members that could lead to another key or algorithm are refused or ignored (RFC 8725).
     private static func keyID(_ bytes: Span<UInt8>, algorithm: JSONWebAlgorithm) throws(BrokerError) -> [UInt8]? {
         guard let header = JSONObject(bytes) else { throw .invalidJWT(.malformed) }
         guard let name = try? header.bytes("alg", in: bytes), name.elementsEqual(algorithm.rawValue.utf8) else {
@@ -61,5 +63,176 @@ struct JSONWebToken {
         var room = bytes.mutableSpan
         guard let count = Base64.url.decode(text, into: &room) else { throw .invalidJWT(.malformed) }
         return try use(bytes.span.extracting(first: count))
+    }
+}
+
+/// The requirements for the claims of a JWT (RFC 7519 section 4.1).
+struct JSONWebClaims: Sendable {
+    /// The required `iss`. Nil accepts any.
+    let issuer: [UInt8]?
+    /// The audience that `aud` must contain. Nil refuses a JWT with `aud` (RFC 7519 section 4.1.3).
+    let audience: [UInt8]?
+    /// The claim that names the user.
+    let userClaim: String
+
+    /// Tolerated clock skew between the signer and this machine.
+    static let skewSeconds = 30
+    static let backEndScope = Array("broker.notify".utf8)
+    /// The end of the year 9999, the last one in RFC 3339.
+    private static let latest = 253_402_300_799
+
+    func principal(_ bytes: Span<UInt8>, nowMs: UInt64) throws(BrokerError) -> Principal {
+        guard let claims = JSONObject(bytes) else { throw .invalidJWT(.malformed) }
+        let end = try checkTimes(claims, bytes, nowMs: nowMs)
+        if let issuer {
+            guard let own = try? claims.bytes("iss", in: bytes), own == issuer else { throw .invalidJWT(.wrongIssuer) }
+        }
+        try checkAudience(claims, bytes)
+        let user = try user(claims, bytes)
+        let isBackEnd = try Self.words(claims, bytes).contains(Self.backEndScope)
+        return Principal(user: user, isBackEnd: isBackEnd, expiresMs: UInt64(end) * 1_000)
+    }
+
+    private func user(_ claims: JSONObject, _ bytes: Span<UInt8>) throws(BrokerError) -> [UInt8] {
+        if let user = try? claims.bytes(userClaim, in: bytes), Principal.userRange.contains(user.count) { return user }
+        // `sub` is always text (RFC 7519 section 4.1.2). An app's own claim is often a row number.
+        if userClaim != "sub", let number = try? claims.integer(userClaim, in: bytes) { return Array(String(number).utf8) }
+        throw .invalidJWT(.badUser(claim: userClaim))
+    }
+
+    /// Returns the expiry in unix seconds.
+    private func checkTimes(_ claims: JSONObject, _ bytes: Span<UInt8>, nowMs: UInt64) throws(BrokerError) -> Int {
+        let now = Int(clamping: nowMs / 1_000)
+        guard let end = try Self.time("exp", claims, bytes) else { throw .invalidJWT(.noExpiry) }
+        guard now < end + Self.skewSeconds else { throw .jwtExpired }
+        for name in ["nbf", "iat"] {
+            if let start = try Self.time(name, claims, bytes), start > now + Self.skewSeconds {
+                throw .invalidJWT(.notYet(name))
+            }
+        }
+        return end
+    }
+
+    private static func time(_ name: String, _ claims: JSONObject, _ bytes: Span<UInt8>) throws(BrokerError) -> Int? {
+        do throws(JSONObject.Failure) {
+            guard let time = try claims.integer(name, in: bytes) else { return nil }
+            guard (0...latest).contains(time) else { throw .outOfRange }
+            return time
+        } catch { throw .invalidJWT(.badTime(name)) }
+    }
+
+    private func checkAudience(_ claims: JSONObject, _ bytes: Span<UInt8>) throws(BrokerError) {
+        guard let audience else {
+            guard !claims.has("aud", in: bytes) else { throw .invalidJWT(.unexpectedAudience) }
+            return
+        }
+        guard let named = try? claims.texts("aud", in: bytes), named.contains(audience) else { throw .invalidJWT(.wrongAudience) }
+    }
+
+    /// Returns the words of `scope` (RFC 8693 section 4.2) and `scp`. Both may be a text with spaces or a list.
+    private static func words(_ claims: JSONObject, _ bytes: Span<UInt8>) throws(BrokerError) -> [[UInt8]] {
+        var words: [[UInt8]] = []
+        for name in ["scope", "scp"] {
+            do throws(JSONObject.Failure) {
+                for text in try claims.texts(name, in: bytes) ?? [] { words += text.split(separator: 0x20).map { Array($0) } }
+            } catch { throw .invalidJWT(.badScope) }
+        }
+        return words
+    }
+}
+
+/// Makes JWTs for development and tests, as an app's login would. Signs with a secret, or a private key in PEM.
+public struct JSONWebSigner: Sendable {
+    /// The claims of a JWT. Times in unix seconds.
+    public struct Claims: Sendable {
+        public var user: String
+        /// The claim that names the user.
+        public var userClaim: String
+        public var scope: String?
+        public var issuer: String?
+        public var audience: String?
+        public var issuedAtS: UInt64
+        public var expiresAtS: UInt64
+
+        public init(
+            user: String, userClaim: String = "sub", scope: String? = nil, issuer: String? = nil, audience: String? = nil,
+            issuedAtS: UInt64, expiresAtS: UInt64
+        ) {
+            (self.user, self.userClaim) = (user, userClaim)
+            (self.scope, self.issuer, self.audience) = (scope, issuer, audience)
+            (self.issuedAtS, self.expiresAtS) = (issuedAtS, expiresAtS)
+        }
+    }
+
+    private enum Key {
+        case secret(Secret)
+        case p256(ES256.PrivateKey)
+        case ed25519(Ed25519.PrivateKey)
+    }
+
+    private let algorithm: JSONWebAlgorithm
+    private let key: Key
+
+    /// - Parameter path: a file that other users can't read.
+    public init(algorithm: JSONWebAlgorithm, path: String) throws(JSONWebKeyError) {
+        self.algorithm = algorithm
+        key = try JSONWebKeySource.read(path, isSecret: true) { bytes throws(JSONWebKeyError) in
+            do throws(JSONWebKeyError) {
+                return try Self.key(bytes, algorithm)
+            } catch { throw .file(path: path, error) }
+        }
+    }
+
+    private static func key(_ bytes: Span<UInt8>, _ algorithm: JSONWebAlgorithm) throws(JSONWebKeyError) -> Key {
+        switch algorithm {
+        case .hs256:
+            guard case .secret(let secret) = try JSONWebKey(file: bytes, for: .hs256).material else { throw .notASecret }
+            return .secret(secret)
+        case .es256:
+            do throws(TLSError) {
+                return .p256(try ES256.PrivateKey(pem: bytes))
+            } catch { throw .noPrivateKey(algorithm) }
+        case .edDSA:
+            var seed = [UInt8](repeating: 0, count: Ed25519.seedCount)
+            defer { wipe(&seed) }
+            do throws(TLSError) {
+                var room = seed.mutableSpan
+                try Ed25519PEM.privateKey(bytes, into: &room)
+            } catch { throw .noPrivateKey(algorithm) }
+            do throws(LockedMemory.Unavailable) {
+                return .ed25519(try Ed25519.PrivateKey(seed: seed.span))
+            } catch { throw .memory(.outOf(.cannotLock)) }
+        }
+    }
+
+    /// Returns a JWT in the compact form of RFC 7515 section 7.1. It is a secret until it expires.
+    /// - Parameter keyID: the `kid`, for a broker with several keys.
+    public func token(_ claims: Claims, keyID: String? = nil) throws(JSONWebKeyError) -> String {
+        var head = JSONWriter()
+        head.add("alg", algorithm.rawValue)
+        head.add("typ", "JWT")
+        if let keyID { head.add("kid", keyID) }
+        var body = JSONWriter()
+        body.add(claims.userClaim, claims.user)
+        if let scope = claims.scope { body.add("scope", scope) }
+        if let issuer = claims.issuer { body.add("iss", issuer) }
+        if let audience = claims.audience { body.add("aud", audience) }
+        body.add("iat", Int(clamping: claims.issuedAtS))
+        body.add("exp", Int(clamping: claims.expiresAtS))
+        let (headBytes, bodyBytes) = (head.finish(), body.finish())
+        let input = Base64.url.encode(headBytes.span) + "." + Base64.url.encode(bodyBytes.span)
+        let signature = try sign(Array(input.utf8))
+        return input + "." + Base64.url.encode(signature.span)
+    }
+
+    private func sign(_ message: [UInt8]) throws(JSONWebKeyError) -> [UInt8] {
+        switch key {
+        case .secret(let secret): return secret.withBytes { HMACSHA256.code(message.span, key: $0) }
+        case .ed25519(let key): return key.sign(message.span)
+        case .p256(let key):
+            do throws(TLSError) {
+                return try key.sign(message.span)
+            } catch { throw .noPrivateKey(algorithm) }
+        }
     }
 }

@@ -4,11 +4,11 @@ import Sodium
 import Synchronization
 import Vocabulary
 
-/// The secrets that webhooks are signed by: several hold at once while one takes another's place. They lie in the arena and are printed nowhere.
+/// The secrets that sign webhooks. Several are valid at once, so that one can replace another. They are kept in the arena and never logged.
 public final class WebhookSecrets: Sendable {
-    /// The dashboard's secret is taken as it is; at most what a slot of the arena holds.
+    /// Allowed lengths. The maximum is the size of a slot of the arena.
     public static let range = 1...Secret.largestCount
-    /// The least that can't be guessed from one signature.
+    /// The shortest length that can't be guessed from one signature.
     public static let safe = 16
     public static let most = 8
 
@@ -17,27 +17,28 @@ public final class WebhookSecrets: Sendable {
     private let secrets: Mutex<[Secret]>
 
     /// - Parameters:
-    ///   - own: one that no file holds. - path: of a file with one secret a line, read now and again by `reload`.
+    ///   - own: a secret that is in no file.
+    ///   - path: a file with one secret per line, read now and by `reload`.
     public init(own: Secret?, path: String?) throws(WebhookSecretsError) {
         self.own = own
         self.path = path
         secrets = Mutex(try Self.read(path) + [own].compactMap(\.self))
     }
 
-    /// Reads the file again. If it is no good the secrets stay as they are.
+    /// Reads the file again. If it is invalid, the previous secrets stay in use.
     public func reload() throws(WebhookSecretsError) {
         let new = try Self.read(path) + [own].compactMap(\.self)
         secrets.withLock { $0 = new }
     }
 
-    /// How many are in use.
+    /// The number of secrets in use.
     public var count: Int { secrets.withLock { $0.count } }
 
-    /// How many of them can be found by trying, by whoever has seen one webhook.
+    /// The number of secrets so short that anyone with one webhook can guess them.
     public var guessable: Int { secrets.withLock { $0.count { $0.count < Self.safe } } }
 
-    /// Whether `signature` is the lower-case hexadecimal of HMAC-SHA256 over `body` by one of the secrets. Which one, and where a wrong one
-    /// differs, its time does not tell.
+    /// Returns whether `signature` is the lower-case hexadecimal HMAC-SHA256 of `body` with one of the secrets. The time doesn't depend on
+    /// which secret matches or where a signature differs.
     func haveSigned(_ body: Span<UInt8>, _ signature: Span<UInt8>) -> Bool {
         var isSigned = false
         for secret in secrets.withLock({ $0 }) {
@@ -50,10 +51,11 @@ public final class WebhookSecrets: Sendable {
         return isSigned
     }
 
-    /// - Throws: `.length`, and what the arena throws.
+    /// Copies a secret to the arena.
+    /// - Throws: `.length`, `.notText`, or `.file` with `.memory` if the arena is full.
     public static func secret(_ bytes: Span<UInt8>) throws(WebhookSecretsError) -> Secret {
         guard range.contains(bytes.count) else { throw .length }
-        // What stands at an end was pasted along.
+        // Spaces at the ends were probably pasted by mistake.
         let isText = bytes.indices.allSatisfy { bytes[$0] >= 0x20 && bytes[$0] != 0x7f }
         guard isText, bytes[0] != 0x20, bytes[bytes.count - 1] != 0x20 else { throw .notText }
         do throws(SealingError) {
@@ -92,7 +94,7 @@ public final class WebhookSecrets: Sendable {
     }
 }
 
-/// Why secrets of webhooks are not taken. It holds nothing of them, nor the file's name, in whose place one may stand.
+/// The reason why secrets of webhooks are refused. Contains neither a secret nor the file's name, because users may write a secret there.
 public indirect enum WebhookSecretsError: Error, Sendable, Equatable, CustomStringConvertible {
     case none
     case tooMany

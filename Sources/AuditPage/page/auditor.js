@@ -1,4 +1,4 @@
-// The whole check of a log, in a thread of its own: quick answers first, then every entry. Reports each step to the page.
+// The complete check of a log, in its own thread: quick answers first, then every entry. Reports each step to the page.
 
 import { hex, utf8 } from './bytes.js';
 import { checkBundle } from './bundles.js';
@@ -16,7 +16,7 @@ import { Story } from './story.js';
 import { Tiles } from './tiles.js';
 import { Op } from './vocabulary.js';
 
-/** Beyond this a check in a browser takes longer than a visitor waits. */
+/** A check of a larger log takes longer than a visitor waits. */
 export const mostEntries = 20_000_000;
 const mostPolicyText = 8_388_608, tellEveryMs = 250;
 
@@ -34,8 +34,8 @@ export class Auditor {
     #earlier = [];
 
     /**
-     * `order`: `{place, program, threads, vkey, kept, others, witnesses, allowsGaps}`: where the log is, this program's address, the key,
-     * the note that this browser kept or null, notes to compare with, witnesses' keys. `tell`: takes messages for the page.
+     * `order`: `{place, program, threads, vkey, kept, others, witnesses, allowsGaps}`: the log's place, this program's address, the key,
+     * the note that this browser kept or null, notes to compare with, witnesses' keys. `tell`: receives messages for the page.
      */
     constructor(order, tell) {
         this.order = order;
@@ -43,7 +43,7 @@ export class Auditor {
         this.source = sourceOf(order.place);
     }
 
-    /** Runs to the end; a log that grows while it is read may need a second look at its edge. */
+    /** Runs the check. A log that grows meanwhile may need a second look at its edge. */
     async run() {
         for (let attempt = 0; ; attempt++) {
             this.#findings = [];
@@ -81,19 +81,19 @@ export class Auditor {
         this.tell({ kind: 'policy', digest, text: this.#policyText > mostPolicyText ? 'Too long to be shown with all the others.' : text });
     }
 
-    /** The step that an error ends: of all that an entry is judged by, the one that its code belongs to. */
+    /** The step that an error ends: the one of its code. */
     #stepOf(error) {
         if (this.step !== 'entries') return this.step;
         return stepOfCode.get(error.code) ?? (error.file?.startsWith('policies/') ? 'policies' : 'entries');
     }
 
-    /** Why a missing file may be no fault: a newer head, whose files have replaced it. */
+    /** Returns the reason why a missing file is no fault: the files of a newer head have replaced it. */
     async #hasGrown() {
         const head = await readHead(this.source, this.key).catch(() => null);
         return head !== null && this.head !== null && head.size > this.head.size;
     }
 
-    /** Notes what ended a step early. */
+    /** Records the error that ended a step. */
     #fault(step, error) {
         const message = told(error);
         if (message.unable) this.#unable ??= message.detail; else this.#findings.push(message);
@@ -131,7 +131,7 @@ export class Auditor {
         this.#conclude();
     }
 
-    /** Holds the head against the one that this browser kept, and against those that the visitor brought. */
+    /** Compares the head with the one that this browser kept, and with the visitor's. */
     async #compare(tiles) {
         const { kept, others } = this.order;
         this.#step('memory', 'running');
@@ -139,7 +139,7 @@ export class Auditor {
         try {
             for (const note of [...others, ...this.#earlier, ...(kept ? [kept] : [])]) {
                 old = await openCheckpoint(utf8(note), this.key);
-                // A file may well be older than what its reader has seen since.
+                // A file may be older than the head that its reader saw later.
                 if (note === kept && this.order.place.blob && old?.size > this.head.size) {
                     this.#step('memory', 'none', `This browser has proved a later head, of ${counted(old.size, 'entry', 'entries')}: this file is older.`);
                     return;
@@ -149,7 +149,7 @@ export class Auditor {
             }
         } catch (error) {
             if (error.code === 'rewritten') this.tell({ kind: 'evidence', old: old.note.whole, now: this.head.note.whole });
-            // The rest can be checked all the same: it hangs on the signed root alone.
+            // The other steps only need the signed root.
             this.#fault('memory', error);
             return;
         }
@@ -173,12 +173,12 @@ export class Auditor {
     }
 
     /**
-     * Reads every entry, and holds all of them against the signed root. `take`: waited for with the result of each bundle, in order;
-     * `keepsHashes`: of all entries.
+     * Reads every entry and checks them against the signed root. `take`: called and awaited with the result of each bundle, in order.
+     * `keepsHashes`: keep the hashes of all entries.
      */
     async #pass({ size, root }, tiles, take, keepsHashes = false) {
         const full = Math.floor(size / 256), growth = new Growth(tiles);
-        // The last files first: a log that grows may drop them.
+        // Read the last files first, because a growing log may drop them.
         const tail = size % 256 === 0 ? null : checkBundle(tiles, full, keepsHashes).catch((error) => ({ failure: told(error) }));
         this.pool = new Pool(Math.min(this.order.threads, Math.ceil(full / 16)), this.order.program, this.order.place);
         for await (const result of this.pool.results(size, full, keepsHashes)) {
@@ -194,7 +194,7 @@ export class Auditor {
         this.tell({ kind: 'figures', figures: this.figures.told(this.story, isFinal), isFinal });
     }
 
-    /** Takes the entries of a bundle in, up to the first that is wrong, which ends the check. */
+    /** Checks the entries of a bundle. The first invalid one ends the check. */
     async #admit(result) {
         const { columns } = result;
         for (let place = 0; place < (columns?.count ?? 0); place++) {
@@ -210,7 +210,7 @@ export class Auditor {
         if (failure) throw failure;
     }
 
-    /** Every entry has been read: what each of the steps came to that judge them. */
+    /** Reports the results of the steps that judge entries, after the last entry. */
     #conclude() {
         const { counts, size } = this.figures.told(this.story, false), policies = this.policies.count;
         this.#step('entries', 'good',
@@ -225,8 +225,8 @@ export class Auditor {
     }
 
     /**
-     * Finds the story of the token with this reference. It reads the whole log again, as it is now, so that no server sees what is looked
-     * for. What it could not read is told with what it found.
+     * Finds the history of the token with this ref. Reads the whole log again, so that no server sees which token it is. The result also
+     * contains what could not be read.
      */
     async find(ref) {
         let search, trouble = null, proof = null;
@@ -236,7 +236,7 @@ export class Auditor {
                 proof = await this.#search(search);
                 break;
             } catch (error) {
-                // A log that has grown may have dropped its old files.
+                // A log that has grown may have dropped its old partial files.
                 if (attempt < 3 && error.code === 'missing') continue;
                 trouble = told(error);
                 break;
@@ -248,7 +248,7 @@ export class Auditor {
         this.tell({ kind: 'life', ref, rows: search.rows, skipped: search.skipped, read: search.read, trouble, proof });
     }
 
-    /** Reads the log for a search; returns the proof that it asks for. */
+    /** Reads the log for a search and returns its proof. */
     async #search(search) {
         if (!this.head) throw new Unable('no head of this log could be read');
         const head = await readHead(this.source, this.key), tiles = new Tiles(this.source, head.size);

@@ -7,20 +7,20 @@ import { Finding } from './findings.js';
 const mostShown = 60;
 
 export class Balance {
-    /** By `until`: what a log says of each bucket that is not closed. */
+    /** The counts of each open bucket, by `until`. */
     #buckets = new Map();
     #lastClosed = 0;
     #timing = null;
-    /** Purges of tokens before their end, and how many of them closed buckets have taken. */
+    /** Early purges, and how many of them closed buckets contain. */
     #early = 0;
     #booked = 0;
     /** Tokens in open buckets that did not expire. */
     #rest = 0;
-    /** The batch that is being read: seals, purges, closings at midnight, closings of a rotation. */
+    /** Counts of the present batch: seals, purges, closings at midnight, closings of a rotation. */
     #batch = null;
     #isRotating = false;
     counts = { batches: 0, closed: 0, sealed: 0, expired: 0, early: 0, carried: 0 };
-    /** The fewest seals of a batch that is not a midnight's. */
+    /** The minimum of seals in a batch that isn't at midnight. */
     smallest = null;
     /** The newest closings, as the page shows them. */
     closings = [];
@@ -42,7 +42,7 @@ export class Balance {
         return this.#lastClosed;
     }
 
-    /** At the first start. `first`: the time of the log's first entry. */
+    /** Called at the first start. `first`: the time of the log's first entry. */
     begin(timing, first, index) {
         this.#timing = timing;
         const { day } = timing;
@@ -57,7 +57,7 @@ export class Balance {
         return this.#isRotating;
     }
 
-    /** Tokens that live, by what the log says. */
+    /** The number of live tokens according to the log. */
     get live() {
         return this.#rest + this.#booked - this.#early;
     }
@@ -142,7 +142,7 @@ export class Balance {
         if (this.closings.length > mostShown) this.closings.shift();
     }
 
-    /** The first end of a day before `end` whose bucket is not closed and can't be passed over; null if there is none. */
+    /** Returns the first end of a day before `end` whose bucket must be closed and isn't, or null. */
     #firstMissed(end) {
         const { day } = this.#timing;
         for (let moment = this.#lastClosed + day; moment < end;) {
@@ -156,7 +156,7 @@ export class Balance {
         return null;
     }
 
-    /** When the entry after a batch comes, or the log ends. `isCut`: the log's last entry is a seal or a purge. */
+    /** Called at the entry after a batch, or at the log's end. `isCut`: the log's last entry is a seal or a purge. */
     endBatch(index, isCut = false) {
         const batch = this.#batch;
         this.#batch = null;
@@ -174,7 +174,7 @@ export class Balance {
         if (rotated === 0 && this.live < 0) this.#fail('overbooked', 'ends a batch after which more tokens are purged than sealed', index);
     }
 
-    /** At the end of a window: whether a midnight is overdue. */
+    /** Called at the end of a window. Checks that no midnight is overdue. */
     endWindow(index) {
         if (!this.#timing || this.clock.at < this.#lastClosed + this.#timing.day) return;
         const missed = this.#firstMissed(this.clock.at + 1);
@@ -183,7 +183,7 @@ export class Balance {
         }
     }
 
-    /** At `ledger.closed`, and in a log that ends while it rotates. */
+    /** Called at `ledger.closed`, and in a log that ends during a rotation. */
     requireEmpty(index) {
         for (const until of this.#buckets.keys()) this.#fail('unbalanced', `closes the log, but the bucket of ${time(until)} is open`, index);
         if (this.#booked < this.#early) this.#fail('overbooked', 'closes the log, but some early purges belong to no bucket', index);

@@ -1,4 +1,4 @@
-// Checks one bundle of entries by itself: framing, each entry's hash against the hash tile, each entry's spelling.
+// Checks one bundle: its framing, the hashes of its entries against the hash tile, and their canonical form.
 
 import { equal } from './bytes.js';
 import { Columns } from './columns.js';
@@ -8,8 +8,8 @@ import { bundlePath } from './tiles.js';
 import { sha256All, treeHash } from './tree.js';
 
 /**
- * The entries of a bundle that are whole, fewer than `width` when the bytes end before, each with a zero byte before it: the very
- * input of its hash. That byte was the second of its length, so `bytes` can be read only once.
+ * Returns the complete entries of a bundle, at most `width`. Each has a zero byte before it, as its hash needs. That byte replaces the
+ * second one of the entry's length, so `bytes` can be read only once.
  */
 function framed(bytes, width) {
     const leaves = [];
@@ -25,9 +25,9 @@ function framed(bytes, width) {
 }
 
 /**
- * Bundle `index` as `{columns, hash, hashes, failure}`: the entries before the first one that is wrong, and what is wrong with it.
- * `hash`: of the whole bundle's tree; `hashes`: those of a partial one's entries, and if `keepsHashes` of any bundle's.
- * @throws Finding for a file that is missing or cut short, Unable for one that can't be read.
+ * Checks bundle `index`. Returns `{columns, hash, hashes, failure}`: the entries before the first invalid one, and its error. `hash`: the
+ * root of the bundle's tree. `hashes`: the hashes of the entries, for a partial bundle or if `keepsHashes`.
+ * @throws Finding if a file is missing or too short, Unable if it can't be read.
  */
 export async function checkBundle(tiles, index, keepsHashes = false) {
     const first = index * 256, width = tiles.width(0, index), path = bundlePath(index, width);

@@ -1,4 +1,4 @@
-// Bytes and their text forms. Each reader takes one spelling only, and returns null for any other.
+// Bytes and their text forms. Parsers accept only the canonical form and return null for any other.
 
 const strictUTF8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 
@@ -14,7 +14,7 @@ export function textOf(bytes) {
 
 export const hex = (bytes) => Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('');
 
-/** Standard base64 with its padding. */
+/** Parses standard base64 with padding. */
 export function fromBase64(text) {
     if (text.length % 4 !== 0 || !/^[A-Za-z0-9+/]*={0,2}$/.test(text)) return null;
     const binary = atob(text);
@@ -36,7 +36,7 @@ export function joined(...parts) {
 
 export const equal = (left, right) => left.length === right.length && left.every((byte, at) => byte === right[at]);
 
-/** Whether `bytes` from `at` on begin with `part`. */
+/** Returns whether `part` is in `bytes` at `at`. */
 export function holds(bytes, at, part) {
     if (at + part.length > bytes.length) return false;
     for (let i = 0; i < part.length; i++) if (bytes[at + i] !== part[i]) return false;

@@ -1,11 +1,11 @@
-// Charts as SVG, each with the same figures as a table for who can't see it.
+// Charts as SVG. Each has a table with the same figures for visitors who can't see it.
 
 import { drawn, element, table } from './dom.js';
 import { count, span, time } from './format.js';
 
 const chartWidth = 640, stripHeight = 64;
 
-/** What was counted over time, one strip below the other. `timeline`: what Timeline.told() says. */
+/** Counts over time, one strip per series. `timeline`: the result of Timeline.told(). */
 export function timelineChart({ width, from, series }) {
     const buckets = Math.max(1, ...series.map(([, counts]) => counts.length));
     const step = chartWidth / buckets;
@@ -33,7 +33,7 @@ export function timelineChart({ width, from, series }) {
     ];
 }
 
-/** Names with their counts, longest bar first as they come. */
+/** Bars of names with their counts, in the given order. */
 export function barTable(title, caption, rows, none) {
     const heading = element('h3', {}, title);
     if (rows.length === 0) return [heading, element('p', { class: 'quiet' }, none)];
@@ -41,7 +41,7 @@ export function barTable(title, caption, rows, none) {
     return [heading, table(caption, [['what'], ['how many', true], ['']], rows.map(([name, number]) => [name, count(number), bar(number / most)]))];
 }
 
-/** A bar as long as a part of its cell; the number beside it says the same. */
+/** A bar in a cell, beside its number. */
 export function bar(part, kind = 'bar') {
     return drawn('svg', { viewBox: '0 0 100 8', preserveAspectRatio: 'none', 'aria-hidden': 'true', height: 8 },
         drawn('rect', { class: kind, width: (100 * Math.min(1, Math.max(0, part))).toFixed(2), height: 8 }));

@@ -1,8 +1,8 @@
-// The log's own time in unix seconds: its windows, and the gaps in which no broker ran. Lateness is judged by these alone.
+// The log's own time in unix seconds: its windows, and the gaps without a running broker. Lateness depends only on these.
 
-/** How long after its due time something may still be done. */
+/** Tolerated delay after a due time. */
 export const grace = 120;
-/** How long a push may take until its outcome, in seconds. */
+/** Limit for a push until its outcome, in seconds. */
 export const jobGrace = 190;
 /** The length of a key's epoch. */
 export const epochLength = 300;
@@ -13,14 +13,14 @@ export class Clock {
     at = null;
     /** The length of the windows; 0 before any start. */
     window = 0;
-    /** Seconds of all gaps, and of the UTC day with the most. */
+    /** Seconds of all gaps, and of the worst UTC day. */
     total = 0;
     mostInADay = 0;
     #gaps = [];
     #day = null;
     #inDay = 0;
 
-    /** Records the silence before a start at `at` if it is a gap, and returns it; returns null otherwise. */
+    /** Records and returns the gap before a start at `at`. Returns null if there is none. */
     recordSilence(at) {
         const from = this.at + this.window;
         if (at - from < shortestGap) return null;
@@ -31,7 +31,7 @@ export class Clock {
         return gap;
     }
 
-    /** Only the first and the last day of a gap can be shared with another. */
+    /** Only the first and the last day of a gap can have other gaps. */
     #addToDays({ from, to }) {
         const first = Math.floor(from / utcDay), last = Math.floor((to - 1) / utcDay);
         const add = (day, seconds) => {
@@ -48,7 +48,7 @@ export class Clock {
         return this.mostInADay > mostGapsInADay;
     }
 
-    /** Drops the gaps that can't excuse anything due at `due` or later. */
+    /** Drops gaps that can't excuse anything due at `due` or later. */
     forgetBefore(due) {
         while (this.#gaps.length > 0 && this.#gaps[0].to + longestResolution < due) this.#gaps.shift();
     }
@@ -60,18 +60,18 @@ export class Clock {
         return seconds;
     }
 
-    /** Whether something due at `due` is too late in the present window. */
+    /** Returns whether something due at `due` is overdue in the present window. */
     isLate(due, allowed = grace) {
         return this.at > due + allowed + this.window && this.at > due + allowed + this.window + this.gapsSince(due);
     }
 
-    /** The same for what a broker does once an epoch: it has one more epoch if it was away when that was due. */
+    /** The same for the work of each epoch. A broker that didn't run when it was due has one more epoch. */
     isEpochLate(due) {
         const hasGap = this.#gaps.some(({ from, to }) => from <= due + grace && to >= due);
         return this.isLate(due, grace + (hasGap ? epochLength : 0));
     }
 
-    /** The end of the gap in which a moment may be passed over, null if it must not be. */
+    /** Returns the end of the gap that excuses a missing entry at this moment, or null. */
     gapEnd(moment) {
         for (const { from, to } of this.#gaps) {
             if (from - this.window <= moment && moment <= to + this.window) return to + this.window;

@@ -1,10 +1,10 @@
-// The entries of one bundle as columns of numbers: cheap to hand from one thread to another, and to walk through.
+// The entries of a bundle as columns of numbers, which are cheap to iterate and to send to another thread.
 
 import { Op } from './vocabulary.js';
 
 export class Columns {
     count = 0;
-    /** What the few entries have that have more than a template: `{text, version, digest, sums}` by their place in the bundle. */
+    /** The further values of rare entries: `{text, version, digest, sums}` by position in the bundle. */
     rare = new Map();
     templates = [];
     #templateNumbers = new Map();
@@ -48,7 +48,7 @@ export class Columns {
         return number;
     }
 
-    /** As a message to another thread, which takes the buffers along. */
+    /** Returns a message for another thread, which transfers the buffers. */
     sent() {
         const { first, count, at, op, until, number, choice, template, id, job, rare, templates } = this;
         const message = { first, count, at, op, until, number, choice, template, id, job, rare, templates };

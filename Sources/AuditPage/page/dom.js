@@ -1,4 +1,4 @@
-// Elements made from values. Text goes in as text only: nothing from a log is ever read as markup.
+// Makes elements. Text is always inserted as text, so nothing from a log becomes markup.
 
 const SVG = 'http://www.w3.org/2000/svg';
 
@@ -11,11 +11,11 @@ function filled(node, attributes, children) {
     return node;
 }
 
-/** `attributes`: names are this program's own; a function listens to the event of that name. */
+/** `attributes`: their names are constants of this program. A function becomes the listener of the event with that name. */
 export const element = (name, attributes = {}, ...children) => filled(document.createElement(name), attributes, children);
 export const drawn = (name, attributes = {}, ...children) => filled(document.createElementNS(SVG, name), attributes, children);
 
-/** Takes over an event of the element with that id. */
+/** Handles an event of the element with that id. */
 export function on(id, event, action) {
     byID(id).addEventListener(event, (happening) => {
         happening.preventDefault();
@@ -29,7 +29,7 @@ export const fill = (id, ...children) => byID(id).replaceChildren(...children.fl
 /** A table with a caption; `columns`: `[title, isNumber]`. On a narrow screen each row becomes a card. */
 export function table(caption, columns, rows) {
     const kind = (isNumber) => isNumber ? 'number' : null;
-    // The roles are those that the elements have, unless a style makes cards of them.
+    // These are the default roles of the elements, which a style with cards would remove.
     const row = (...cells) => element('tr', { role: 'row' }, ...cells);
     const title = ([text, isNumber]) => element('th', { scope: 'col', role: 'columnheader', class: kind(isNumber) }, text);
     const cell = (content, [text, isNumber]) =>

@@ -1,4 +1,4 @@
-// Reads an entry from its canonical bytes, and from no others: each key in its place, each value in its one spelling.
+// Parses an entry. Only the canonical form is accepted.
 
 import { Finding } from './findings.js';
 import { holds, utf8 } from './bytes.js';
@@ -17,9 +17,9 @@ const timeMarks = [[4, 0x2d], [7, 0x2d], [10, 0x54], [13, 0x3a], [16, 0x3a], [19
 const daysOfMonths = [31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
 
 /**
- * Reads one entry at a time; its properties keep what was read last: `at` and `until` in unix seconds, `op` as a number, `id` and `job` as
- * four 32-bit words, `number` (count, generation, resolution or status), `text` (name, next, node, previous or template), `version`,
- * `digest` (64 digits: policy or root), `choice` (place of cause or reason in the op's list), `sums` (the other numbers, by their keys).
+ * Parses one entry at a time. Its properties are the last entry's values: `at` and `until` in unix seconds, `op` as a number, `id` and
+ * `job` as four 32-bit words, `number` (count, generation, resolution or status), `text` (name, next, node, previous or template),
+ * `version`, `digest` (64 digits: policy or root), `choice` (index of cause or reason in the op's list), `sums` (other numbers, by key).
  */
 export class EntryReader {
     at = 0;
@@ -37,7 +37,7 @@ export class EntryReader {
     #start = 0;
     #position = 0;
 
-    /** Reads `bytes`; `index` is for the Finding that this throws when they are no entry. */
+    /** Parses `bytes`. @throws Finding with `index` if they aren't an entry. */
     read(bytes, index) {
         this.#bytes = bytes;
         this.#position = 0;
@@ -126,14 +126,14 @@ export class EntryReader {
         return /^[0-9a-f]{64}$/.test(text) ? text : this.#wrong();
     }
 
-    /** Four 32-bit words from 32 digits. */
+    /** Parses 32 digits as four 32-bit words. */
     #id(words) {
         this.#expect(0x22);
         for (let word = 0; word < 4; word++) {
             let value = 0;
             for (let i = 0; i < 8; i++) {
                 const digit = hexValues[this.#bytes[this.#position++]];
-                // Beyond the end there is no byte and no digit.
+                // Beyond the end the byte is undefined, and so is the digit.
                 if (!(digit >= 0)) this.#wrong();
                 value = value << 4 | digit;
             }
@@ -147,7 +147,7 @@ export class EntryReader {
         let value = 0;
         for (let digit; (digit = this.#bytes[this.#position] - 0x30) >= 0 && digit < 10; this.#position++) {
             if (value === 0 && this.#position > from) this.#wrong();
-            // Beyond 2^53 sums are rounded, and still too large.
+            // Beyond 2^53 sums are rounded, but still too large.
             value = value * 10 + digit;
             if (value > limit) this.#wrong();
         }
@@ -155,7 +155,7 @@ export class EntryReader {
         return value;
     }
 
-    /** Unix seconds of `"2026-01-02T03:04:05Z"`. */
+    /** Parses `"2026-01-02T03:04:05Z"` as unix seconds. */
     #time() {
         this.#expect(0x22);
         for (const [place, mark] of timeMarks) if (this.#bytes[this.#position + place] !== mark) this.#wrong();

@@ -1,4 +1,4 @@
-// What the page shows of a log besides its verdict. All lists are bounded, whatever the log says.
+// The page's figures about a log. All lists are bounded for any log.
 
 import { Timeline } from './timeline.js';
 import { Op, reasons, refusalCauses } from './vocabulary.js';
@@ -12,16 +12,16 @@ export class Figures {
     #refused = new Map();
     #templates = new Map();
     #starts = 0;
-    /** The newest gaps, and how many there are. */
+    /** The newest gaps, and the number of all gaps. */
     #gaps = [];
     #gapCount = 0;
     /** The program of the newest start: its version and its SHA-256. */
     #version = null;
     /** The log that this one follows. */
     #previous = null;
-    /** In the log's order: `{digest, name, from, to}`, each time another policy came into force; `to` once it is no more. */
+    /** `{digest, name, from, to}` of each policy that came into force, in the log's order. `to` is set when it ends. */
     #policies = [];
-    /** By digest and name: those that were named since the last start, and those before. */
+    /** Policies by digest and name: those named since the last start, and those before. */
     #inForce = new Map();
     #before = new Map();
     #isStarting = false;
@@ -48,7 +48,7 @@ export class Figures {
         if (this.#gaps.length > mostGaps) this.#gaps.shift();
     }
 
-    /** A start names all that are in force. One that names none goes on with them: the broker only paused. */
+    /** A start names all policies in force. A start that names none continues with the previous ones, because the broker only paused. */
     #loaded({ text: name, digest }, from) {
         if (this.#isStarting) {
             for (const policy of this.#inForce.values()) policy.to = from;
@@ -65,7 +65,7 @@ export class Figures {
         }
     }
 
-    /** For the page; its lists only if it `isFinal`. */
+    /** Returns the figures for the page. Lists are only included if `isFinal`. */
     told(story, isFinal) {
         const { balance, clock } = story, sorted = (map) => [...map].sort((left, right) => right[1] - left[1]).slice(0, 60);
         const { batches, closed, sealed, expired, early, carried } = balance.counts;

@@ -1,4 +1,4 @@
-// Shows what the log says: facts, timeline, buckets, gaps, pushes, refusals, policies.
+// Shows facts, timeline, buckets, gaps, pushes, refusals and policies of a log.
 
 import { bar, barTable, timelineChart } from './charts.js';
 import { element, fill, table } from './dom.js';
@@ -15,7 +15,7 @@ export class FiguresView {
         for (const id of parts) fill(id);
     }
 
-    /** `figures`: what Figures.told() returns. Lists, which a visitor may be in, are built once, at the end. */
+    /** `figures`: the result of Figures.told(). Lists are built once at the end, because rebuilding would disturb a reading visitor. */
     show(figures, isFinal) {
         this.#figures = figures;
         const { counts, size, from, to, starts, version, previous, next, smallest } = figures;
@@ -71,7 +71,7 @@ export class FiguresView {
             [['from'], ['to'], ['length'], ['']], rows)];
     }
 
-    /** After the last policy was read, or could not be. */
+    /** Called after the last policy was read, or failed to be read. */
     showPolicies() {
         const { policies, to } = this.#figures ?? { policies: [] };
         const items = policies.map(({ digest, name, from, to: end }) => {

@@ -1,6 +1,6 @@
-// Times, spans and counts as people read them.
+// Formats times, durations and counts for readers.
 
-/** Unix seconds as `2026-01-02 03:04:05 UTC`. */
+/** Formats unix seconds as `2026-01-02 03:04:05 UTC`. */
 export function time(seconds) {
     if (!Number.isFinite(seconds) || Math.abs(seconds) > 8.64e12) return `second ${seconds}`;
     return new Date(seconds * 1000).toISOString().replace('T', ' ').replace(/\.000Z$/, ' UTC');
@@ -10,7 +10,7 @@ export const count = (number) => number.toLocaleString('en').replaceAll(',', '\u
 
 export const counted = (number, one, many = `${one}s`) => `${count(number)} ${number === 1 ? one : many}`;
 
-/** A length of time by its two largest units. */
+/** Formats a duration with its two largest units. */
 export function span(seconds) {
     const units = [[86_400, 'd'], [3_600, 'h'], [60, 'min'], [1, 's']];
     let rest = Math.abs(Math.round(seconds));

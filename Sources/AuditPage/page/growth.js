@@ -1,11 +1,11 @@
-// Grows the tree again from its leaves, and holds each tile above the entries against what it must hold.
+// Rebuilds the tree from its leaves and checks each tile above the entries.
 
 import { equal } from './bytes.js';
 import { Finding } from './findings.js';
 import { rootOf, treeHash } from './tree.js';
 
 export class Growth {
-    /** Of each level the hashes of the tile that is being filled. */
+    /** Per level, the hashes of the tile that is being filled. */
     #levels = [[]];
     #bundles = 0;
 
@@ -13,7 +13,7 @@ export class Growth {
         this.tiles = tiles;
     }
 
-    /** Takes in the hash of the next full bundle. */
+    /** Adds the hash of the next full bundle. */
     async add(hash) {
         this.#bundles += 1;
         for (let level = 1, next = hash; next !== null; level++) {
@@ -29,7 +29,7 @@ export class Growth {
         }
     }
 
-    /** Takes in the hashes of the last, partial bundle's entries, and checks the right edge and the root. */
+    /** Adds the hashes of the last, partial bundle's entries, and checks the right edge and the root. */
     async finish(hashes, root) {
         this.#levels[0] = hashes;
         for (let level = 1; level < this.#levels.length; level++) {

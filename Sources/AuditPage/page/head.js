@@ -1,11 +1,11 @@
-// What can be said of a log from its head alone: signature, cosignatures, right edge, and that it continues an earlier head.
+// Checks that only need a log's head: signature, cosignatures, right edge, and consistency with an earlier head.
 
 import { equal, hex } from './bytes.js';
 import { Finding, Unable } from './findings.js';
 import { cosignedAt, longestNote, openCheckpoint, standing } from './note.js';
 import { rootOf, rootsOfProof } from './tree.js';
 
-/** Reads and opens the checkpoint. */
+/** Reads the checkpoint and verifies its signature. */
 export async function readHead(source, key) {
     const bytes = await source.read('checkpoint', longestNote + 1, true);
     if (!bytes) throw new Finding('missing', 'is missing', { file: 'checkpoint' });
@@ -15,7 +15,7 @@ export async function readHead(source, key) {
     return head;
 }
 
-/** The other signatures under a head as `{name, at, state}`; state is 'good' or 'unknown'. `witnesses`: the keys that the visitor gave. */
+/** Returns a head's other signatures as `{name, at, state}`. `state` is 'good' or 'unknown'. `witnesses`: keys from the visitor. */
 export async function readCosignatures(head, key, witnesses) {
     const list = [];
     for (const signature of head.note.signatures) {
@@ -31,14 +31,14 @@ export async function readCosignatures(head, key, witnesses) {
     return list;
 }
 
-/** Throws unless the tiles on the right edge give the signed root. */
+/** Throws unless the signed root follows from the tiles on the right edge. */
 export async function checkEdge(tiles, head) {
     if (!equal(await rootOf(await tiles.edge()), head.root)) {
         throw new Finding('tree', 'signs a root that differs from the root of the newest tiles', { file: 'checkpoint' });
     }
 }
 
-/** Throws unless the log under `head` begins with all that the earlier head `old` signs. */
+/** Throws unless the log of `head` begins with the entries of the earlier head `old`. */
 export async function checkContinues(tiles, head, old) {
     if (old.size > head.size) {
         throw new Finding('rewritten', `signs ${head.size} entries, where an earlier one has ${old.size}: the log was cut back, `
@@ -53,7 +53,7 @@ export async function checkContinues(tiles, head, old) {
     const proof = await tiles.consistencyProof(old.size);
     const roots = await rootsOfProof(old.size, head.size, old.root, proof);
     if (!roots) throw new Unable('the proof of consistency that was made has the wrong length');
-    // Both are checked: hashes of another tree would prove nothing about this one.
+    // Both roots are checked, because hashes of another tree would prove nothing about this one.
     if (!equal(roots.root, head.root)) throw new Finding('tree', "signs a root that differs from the hash tiles' root", { file: 'checkpoint' });
     if (!equal(roots.old, old.root)) throw differs;
 }

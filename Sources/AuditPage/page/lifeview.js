@@ -1,4 +1,4 @@
-// Shows the story of one token to its owner, and the proof of its end.
+// Shows the history of one token to its owner, and the proof of its end.
 
 import { byID, element, fill, table } from './dom.js';
 import { count, counted, span, time } from './format.js';
@@ -14,7 +14,7 @@ const words = new Map([
 
 const waiting = 'Seals and purges are published in batches: often after hours, at the latest after midnight UTC.';
 
-/** While the log is read once more. A screen reader waits for the story. */
+/** Shows progress while the log is read again. Screen readers only announce the result. */
 export function showSearch(ref, read, size) {
     byID('life').setAttribute('aria-busy', 'true');
     fill('life', element('p', {}, element('code', {}, ref)),

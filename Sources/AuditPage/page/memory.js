@@ -1,10 +1,10 @@
-// What this browser keeps between visits: the last head that it proved, the visitor's own key, witnesses' keys.
+// Values that this browser keeps between visits: the last verified head, the visitor's own key, witnesses' keys.
 
 const prefix = 'mayfly audit ';
 
-/** Storage that may be forbidden: then nothing is kept, and the page says so. */
+/** Storage that may be forbidden. Then nothing is kept, and the page shows this. */
 export class Memory {
-    /** `place`: the page's address, which its log's key is kept under. */
+    /** `place`: the page's address, under which its log's key is kept. */
     constructor(place) {
         this.place = place;
         try {
@@ -28,12 +28,12 @@ export class Memory {
         try {
             if (value === null) this.storage?.removeItem(prefix + name); else this.storage?.setItem(prefix + name, value);
         } catch {
-            // Full or forbidden by now: the visit goes on without.
+            // The storage is full or forbidden now. The visit continues without it.
             this.storage = null;
         }
     }
 
-    /** The key that this page's log was last checked with, and whether the visitor gave it. */
+    /** The key of the last check of this page's log, and whether it came from the visitor. */
     get key() {
         return this.#get(`key ${this.place}`);
     }

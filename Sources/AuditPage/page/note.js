@@ -7,15 +7,15 @@ import { sha256 } from './tree.js';
 export const longestNote = 65_536;
 const mostSignatures = 64;
 const ed25519 = 1, cosignature = 4;
-/** Sizes and times go as far as numbers go in every language that reads logs. */
+/** Sizes and times are limited to the integers that every language represents exactly. */
 const tooLarge = 2n ** 63n;
 
 // Not empty, no white space, no control character, no plus sign.
 const isName = (text) => text.length > 0 && !/[\p{White_Space}\u0000-\u001f\u007f+]/u.test(text);
 
-/** Reads `name+id+key`; null if it is malformed or its id is another key's. */
+/** Parses `name+id+key`. Returns null if it is malformed or the id is another key's. */
 export async function readKey(text) {
-    // The base64 may hold a plus sign of its own.
+    // The base64 may contain a plus sign too.
     const [name, id, ...rest] = text.trim().split('+');
     const bytes = fromBase64(rest.join('+'));
     if (rest.length === 0 || !isName(name) || bytes?.length !== 33 || ![ed25519, cosignature].includes(bytes[0])) return null;
@@ -24,7 +24,7 @@ export async function readKey(text) {
     return { name, id: keyID, type: bytes[0], bytes: bytes.subarray(1), text: `${name}+${id}+${rest.join('+')}` };
 }
 
-/** Reads a note: its text with the last newline, and its signatures; null if it is malformed. */
+/** Parses a note: its text with the last newline, and its signatures. Returns null if it is malformed. */
 export function readNote(bytes) {
     const whole = bytes.length <= longestNote ? textOf(bytes) : null;
     if (whole === null || !whole.endsWith('\n') || /[\u0000-\u0009\u000b-\u001f]/.test(whole)) return null;
@@ -42,7 +42,7 @@ export function readNote(bytes) {
     return { whole, text: whole.slice(0, end + 1), signatures };
 }
 
-/** `origin`, `size`, `root`; null for any other text. */
+/** Parses a checkpoint as `origin`, `size` and `root`. Returns null for other text. */
 export function readCheckpoint(text) {
     const [origin, size, root, end, ...more] = text.split('\n');
     const hash = root === undefined ? null : fromBase64(root);
@@ -51,7 +51,7 @@ export function readCheckpoint(text) {
     return { origin, size: Number(size), root: hash };
 }
 
-/** Unix seconds at which a witness says it signed, as a BigInt; null if these bytes are no cosignature. */
+/** Returns the time of a cosignature in unix seconds as a BigInt, or null if these bytes aren't a cosignature. */
 export function cosignedAt(signature) {
     if (signature.length !== 72) return null;
     const seconds = new DataView(signature.buffer, signature.byteOffset).getBigUint64(0);
@@ -71,21 +71,21 @@ async function isValid(key, signature, text) {
     try {
         imported = await crypto.subtle.importKey('raw', key.bytes, { name: 'Ed25519' }, false, ['verify']);
     } catch (error) {
-        // Data that is no point of the curve is a key that has signed nothing.
+        // A key that isn't a point of the curve can't have signed anything.
         if (error.name === 'DataError') return false;
         throw new Unable('This browser cannot check Ed25519 signatures. Chrome and Edge from 137, Firefox from 129 and Safari from 17 can.');
     }
     return crypto.subtle.verify({ name: 'Ed25519' }, imported, bytes, message);
 }
 
-/** The signatures in a key's name and id: 'none', 'good', or 'bad' if one of them does not hold. */
+/** Checks the signatures with a key's name and id: 'none', 'good', or 'bad' if one of them is invalid. */
 export async function standing(note, key) {
     const own = note.signatures.filter((signature) => signature.name === key.name && equal(signature.id, key.id));
     const holds = await Promise.all(own.map((signature) => isValid(key, signature.bytes, note.text)));
     return own.length === 0 ? 'none' : holds.every(Boolean) ? 'good' : 'bad';
 }
 
-/** The checkpoint in a note that the log's key has signed, in its own name; null otherwise. */
+/** Returns the checkpoint of a note that the log's key has signed and whose origin is the key's name, otherwise null. */
 export async function openCheckpoint(bytes, key) {
     const note = readNote(bytes);
     const checkpoint = note && readCheckpoint(note.text);

@@ -1,4 +1,4 @@
-// Where this page's log is: beside the page on its server, or inside the page itself (mayfly audit report --html).
+// The place of this page's log: beside the page on its server, or inside the page (mayfly audit report --html).
 
 import { byID } from './dom.js';
 import { fromBase64, textOf } from './bytes.js';
@@ -6,7 +6,7 @@ import { WebSource } from './source.js';
 
 const longestKey = 4_096;
 
-/** `{place, program, key(), isFile, about}`: for the auditor, its program's address, the key that came along, and what a file says of itself. */
+/** Returns `{place, program, key(), isFile, about}`: the log's place, the program's address, the log's own key, and a file's description. */
 export function findLog() {
     return byID('log') ? inFile() : onServer();
 }
@@ -22,7 +22,7 @@ function onServer() {
     };
 }
 
-/** The files lie in base64, end to end, in as many blocks as it took. */
+/** Decodes the files, which are concatenated and stored as blocks of base64. */
 function inFile() {
     const { files, vkey, about } = JSON.parse(byID('log').textContent);
     const parts = [...document.querySelectorAll('script.part')].map((block) => {
@@ -32,7 +32,7 @@ function inFile() {
     });
     let start = 0;
     const places = new Map(files.map(([path, length]) => [path, [(start += length) - length, length]]));
-    // From a file a browser starts threads of classic scripts only. Modules are strict, and so is this.
+    // In a file, browsers start threads only with classic scripts. Strict mode makes the script behave like a module.
     const program = new Blob([`'use strict';\n${byID('program').textContent}`], { type: 'text/javascript' });
     return {
         place: { blob: new Blob(parts), places }, program: URL.createObjectURL(program), isFile: true, about,

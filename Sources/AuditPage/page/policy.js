@@ -1,4 +1,4 @@
-// What a check needs of a policy file: the timing of the log, the longest life of a token, the names of the templates.
+// Reads a policy file: the timing of the log, the longest life of a token, the names of the templates.
 
 import { hex, textOf } from './bytes.js';
 import { Finding, Unable } from './findings.js';
@@ -12,14 +12,14 @@ const standardTiming = { hourSeconds: 3_600, daySeconds: 86_400, batchSeals: 64 
 const isObject = (value) => typeof value === 'object' && value !== null && !Array.isArray(value);
 const isWhole = (value, most = Number.MAX_SAFE_INTEGER) => Number.isSafeInteger(value) && value >= 1 && value <= most;
 
-/** `{hour, day, seals}` of a policy's member `ledger`; null if it is malformed. */
+/** Returns `{hour, day, seals}` of a policy's member `ledger`, or null if it is malformed. */
 function timingOf(ledger) {
     if (!isObject(ledger)) return null;
     const { hourSeconds: hour, daySeconds: day, batchSeals: seals } = ledger;
     return isWhole(hour, 3_600) && isWhole(day, 86_400) && day % hour === 0 && isWhole(seals, 10_000) ? { hour, day, seals } : null;
 }
 
-/** `{timing, longest, templates}` of a policy's bytes; null if they are no policy. `timing` is null if a log can't be kept by it. */
+/** Returns `{timing, longest, templates}` of a policy's bytes, or null if they aren't a policy. `timing` is null if it is unusable. */
 export function readPolicy(bytes) {
     let policy;
     try {
@@ -37,11 +37,11 @@ export function readPolicy(bytes) {
     return { timing: timingOf(ledger), longest: Math.max(0, ...named), templates: new Set(Object.keys(templates)) };
 }
 
-/** The policies that a log names, each read once. */
+/** The policies of a log. Each is read once. */
 export class Policies {
     #read = new Map();
 
-    /** `tell(digest, text)` hears of each policy file. */
+    /** `tell(digest, text)` is called for each policy file. */
     constructor(source, tell) {
         this.source = source;
         this.tell = tell;
@@ -51,7 +51,7 @@ export class Policies {
         return this.#read.size;
     }
 
-    /** The policy as `readPolicy` returns it. `isTiming`: whether the log is kept by it. */
+    /** Returns the result of `readPolicy`. `isTiming`: whether the policy determines the log's timing. */
     async of(digest, isTiming) {
         const policy = this.#read.get(digest) ?? await this.#fetch(digest);
         if (isTiming && !policy.timing) throw new Finding('damaged', 'has no valid timing for a log', { file: policyPath(digest) });

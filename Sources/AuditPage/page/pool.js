@@ -1,4 +1,4 @@
-// Bundles checked by several threads at once, handed out in the log's order.
+// Checks bundles in several threads. Results come in the log's order.
 
 import { checkBundle } from './bundles.js';
 import { told, Unable, untold } from './findings.js';
@@ -10,20 +10,20 @@ const waitingFor = 2;
 
 const trusted = globalThis.trustedTypes?.createPolicy('threads', { createScriptURL: (url) => url });
 
-/** A thread that runs this page's own program. `address`: of that program, which in a file is one classic script. */
+/** A thread with this page's program. `address`: the program's address. In a file the program is a classic script. */
 export function startThread(address, name) {
     const type = address.startsWith('blob:') ? 'classic' : 'module';
     return new Worker(trusted?.createScriptURL(address) ?? address, { type, name });
 }
 
-/** The results of the bundles from ..< to; what could not be read is told in its place. */
+/** Returns the results of the bundles from ..< to. A bundle that can't be read has an error as its result. */
 async function checkBatch(source, { size, from, to, keepsHashes }) {
     const tiles = new Tiles(source, size), results = [];
     for (let index = from; index < to; index++) results.push(checkBundle(tiles, index, keepsHashes).catch((error) => ({ failure: told(error) })));
     return Promise.all(results);
 }
 
-/** The thread's side: answers each message `{number, size, from, to, keepsHashes}` with its bundles. The first message says where the log is. */
+/** Runs in the thread. Answers each message `{number, size, from, to, keepsHashes}` with its bundles. The first message is the log's place. */
 export function serveBundles(scope) {
     let source = null;
     scope.onmessage = async ({ data }) => {
@@ -46,7 +46,7 @@ export class Pool {
     #workers = [];
     #waiting = new Map();
 
-    /** `threads`: how many beside this one, which does it alone if there are none; `program`: this program's address; `place`: the log's. */
+    /** `threads`: the number of additional threads, possibly none. `program`: this program's address. `place`: the log's place. */
     constructor(threads, program, place) {
         this.source = sourceOf(place);
         for (let i = 0; i < threads; i++) {
@@ -62,7 +62,7 @@ export class Pool {
         for (const { reject } of this.#waiting.values()) reject(new Unable(words));
     }
 
-    /** The results of the full bundles 0 ..< count, in order (see `checkBundle`); what a thread could not check is thrown in its turn. */
+    /** Yields the results of the full bundles 0 ..< count in order (see `checkBundle`). Errors of threads are thrown in their turn. */
     async *results(size, count, keepsHashes) {
         const batches = Math.ceil(count / batch), ahead = waitingFor * Math.max(1, this.#workers.length);
         const started = [];
@@ -79,7 +79,7 @@ export class Pool {
         const from = number * batch, to = Math.min(count, from + batch);
         if (this.#workers.length === 0) return checkBatch(this.source, { size, from, to, keepsHashes });
         const answer = new Promise((resolve, reject) => this.#waiting.set(number, { resolve, reject }));
-        // Its failure may come before its turn.
+        // Without this handler, a failure before its turn would be reported as unhandled.
         answer.catch(() => {});
         this.#workers[number % this.#workers.length].postMessage({ number, size, from, to, keepsHashes });
         return answer;
@@ -91,7 +91,7 @@ export class Pool {
     }
 }
 
-/** What a result says is wrong, as the error that it was. */
+/** Returns the error of a result. */
 export function failureOf(result) {
     return result.failure ? untold(result.failure) : null;
 }

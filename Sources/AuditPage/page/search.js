@@ -1,4 +1,4 @@
-// One token's story, found in the whole log: each seal, opening and purge whose id fits the reference. The reference stays here.
+// Finds the history of one token in the whole log: seals, openings and purges with the ids of its ref. The ref never leaves this thread.
 
 import { equal, hex, toBase64, utf8 } from './bytes.js';
 import { Unable } from './findings.js';
@@ -7,10 +7,10 @@ import { inclusionRanges, sha256, treeHash } from './tree.js';
 import { Op, ops, purgeCauses, reasons } from './vocabulary.js';
 
 const mostRows = 1_000, mostUntils = 1_000;
-/** What is worth a proof, the least first. */
+/** The ops worth a proof, the least important first. */
 const worth = [undefined, Op.sealed, Op.opened, Op.purged];
 
-/** An entry in its one spelling. */
+/** Writes an entry in canonical form. */
 function spell(entry) {
     const sorted = Object.fromEntries(Object.entries(entry).sort(([left], [right]) => left < right ? -1 : 1));
     return utf8(JSON.stringify(sorted));
@@ -23,19 +23,19 @@ const wordsHex = (ids, place) => hex(bytesOf(ids.subarray(4 * place, 4 * place +
 
 export class Search {
     #ids;
-    /** By `until`: the ids of a seal and of a purge. Kept for those that were asked for last. */
+    /** A cache of the ids of seal and purge, by `until`. */
     #known = new Map();
-    /** What the token's purge may have as its `until`: from its own seal, or from an earlier log. */
+    /** The possible `until` of the token's purge: from its seal, or from an earlier log. */
     #untils = new Set();
-    /** By job: the opening without an outcome. */
+    /** Openings without an outcome, by job. */
     #pushes = new Map();
     #bundles = [];
-    /** The entry to prove, the latest purge, opening or seal: `{row, place, hashes}`. */
+    /** The entry to prove: the latest purge, else opening, else seal, as `{row, place, hashes}`. */
     #proved = null;
     rows = [];
-    /** How many entries of the token are not in `rows`. */
+    /** The number of the token's entries that aren't in `rows`. */
     skipped = 0;
-    /** Entries read. */
+    /** The number of entries read. */
     read = 0;
 
     constructor(ref) {
@@ -53,7 +53,7 @@ export class Search {
         return ids;
     }
 
-    /** Takes in the next bundle's result, with its hashes. */
+    /** Searches the next bundle's result, which must have its hashes. */
     async take({ columns, hash, hashes }) {
         for (let place = 0; place < (columns?.count ?? 0); place++) {
             const row = this.#row(columns, place);
@@ -66,7 +66,7 @@ export class Search {
         this.#bundles.push(hash ?? await treeHash(hashes));
     }
 
-    /** The entry as a row if it belongs to the token, else null. Gives an opening its outcome. */
+    /** Returns the entry as a row if it is about the token, otherwise null. Adds outcomes to openings. */
     #row(columns, place) {
         const op = columns.op[place], until = columns.until[place], row = { index: columns.first + place, at: columns.at[place], op };
         const { id, job } = columns;
@@ -100,7 +100,7 @@ export class Search {
         }
     }
 
-    /** The proof (C2SP tlog-proof) that the log has the token's purge or else its latest opening or seal; null if it has none. */
+    /** Returns a proof (C2SP tlog-proof) of the token's purge, else of its latest opening or seal. Returns null if there is none. */
     async proof(head) {
         if (!this.#proved) return null;
         const { row: { op, at, index, id, job, cause, template, until }, place, hashes } = this.#proved;

@@ -1,4 +1,4 @@
-// Where a log's files come from: the server that this page came from, or the page itself. Nothing is read beyond its bound.
+// Reads a log's files from this page's server or from the page itself. All reads are bounded.
 
 import { Finding, Unable } from './findings.js';
 
@@ -12,7 +12,7 @@ export class WebSource {
     }
 
     /**
-     * The file's bytes, null if there is none. Of a file of more than `limit` bytes: its beginning if `isCut`, else a Finding.
+     * Returns the file's bytes, or null if there is none. For a file of more than `limit` bytes: its start if `isCut`, else throws a Finding.
      */
     async read(path, limit, isCut = false) {
         for (const pause of [...pausesMs, null]) {
@@ -30,7 +30,7 @@ export class WebSource {
         const abort = new AbortController();
         const timer = setTimeout(() => abort.abort(new Error('it took longer than a minute')), timeoutMs);
         try {
-            // Files never change, but this is about what the server shows now.
+            // Files never change, but the check is about what the server shows now, not about the cache.
             const answer = await fetch(new URL(path, this.base), { cache: 'no-store', redirect: 'error', signal: abort.signal });
             if (answer.status === 404 || answer.status === 410) return null;
             if (answer.status !== 200) throw new Error(`the server answered ${answer.status}`);
@@ -62,7 +62,7 @@ async function bounded(reader, path, limit, isCut) {
     return all;
 }
 
-/** Files that lie end to end in a Blob; `places` maps each path to its first byte and its length. */
+/** Files concatenated in a Blob. `places` maps each path to its start and length. */
 export class BlobSource {
     constructor(blob, places) {
         this.blob = blob;
@@ -78,5 +78,5 @@ export class BlobSource {
     }
 }
 
-/** A source from what can be sent to another thread. */
+/** Makes a source from a value that can be sent to another thread. */
 export const sourceOf = (place) => place.blob ? new BlobSource(place.blob, place.places) : new WebSource(place.base);

@@ -1,4 +1,4 @@
-// The page: starts a check, shows what it says, and takes the visitor's wishes.
+// The page: starts checks, shows their results and handles the visitor's input.
 
 import { byID, element, fill, on } from './dom.js';
 import { FiguresView } from './figuresview.js';
@@ -32,12 +32,12 @@ class AuditPage {
         this.check();
     }
 
-    /** One whole check, from the key on. */
+    /** Runs one complete check. */
     async check() {
         const turn = ++this.turn;
         this.reset();
         const trouble = await this.prepare();
-        // Meanwhile the visitor may have asked for another.
+        // The visitor may have started another check meanwhile.
         if (turn !== this.turn) return;
         if (trouble) return this.giveUp(trouble);
         const witnesses = await this.trust.witnesses();
@@ -46,7 +46,7 @@ class AuditPage {
         byID('stop').hidden = false;
         byID('again').hidden = true;
         if (hadFocus) byID('stop').focus();
-        // A file's threads may not start others.
+        // In a file, threads can't start other threads.
         const threads = this.log.isFile ? 0 : Math.min(4, Math.max(1, navigator.hardwareConcurrency ?? 2));
         const worker = startThread(this.log.program, 'auditor');
         this.worker = worker;
@@ -68,7 +68,7 @@ class AuditPage {
         byID('life').removeAttribute('aria-busy');
     }
 
-    /** Finds the key; returns why there can be no check, or null. */
+    /** Finds the key. Returns the reason if no check is possible, otherwise null. */
     async prepare() {
         if (!globalThis.isSecureContext || !globalThis.crypto?.subtle) {
             return 'Browsers check signatures only on pages from https or from this machine. Open this page over https.';
@@ -137,12 +137,12 @@ class AuditPage {
         return `${code}${place}: ${detail}.${more}${other}`;
     }
 
-    /** Seconds since the last entry, negative if it is dated ahead of this machine's clock. */
+    /** Seconds since the last entry. Negative if the entry is ahead of this machine's clock. */
     get age() {
         return Date.now() / 1000 - this.to;
     }
 
-    /** A closed log has ended, and a file says when it was written. */
+    /** A closed log gets no more entries, and a file shows when it was written. */
     get isStale() {
         return this.size > 0 && this.age > silentAfter && this.next === null && !this.log.isFile;
     }
@@ -155,7 +155,7 @@ class AuditPage {
         return `${counted(this.size, 'entry', 'entries')}${until}: every step below was checked here.${old} ${this.trust.caveat}`;
     }
 
-    /** No verdict, and why. What was found wrong before stays. */
+    /** Shows that there is no verdict, and why. Earlier findings stay. */
     giveUp(words) {
         this.steps.end();
         this.idle();

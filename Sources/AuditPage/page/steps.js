@@ -1,4 +1,4 @@
-// The list of steps: what is checked, and what came of it so far.
+// The list of steps and their results.
 
 import { byID, element, fill } from './dom.js';
 import { time } from './format.js';
@@ -15,11 +15,11 @@ const titles = new Map([
 ]);
 const states = new Map([
     ['waiting', '· waiting'], ['running', '… checking'], ['good', '✓ good'], ['bad', '✗ wrong'], ['unable', '? not checked'],
-    // There is nothing that could be checked.
+    // There is nothing to check.
     ['none', '– nothing yet'],
 ]);
 
-/** A cosignature is dated from this much before the last entry to this much ahead of now. */
+/** The tolerance for a cosignature's time: before the last entry, and ahead of now. */
 const dateSlack = 600;
 
 export class Steps {
@@ -41,7 +41,7 @@ export class Steps {
         body.lastChild.textContent = words;
     }
 
-    /** After the end: what was still to do was not done. */
+    /** Called at the end. Marks the remaining steps as not done. */
     end() {
         for (const [step, state] of this.#states) if (state === 'waiting' || state === 'running') this.set(step, 'unable');
     }
@@ -50,7 +50,7 @@ export class Steps {
         return this.#states.size === titles.size && [...this.#states.values()].every((state) => state === 'good' || state === 'none');
     }
 
-    /** Who else signed the head. `list`: what readCosignatures() says; `last`: the last entry's time, once it is known. */
+    /** Shows the cosignatures. `list`: the result of readCosignatures(). `last`: the time of the last entry, if known. */
     showCosignatures(list, last = 0) {
         const now = Date.now() / 1000, fits = (at) => at >= last - dateSlack && at <= now + dateSlack;
         const items = list.map(({ name, id, at, state }) => element('li', {}, element('span', { class: 'id' }, `${name} (${id})`),

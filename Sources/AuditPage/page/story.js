@@ -1,5 +1,5 @@
-// The rules of a log, judged one entry at a time up to the first that breaks one. Times are starts of windows in unix seconds.
-// Memory depends on the pushes under way and on the days that tokens live, never on the length of the log.
+// Checks the rules of a log, entry by entry, up to the first error. Times are starts of windows in unix seconds.
+// Memory depends on open pushes and on the longest life of tokens in days, but not on the length of the log.
 
 import { Balance } from './balance.js';
 import { Clock, epochLength, jobGrace } from './clock.js';
@@ -17,26 +17,26 @@ export class Story {
     #isClosed = false;
     #last = { op: null, rank: 0 };
     #key = new Uint32Array(4);
-    /** The policies since the last start, and those before the starts of this window: a crash leaves openings that come after the start. */
+    /** The policies since the last start, and those before this window's starts: openings from before a crash may sort after the start. */
     #inForce = [];
     #before = [];
     #longest = 0;
-    /** Jobs without an outcome: when each was opened. */
+    /** Jobs without an outcome, with the time of their opening. */
     #jobs = new Map();
     #carried = { jobs: 0, at: 0, until: 0 };
-    /** All epochs up to `destroyed` have no key any more; everything due before the epoch `swept` is purged, by the last entry that says so. */
+    /** From the last `keys.ratcheted`: keys up to epoch `destroyed` are destroyed, and everything due before epoch `swept` is purged. */
     #destroyed = 0;
     #swept = null;
-    /** When the next such entry must come. */
+    /** When the next such entry is due. */
     #sweptDue = 0;
     #beforeWindow = null;
     size = 0;
     from = null;
-    /** The origin of the log that follows this one, once it is closed. */
+    /** The origin of the next log, if this one is closed. */
     next = null;
     counts = { opened: 0, delivered: 0, failed: 0 };
 
-    /** `allowsGaps`: whether more than an hour of gaps a day is accepted; `seeGap(gap)` hears of each. */
+    /** `allowsGaps`: accepts more than an hour of gaps per day. `seeGap(gap)` is called for each gap. */
     constructor(allowsGaps, seeGap) {
         this.allowsGaps = allowsGaps;
         this.seeGap = seeGap;
@@ -46,17 +46,17 @@ export class Story {
         throw new Finding(code, detail, { index });
     }
 
-    /** Pushes that have no outcome yet. */
+    /** The number of pushes without an outcome. */
     get pending() {
         return this.#jobs.size + this.#carried.jobs;
     }
 
-    /** Whether nothing may follow. */
+    /** True if no entry may follow. */
     get isClosed() {
         return this.#isClosed;
     }
 
-    /** Takes in the entry at `place` of a bundle's columns. One that names a policy is followed by a call of `name`. */
+    /** Checks the entry at `place` of a bundle's columns. After an entry that names a policy, `name` must be called. */
     admit(columns, place) {
         const index = columns.first + place, at = columns.at[place], op = columns.op[place], { rank } = ops[op];
         if (this.#isClosed) this.#fail('after_closed', 'comes after the entry that closed this log', index);
@@ -86,12 +86,12 @@ export class Story {
         this.#endWindow(index);
     }
 
-    /** `resolution`: the one that a start names, else 0. */
+    /** `resolution`: the resolution of a start, else 0. */
     #openWindow(at, resolution, index) {
         const { clock } = this, isFirst = clock.at === null;
         if (!isFirst) this.#endWindow(index - 1);
         if (isFirst) {
-            // A broker that keeps the rule begins a log without the keys of two epochs ago.
+            // A correct broker starts a log without the keys of two epochs ago.
             this.#destroyed = Math.max(Math.floor(at / epochLength), 2) - 2;
             this.#sweptDue = (Math.floor(at / epochLength) + 2) * epochLength;
         }
@@ -112,7 +112,7 @@ export class Story {
         this.#beforeWindow = { destroyed: this.#destroyed, sweptDue: this.#sweptDue };
     }
 
-    /** Nothing that is due earlier can still be judged. */
+    /** Returns the earliest due time that can still be checked. */
     #oldestDue() {
         const { timing, lastClosed } = this.balance, { at } = this.clock;
         if (!timing) return 0;
@@ -122,7 +122,7 @@ export class Story {
             this.#destroyed * epochLength, this.#swept === null ? at : this.#swept * epochLength, this.#sweptDue);
     }
 
-    /** All entries of the window are known: what was due before it must have come before it. */
+    /** Called when all entries of the window are known. Everything that was due before the window must be done. */
     #endWindow(index) {
         const { clock } = this, { destroyed, sweptDue } = this.#beforeWindow;
         if (clock.isEpochLate((destroyed + 4) * epochLength)) {
@@ -141,7 +141,7 @@ export class Story {
         this.balance.endWindow(index);
     }
 
-    /** A log begins with a start, or with what it takes over from an earlier one. */
+    /** A log begins with a start, or with the balances of an earlier log. */
     #checkBeginning(op, until, index) {
         if (op === Op.ledgerOpened && this.size === 0) return;
         if (op === Op.ledgerOpened) this.#fail('carry', 'continues an earlier log, but is not the first entry', index);
@@ -157,7 +157,7 @@ export class Story {
         }
     }
 
-    /** Within a window entries are sorted. A stop publishes its window early, and a start goes on with it: it is sorted anew. */
+    /** Entries of a window are sorted. A stop publishes its window early. A start may continue that window with a new sorted sequence. */
     #checkOrder(columns, place, isLater, index) {
         const op = columns.op[place], { rank } = ops[op], last = isLater ? runRank : this.#last.rank, key = this.#key;
         if (rank === runRank) return;
@@ -194,7 +194,7 @@ export class Story {
         }
     }
 
-    /** Takes in the policy that the last entry names. */
+    /** Handles the policy that the last entry names. */
     name(columns, place, policy) {
         if (columns.op[place] === Op.started) this.#start(columns.number[place], policy.timing, columns.first + place);
         if (!this.#inForce.includes(policy)) this.#inForce.push(policy);
@@ -216,7 +216,7 @@ export class Story {
 
     #ratchet({ epoch, swept }, index) {
         const end = this.clock.at + this.clock.window;
-        // The key of the epoch that runs is in use. A claim that it is destroyed would switch the check off.
+        // The present epoch's key is in use. A claim that it is destroyed would disable the check.
         if ((epoch + 1) * epochLength > end) this.#fail('ratchet_early', 'reports destroyed keys of an epoch that has not ended', index);
         this.#destroyed = Math.max(this.#destroyed, epoch);
         if (swept * epochLength > end) this.#fail('swept_early', 'reports purges of tokens that are not due yet', index);

@@ -1,10 +1,10 @@
-// The log's files by their names (C2SP tlog-tiles), at one size of the log.
+// The files of a log of a certain size (C2SP tlog-tiles).
 
 import { Finding } from './findings.js';
 import { consistencyRanges, hashesIn, isPowerOfTwo, nodeHash, split, treeHash } from './tree.js';
 
 export const tileWidth = 256;
-// 256 canonical entries take less than half of this; whatever is longer shows what is wrong with it before here.
+// 256 canonical entries take less than half of this. In a longer file, the error comes before this limit.
 const longestBundle = 262_144;
 const mostKeptTiles = 256;
 
@@ -29,7 +29,7 @@ export class Tiles {
         this.size = size;
     }
 
-    /** How many hashes tile `index` of a level holds at this size. */
+    /** The number of hashes in tile `index` of a level at this size. */
     width(level, index) {
         return Math.min(tileWidth, Math.floor(this.size / tileWidth ** level) - index * tileWidth);
     }
@@ -46,12 +46,12 @@ export class Tiles {
         return hashesIn(bytes.subarray(0, width * 32));
     }
 
-    /** The bytes of a bundle, and whether more entries than this size's may follow in them. */
+    /** Returns the bytes of a bundle, and whether they may contain entries beyond this size. */
     async bundle(index) {
         return this.#partOrFull('entries', index, this.width(0, index), longestBundle, true);
     }
 
-    /** A log that grows while it is read may drop a partial file for the full one, which begins with the same bytes. */
+    /** A growing log may replace a partial file by the full one, which begins with the same bytes. */
     async #partOrFull(kind, index, width, limit, isCut) {
         const path = pathOf(kind, index, width);
         const part = await this.source.read(path, limit, isCut);
@@ -61,7 +61,7 @@ export class Tiles {
         return [full, true];
     }
 
-    /** Of each level the hashes in its partial tile: the right edge of the tree. */
+    /** The right edge of the tree: per level, the hashes of its partial tile. */
     async edge() {
         const levels = [];
         for (let level = 0; tileWidth ** level <= this.size; level++) {
@@ -81,12 +81,12 @@ export class Tiles {
         return this.#kept.get(path);
     }
 
-    /** The hashes that prove that this log begins with its first `oldSize` entries. */
+    /** Returns a consistency proof for the first `oldSize` entries. */
     async consistencyProof(oldSize) {
         return Promise.all(consistencyRanges(oldSize, this.size).map(([from, to]) => this.rangeHash(from, to)));
     }
 
-    /** The hash of the leaves [from, to), where `from` is where a subtree that large may begin. */
+    /** Returns the hash of the leaves [from, to), which must be a subtree. */
     async rangeHash(from, to) {
         const count = to - from;
         if (!isPowerOfTwo(count)) {

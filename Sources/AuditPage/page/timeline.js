@@ -1,19 +1,19 @@
-// Counts over time in few buckets, whatever the log's length: when they run out, neighbours join.
+// Counts over time in a bounded number of buckets. When they run out, neighbours are merged.
 
 const mostBuckets = 120;
-// Each a multiple of the one before, so that whole buckets join.
+// Each is a multiple of the previous one, so that whole buckets merge.
 const widths = [1, 5, 15, 60, 300, 900, 3_600, 10_800, 21_600, 86_400, 604_800, 2_419_200, 9_676_800];
 
 export class Timeline {
     #step = 0;
     #first = null;
 
-    /** `series`: names of what is counted. */
+    /** `series`: the names of the counters. */
     constructor(series) {
         this.counts = new Map(series.map((name) => [name, new Uint32Array(mostBuckets)]));
     }
 
-    /** Seconds that a bucket spans. */
+    /** The length of a bucket in seconds. */
     get width() {
         return widths[this.#step] ?? widths.at(-1) * 4 ** (this.#step - widths.length + 1);
     }
@@ -25,7 +25,7 @@ export class Timeline {
             this.#widen();
             bucket = Math.floor(at / this.width) - this.#first;
         }
-        // Time that runs backwards is a finding; here it must only not count.
+        // Decreasing times are a finding elsewhere. Here they aren't counted.
         if (bucket >= 0) this.counts.get(name)[bucket] += 1;
     }
 
@@ -40,7 +40,7 @@ export class Timeline {
         }
     }
 
-    /** `{width, from, series: [[name, counts]]}` up to the last bucket that is not empty. */
+    /** Returns `{width, from, series: [[name, counts]]}` up to the last bucket with a count. */
     told() {
         const series = [...this.counts];
         const used = Math.max(0, ...series.map(([, counts]) => counts.findLastIndex((count) => count > 0) + 1));

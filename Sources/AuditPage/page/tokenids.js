@@ -1,11 +1,11 @@
-// The ids that a token's entries have in the log. Computing them needs the token's ref.
+// Computes the ids of a token's entries from its ref.
 
 import { KeyedHash } from './blake2b.js';
 import { joined, utf8 } from './bytes.js';
 
 const domain = 'mayfly/v1 ledger/';
 
-/** A field as it is hashed: its length, then its bytes. */
+/** Encodes a field for hashing: its length, then its bytes. */
 function field(bytes) {
     const length = new Uint8Array(4);
     new DataView(length.buffer).setUint32(0, bytes.length);
@@ -18,7 +18,7 @@ function seconds(time) {
     return bytes;
 }
 
-/** The bytes of 32-bit words, the highest first. */
+/** Returns the bytes of 32-bit words, big-endian. */
 export function bytesOf(words) {
     const view = new DataView(new ArrayBuffer(4 * words.length));
     words.forEach((word, place) => view.setUint32(4 * place, word));

@@ -4,7 +4,7 @@ const digest = (bytes) => crypto.subtle.digest('SHA-256', bytes);
 
 export const sha256 = async (bytes) => new Uint8Array(await digest(bytes));
 
-/** The same for many at once, which spares most of what waiting for each costs. */
+/** Hashes many inputs at once, which is faster than awaiting each. */
 export async function sha256All(inputs) {
     const digests = await Promise.all(inputs.map(digest));
     return digests.map((bytes) => new Uint8Array(bytes));
@@ -21,8 +21,8 @@ function node(left, right) {
 export const nodeHash = (left, right) => sha256(node(left, right));
 
 /**
- * The hash of a tree from those of its parts in a row: equal complete subtrees, and at the end perhaps a smaller one.
- * Joining neighbours and carrying an odd last one up gives the split at the largest power of two that the RFC asks for.
+ * Returns the root of a tree from the hashes of its parts: complete subtrees of one size, the last one possibly smaller.
+ * Joining neighbours and promoting an odd last one results in the RFC's split at the largest power of two.
  */
 export async function treeHash(hashes) {
     if (hashes.length === 0) return sha256(new Uint8Array(0));
@@ -36,7 +36,7 @@ export async function treeHash(hashes) {
     return row[0];
 }
 
-/** The root of the log whose partial tiles hold `levels`: of each level the hashes that no full tile has yet. */
+/** Returns the root of a log. `levels`: per level, the hashes of its partial tile. */
 export async function rootOf(levels) {
     let below = null;
     for (const hashes of levels) {
@@ -46,14 +46,14 @@ export async function rootOf(levels) {
     return below ?? treeHash([]);
 }
 
-/** The hashes of a tile's bytes. */
+/** Splits a tile's bytes into hashes. */
 export function hashesIn(tile) {
     const hashes = [];
     for (let at = 0; at < tile.length; at += 32) hashes.push(tile.subarray(at, at + 32));
     return hashes;
 }
 
-/** How many leaves the left part of a tree of `size` has: the largest power of two below it. */
+/** The number of leaves in the left part of a tree: the largest power of two below `size`. */
 export function split(size) {
     let part = 1;
     while (part * 2 < size) part *= 2;
@@ -62,7 +62,7 @@ export function split(size) {
 
 export const isPowerOfTwo = (size) => size === 1 || split(size) * 2 === size;
 
-/** The ranges [from, to) of leaves whose hashes prove that a tree of `size` begins with one of `oldSize`. */
+/** Returns the subtrees [from, to) of a consistency proof from `oldSize` to `size`. */
 export function consistencyRanges(oldSize, size) {
     const ranges = [];
     let from = 0, to = size, isWhole = true;
@@ -81,7 +81,7 @@ export function consistencyRanges(oldSize, size) {
     return ranges.reverse();
 }
 
-/** The ranges [from, to) of leaves whose hashes prove that a tree of `size` has the leaf `index`: its sibling first. */
+/** Returns the subtrees [from, to) of an inclusion proof of leaf `index` in a tree of `size`, the sibling first. */
 export function inclusionRanges(index, size) {
     const ranges = [];
     let from = 0, to = size;
@@ -94,8 +94,8 @@ export function inclusionRanges(index, size) {
 }
 
 /**
- * The check of RFC 9162, section 2.1.4.2: the old root and the new one that `proof` leads to, for 0 < oldSize < size;
- * null when the proof is too long or too short.
+ * Computes the old and the new root from a consistency proof (RFC 9162, section 2.1.4.2), for 0 < oldSize < size.
+ * Returns null if the proof is too long or too short.
  */
 export async function rootsOfProof(oldSize, size, oldRoot, proof) {
     const half = (number) => Math.floor(number / 2);

@@ -1,23 +1,23 @@
-// What a check rests on: the key, a checkpoint from elsewhere, witnesses' keys, and what this browser keeps.
+// The trusted inputs of a check: the key, checkpoints from elsewhere, witnesses' keys, and values that this browser keeps.
 
 import { byID, element, fill, on } from './dom.js';
 import { readKey } from './note.js';
 
 export class Trust {
     key = null;
-    /** The key that came with the log: from its server or in its file. */
+    /** The key beside the log, from its server or its file. */
     foundKey = null;
-    /** Notes that the visitor brought to compare with. */
+    /** The visitor's notes to compare with. */
     others = [];
 
-    /** `check`: called when the visitor wants another check on other grounds. */
+    /** `check`: called when the visitor changes an input. */
     constructor(log, memory, check) {
         Object.assign(this, { log, memory, check });
         byID('witnesses').value = memory.witnesses;
         on('key-form', 'submit', () => this.#use(byID('vkey').value, true));
         on('server-key', 'click', () => this.#use(this.foundKey, false));
         on('other-form', 'submit', () => {
-            // A text box drops the last newline, which is signed.
+            // A text box removes the last newline, which is signed.
             const note = `${byID('other').value.replaceAll('\r', '').trim()}\n`;
             this.others = note === '\n' ? [] : [note];
             check();
@@ -30,7 +30,7 @@ export class Trust {
         });
     }
 
-    /** Finds the key: the visitor's own, else the one of the last visit, else the one that comes with the log. */
+    /** Finds the key: the visitor's own, else the one of the last visit, else the one beside the log. */
     async find() {
         this.foundKey = await this.log.key();
         const known = this.log.isFile && !this.memory.isOwnKey ? null : this.memory.key;
@@ -38,12 +38,12 @@ export class Trust {
         this.show();
     }
 
-    /** Whether the log now comes with another key than the one in use. */
+    /** Returns whether the key beside the log differs from the one in use. */
     get differs() {
         return this.foundKey !== null && this.foundKey !== this.key;
     }
 
-    /** What to know about the key, empty if the visitor brought it. */
+    /** A note about the key's source. Empty if the key is the visitor's own. */
     get caveat() {
         if (this.memory.isOwnKey) return '';
         return `The key came ${this.log.isFile ? 'with this file' : 'from the server'}: compare it with the one that the operator published.`;
@@ -53,12 +53,12 @@ export class Trust {
         return (await Promise.all(this.memory.witnesses.split('\n').map(readKey))).filter(Boolean);
     }
 
-    /** The last head that this browser proved, or null. */
+    /** The last head that this browser verified, or null. */
     get kept() {
         return this.key ? this.memory.head(this.key)?.note ?? null : null;
     }
 
-    /** Keeps a head that continues the last one, and the key with it. */
+    /** Keeps a head that continues the last one, and its key. */
     keep(note) {
         this.memory.keep(this.key, note);
         this.memory.setKey(this.key, this.memory.isOwnKey);

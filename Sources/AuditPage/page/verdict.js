@@ -1,4 +1,4 @@
-// The verdict's box: one word, its reason, how far the check is, what is wrong and the evidence for it.
+// The box with the verdict: one word, its reason, the progress, findings and their evidence.
 
 import { byID, element, fill } from './dom.js';
 import { count } from './format.js';
@@ -9,8 +9,7 @@ export class Verdict {
     #size = 0;
 
     /**
-     * `kind`: checking, good, bad or unsure; `but`: what the word alone would hide. The text is a live region: it changes a few times in a
-     * check, no more.
+     * `kind`: checking, good, bad or unsure. `but`: a reservation. The text is a live region, so it changes only a few times per check.
      */
     set(kind, reason, but = '') {
         const word = heads[kind] + but;
@@ -35,7 +34,7 @@ export class Verdict {
         byID('progress-text').textContent = size > 0 ? `${count(done)} of ${count(size)}` : '';
     }
 
-    /** `findings`: as `told()` returns them. */
+    /** `findings`: results of `told()`. */
     showFindings(findings) {
         if (findings.length === 0) return fill('findings');
         const items = findings.map(({ code, detail, index, file }) => element('li', {}, element('p', {}, element('code', {}, code), ' ',
@@ -43,7 +42,7 @@ export class Verdict {
         fill('findings', element('h3', {}, 'What is wrong'), element('ol', {}, items));
     }
 
-    /** Two heads that one key signed and that can't both be true. */
+    /** Shows two contradictory heads that one key signed. */
     showEvidence(old, now, vkey) {
         const text = `${vkey}\n\n${old}\n${now}`;
         const area = element('textarea', { id: 'proof', rows: 14, readonly: true, 'aria-describedby': 'proof-note' });

@@ -1,4 +1,4 @@
-// What an entry may say (audit/entry.schema.json): the ops with exactly their keys, and the closed lists of values.
+// The schema of entries (audit/entry.schema.json): ops with their keys, and enumerations.
 
 export const keyNames = [
     'at', 'binary', 'cause', 'count', 'ended', 'epoch', 'expired', 'generation', 'id', 'job', 'jobs', 'live', 'name', 'next', 'node',
@@ -8,20 +8,20 @@ export const purgeCauses = ['expired', 'ended', 'policy'];
 export const refusalCauses = [
     'malformed', 'unauthorized', 'forbidden', 'conflict', 'throttled', 'unavailable', 'other', 'not_found', 'too_large'];
 export const reasons = [
-    // Apple's.
+    // Reasons of Apple.
     'BadCollapseId', 'BadDeviceToken', 'BadExpirationDate', 'BadMessageId', 'BadPriority', 'BadTopic', 'DeviceTokenNotForTopic',
     'DuplicateHeaders', 'IdleTimeout', 'InvalidPushType', 'MissingDeviceToken', 'MissingTopic', 'PayloadEmpty', 'TopicDisallowed',
     'BadCertificate', 'BadCertificateEnvironment', 'BadEnvironmentKeyIdInToken', 'BadEnvironmentKeyInToken',
     'ExpiredProviderToken', 'Forbidden', 'InvalidProviderToken', 'MissingProviderToken', 'UnrelatedKeyIdInToken', 'BadPath',
     'MethodNotAllowed', 'ExpiredToken', 'Unregistered', 'PayloadTooLarge', 'TooManyProviderTokenUpdates', 'TooManyRequests',
     'InternalServerError', 'ServiceUnavailable', 'Shutdown',
-    // The broker's own.
+    // Reasons of the broker.
     'unreachable', 'unknown', 'unsent', 'other'];
 
 const bits = (names) => names.reduce((sum, name) => sum | 1 << keyNames.indexOf(name), 0);
 const op = (name, rank, keys, choices = null) => ({ name, rank, keys: bits(['at', 'op', ...keys]), choices });
 
-/** By `Op`. `rank`: an entry's place within its window. An `expired` purge also has `until`. */
+/** By `Op`. `rank`: the order of ops within a window. An `expired` purge also has `until`. */
 export const ops = [
     op('broker.started', 0, ['binary', 'node', 'policy', 'resolution', 'version']),
     op('broker.stopped', 0, ['node']),
@@ -41,7 +41,7 @@ export const ops = [
 ];
 export const untilKey = bits(['until']);
 
-/** Numbers of ops, for columns and comparisons: `Op.sealed` is the place of `token.sealed` in `ops`. */
+/** Numbers of ops, for columns and comparisons: `Op.sealed` is the index of `token.sealed` in `ops`. */
 export const Op = Object.freeze({
     started: 0, stopped: 1, policyLoaded: 2, generated: 3, ratcheted: 4, refused: 5, ledgerOpened: 6, carried: 7, opened: 8,
     delivered: 9, failed: 10, sealed: 11, purged: 12, bucketClosed: 13, ledgerClosed: 14,

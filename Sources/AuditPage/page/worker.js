@@ -1,4 +1,4 @@
-// What runs beside the page: an auditor, and the threads that it gives bundles to. The name says which this is.
+// The page's threads: an auditor, or a thread of its pool that checks bundles. The thread's name decides.
 
 import { Auditor } from './auditor.js';
 import { serveBundles } from './pool.js';
@@ -13,7 +13,7 @@ if (typeof document === 'undefined' && self.name === 'auditor') {
             work = auditor.run();
         }
         if (!data.ref) return;
-        // One after the other; what is asked for in between is left out.
+        // Searches run one at a time. A newer request replaces a waiting one.
         wanted = data.ref;
         work = work.then(() => data.ref === wanted ? auditor.find(data.ref) : null);
     };

@@ -1,13 +1,22 @@
+import EventLoop
+import HTTPServer
 import JSON
 import Ledger
 import Linux
 import Policy
+import TLS
 import Vocabulary
 
 /// `mayfly audit verify|prove|show|watch DIR|URL`.
 enum AuditCommand {
     static func run(_ words: [String]) async throws {
         if words.asksForHelp { return Terminal.out(Subcommand.help(words, "audit", subcommands)) }
+        do {
+            try await runSubcommand(words)
+        } catch let failure as VerificationFailure { throw CheckFailed("bad: \(failure)") }
+    }
+
+    private static func runSubcommand(_ words: [String]) async throws {
         guard let first = words.first, !first.hasPrefix("--") else {
             throw UsageError("unknown audit command. Use verify, watch, prove, show, report or page; see --help")
         }
@@ -46,7 +55,7 @@ enum AuditCommand {
         }
     }
 
-    /// - Throws: `UsageError` for an option that the subcommand would not look at. A check that was not made must not look like one.
+    /// - Throws: `UsageError` for an option that the subcommand would ignore: the user would believe in a check that never ran.
     private static func checkOptions(of word: String?, isProof: Bool, _ configuration: Configuration) throws {
         let (name, known): (String, Set<String>) =
             switch word {
@@ -64,14 +73,14 @@ enum AuditCommand {
                     ? ". `audit show --ref` prints a token's history; `audit prove` expects the ref right after the log" : ""))
     }
 
-    /// - Throws: `UsageError` if the text is no ref.
+    /// - Throws: `UsageError` if the text isn't a ref.
     static func ref(_ text: String) throws -> Ref {
         let digits = text.lowercased().utf8.filter { $0 > 0x20 }
         guard let ref = Ref(hex: digits.span) else { throw UsageError("--ref must be 32 digits 0-9 a-f") }
         return ref
     }
 
-    static func seconds(_ text: String) throws -> UInt64 {
+    fileprivate static func seconds(_ text: String) throws -> UInt64 {
         guard let seconds = UInt64(text), seconds > 0, seconds <= UInt64(Int64.max) else {
             throw UsageError("--max-age must be a whole number of seconds, at least 1")
         }
@@ -115,11 +124,11 @@ enum AuditCommand {
                 configuration.has("json") ? json(report, now: now) : "good: \(report); \(report.ageText(now: now))")
         } catch {
             if configuration.has("json") { Terminal.out(json(error)) }
-            throw CheckFailed("bad: \(error)")
+            throw error
         }
     }
 
-    static func demand(_ configuration: Configuration) throws -> WitnessDemand? {
+    fileprivate static func demand(_ configuration: Configuration) throws -> WitnessDemand? {
         try configuration.option("policy").map { path in
             WitnessDemand(try WitnessSettings.policy(GivenFile(path, "--policy")), now: Clock.wallMs / 1_000)
         }
@@ -129,27 +138,21 @@ enum AuditCommand {
         guard let bytes = try await source.read("checkpoint"), let head = SignedNote(bytes)?.checkpoint(signedBy: key) else {
             throw CheckFailed("bad: the log has no checkpoint signed by this key")
         }
-        do throws(VerificationFailure) {
-            var tree = try await SignedTree(source, head: head)
-            for bundle in 0..<tree.bundles {
-                // Canonical, so that no entry can pass for several lines.
-                for entry in try await tree.canonicalEntries(bundle: bundle) { Terminal.out(entry) }
-            }
-        } catch { throw CheckFailed("bad: \(error)") }
+        var tree = try await SignedTree(source, head: head)
+        for bundle in 0..<tree.bundles {
+            // Canonical text has no line breaks, so one entry can't look like several.
+            for entry in try await tree.canonicalEntries(bundle: bundle) { Terminal.out(entry) }
+        }
     }
 
-    /// Prints one token's story to its owner.
+    /// Prints the history of one token.
     private static func show(_ ref: Ref, in source: any LogSource, _ key: VerifierKey) async throws {
-        do throws(VerificationFailure) {
-            let story = try await TokenStory.find(in: source, key: key, ref: ref)
-            Terminal.out(
-                "\(story)\n\(openings(story.pushes.count)) in the log, which ends at \(story.end). "
-                    + "If the phone got a push two minutes or more before that, and it is missing here, the broker hid it"
-            )
-        } catch { throw CheckFailed("bad: \(error)") }
+        let story = try await TokenStory.find(in: source, key: key, ref: ref)
+        let openings = story.pushes.count == 1 ? "1 opening is" : "\(story.pushes.count) openings are"
+        Terminal.out(
+            "\(story)\n\(openings) in the log, which ends at \(story.end). "
+                + "If the phone got a push two minutes or more before that, and it is missing here, the broker hid it")
     }
-
-    private static func openings(_ count: Int) -> String { count == 1 ? "1 opening is" : "\(count) openings are" }
 
     private static func json(_ report: Report, now: UInt64) -> String {
         Terminal.json { json in
@@ -185,12 +188,12 @@ enum AuditCommand {
         }
     }
 
-    static let keyFlag = ("--key", "the log's public key: the line in ledger.vkey, or a file that contains it")
-    static let policyFlag = (
+    fileprivate static let keyFlag = ("--key", "the log's public key: the line in ledger.vkey, or a file that contains it")
+    fileprivate static let policyFlag = (
         "--policy", "a C2SP tlog-policy file: its quorum of witnesses must have cosigned the checkpoint"
     )
 
-    static let gapsFlag = ("--allow-gaps", "allow more than an hour a day without a running broker")
+    fileprivate static let gapsFlag = ("--allow-gaps", "allow more than an hour a day without a running broker")
 
     private static let subcommands = [
         Subcommand(
@@ -224,4 +227,69 @@ enum AuditCommand {
             "write the auditor's page into a folder, for a static server that publishes the log's files there",
             flags: [keyFlag]),
     ]
+}
+
+/// `mayfly audit watch`: checks new entries of a log, as an auditor's cron job.
+private enum WatchCommand {
+    static func run(_ words: [String]) async throws {
+        let configuration = try Configuration(
+            words, keys: [], switches: ["allow-gaps"],
+            options: ["key", "state", "mirror", "policy", "max-age"])
+        let operands = configuration.operands
+        guard operands.count == 2 else { throw UsageError("audit watch needs one DIR or URL") }
+        guard let text = configuration.option("key") else { throw UsageError("--key is missing: the line in ledger.vkey") }
+        guard let folder = configuration.option("state") else {
+            throw UsageError("--state is missing: the auditor's own folder for checkpoints")
+        }
+        let key = try AuditCommand.verifierKey(text)
+        let demand = try AuditCommand.demand(configuration)
+        let maxAge = try configuration.option("max-age").map(AuditCommand.seconds) ?? 900
+        let source = try AuditCommand.source(operands[1])
+        let mirrors = try (configuration.repeated["mirror"] ?? []).map {
+            let isURL = $0.hasPrefix("http") && PlainURL.isPlain($0)
+            return LogWatch.Mirror(name: isURL ? $0 : ShownPath($0).description, source: try AuditCommand.source($0))
+        }
+        let watch = LogWatch(
+            source, key: key, folder: folder, mirrors: mirrors, demand: demand,
+            allowsGaps: configuration.has("allow-gaps"), maxAge: maxAge)
+        Terminal.out("good: \(try await watch.run(now: Clock.wallMs / 1_000))")
+    }
+
+    fileprivate static let subcommand = Subcommand(
+        "watch",
+        ["DIR|URL --key VKEY --state DIR [--mirror DIR|URL]... [--policy FILE] [--max-age SECONDS] [--allow-gaps]"],
+        "for cron: verify new entries since the last run, and exit 0 or 1 with one line. Checks that the log continues the\n"
+            + "kept checkpoint, that its last entry is recent, and that mirrors and witnesses have seen the same log",
+        flags: [
+            AuditCommand.keyFlag,
+            (
+                "--state",
+                "the auditor's own folder for verified checkpoints and the verifier's state. Without the state the whole\n"
+                    + "log is verified again"
+            ),
+            ("--mirror", "another copy of the same log: its checkpoint and this one must have the same history"),
+            AuditCommand.policyFlag, ("--max-age", "how old the last entry may be. Default: 900"), AuditCommand.gapsFlag,
+        ])
+}
+
+/// A published log at a URL.
+struct WebSource: LogSource {
+    private let client: HTTPClient
+    private let prefix: String
+
+    init(_ url: String) throws {
+        let loop = try EventLoop(name: "client")
+        try loop.start()
+        client = HTTPClient(loop: loop, tls: try TLSContext.client(trust: .system, alpn: ["http/1.1"]))
+        prefix = url.hasSuffix("/") ? url : url + "/"
+    }
+
+    func read(_ path: String) async throws -> [UInt8]? {
+        let answer = try await client.send(prefix + path, timeoutMs: 30_000, maximumBytes: 17_000_000)
+        switch answer.status {
+        case 200: return answer.body
+        case 404, 410: return nil
+        default: throw CheckFailed("\(prefix)\(path) answered \(answer.status)")
+        }
+    }
 }

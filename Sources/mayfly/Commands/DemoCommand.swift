@@ -1,12 +1,13 @@
 import API
 import EventLoop
+import HTTP1
 import HTTPServer
 import Ledger
 import Linux
 import Policy
 import Sealing
 
-/// `mayfly demo`: broker and simulator with throw-away keys.
+/// `mayfly demo`: runs broker and simulator with throw-away keys.
 enum DemoCommand {
     private static let keys: [Key] = ServeCommand.keys + [.apnsSimulatorListen, .apnsSimulatorControl]
 
@@ -118,5 +119,186 @@ enum DemoCommand {
         }
         Terminal.out("Ctrl-C ends it.")
         await ServiceSignals(loop: service.loop).waitForStop()
+    }
+}
+
+/// The story of one room, played over real sockets. Each step is checked.
+private struct Story {
+    let service: Service
+    let state: StateFolder
+    let control: String
+    let client: HTTPClient
+    let loop: EventLoop
+    let timing: LedgerTiming
+
+    /// The demo waits for the log's next batch if an "hour" of the log is at most so many seconds.
+    private static let longestHour: UInt64 = 60
+
+    private static let creatorToken = String(repeating: "a1", count: 32)
+    private static let joinerToken = String(repeating: "b2", count: 32)
+
+    func play() async throws {
+        let api = "http://\(service.address)"
+        Terminal.out("The story of one room, with throw-away keys. What leaves for Apple goes to the simulator.\n")
+
+        step("1", "Ann makes a room and leaves her phone's push address with the broker, which seals it.")
+        let made = try await call(
+            .post, "\(api)/api/rooms",
+            "{\"joinid\":\"482913\",\"expiresInSeconds\":600,\"client1\":\"ann\",\"client1_token\":\"\(Self.creatorToken)\"}",
+            expect: 201)
+        let room = try made.text("roomid")
+
+        step("2", "Ben types the join code and leaves his.")
+        let joined = try await call(
+            .post, "\(api)/api/rooms/accept",
+            "{\"joinid\":\"482913\",\"client2\":\"ben\",\"client2_token\":\"\(Self.joinerToken)\"}", expect: 200)
+        guard try joined.text("roomid") == room else { throw CheckFailed("Ben got another room") }
+        try check(try await pushes().isEmpty, "No push was sent yet.")
+
+        step("3", "Ben opens the room; Ann is away. Ben's room id lets the broker open Ann's address, for this one push.")
+        let ben = try await socket(room, "ben")
+        let hello = try await ben.next()
+        try check(
+            hello.contains("\"type\":\"joined\"") && hello.contains("\"delivery\":\"queued\""),
+            "The push is stored and on its way.")
+        let arrived = try await waitForPush()
+        try check(arrived.contains(Self.creatorToken), "The simulator received it for Ann's phone.")
+        try check(arrived.contains("Your chat partner is waiting"), "It says: Your chat partner is waiting.")
+        for secret in [room, "482913", "ann", "ben"] where arrived.contains("\"\(secret)\"") {
+            throw CheckFailed("the push says too much")
+        }
+        Terminal.out("     Nothing in it names the room, the code or a person.")
+
+        step("4", "Ann comes back. Ben is present, so no push is sent.")
+        let ann = try await socket(room, "ann")
+        try check(try await ann.next().contains("\"delivery\":\"peer_present\""), "Ann joined; Ben is present.")
+        try check(try await ben.next().contains("peer_joined"), "Ben saw Ann come.")
+        try check(try await pushes().pushCount == 1, "Still one push in all.")
+
+        step("5", "Ann ends the room: both addresses are destroyed.")
+        let closed = try await call(.delete, "\(api)/api/room", nil, bearer: room, expect: 200)
+        try check(closed.body.contains("\"purged\":2"), "Two addresses purged.")
+        try check(try await ben.next().contains("room_closed"), "Ben was notified.")
+        _ = try await call(.get, "\(api)/api/room", nil, bearer: room, expect: 404)
+        Terminal.out("     The room is gone.")
+        await ann.end()
+        await ben.end()
+
+        step("6", "The log is checked as an auditor would check it.")
+        let hour = timing.hourSeconds
+        let isWaitedFor = hour <= Self.longestHour
+        Terminal.out("     Seals and purges are published together, every \(hour) s.")
+        let report = try await published(within: isWaitedFor ? 2 * hour + 5 : 3)
+        try check(report.delivered >= 1 && (report.purged >= 2 || !isWaitedFor), "\(report)")
+        Terminal.out("\nThe ledger's verdict: good.")
+    }
+
+    /// Verifies the log until it contains both purges, or the time is over.
+    private func published(within seconds: UInt64) async throws -> Report {
+        let source = FolderSource(state.ledger)
+        let key = try AuditCommand.verifierKey(state.verifierKey)
+        let end = Clock.monotonicNs + seconds * 1_000_000_000
+        while true {
+            try await loop.sleep(1_000)
+            let report = try await Verifier(source, key: key).verify()
+            if report.purged >= 2 || Clock.monotonicNs > end { return report }
+        }
+    }
+
+    private func step(_ number: String, _ text: String) { Terminal.out("\(number).   \(text)") }
+
+    private func check(_ isTrue: Bool, _ text: String) throws {
+        guard isTrue else { throw CheckFailed("mayfly demo: this check failed: \(text)") }
+        Terminal.out("     \(text)")
+    }
+
+    /// The body of an answer.
+    private struct Answer {
+        let body: String
+
+        func text(_ name: String) throws -> String {
+            let mark = "\"\(name)\":\""
+            guard let start = body.firstRange(of: mark) else { throw CheckFailed("mayfly demo: an answer without \(name)") }
+            return String(body[start.upperBound...].prefix { $0 != "\"" })
+        }
+
+        var isEmpty: Bool { body == "[]" }
+        /// The number of pushes in a list.
+        var pushCount: Int { body.ranges(of: "\"headers\"").count }
+    }
+
+    private func call(
+        _ method: Method, _ url: String, _ body: String?, bearer: String? = nil, expect status: UInt16
+    ) async throws -> Answer {
+        let answer = try await client.send(
+            url, method: method, headers: bearer.map { [.init("Authorization", "Bearer \($0)")] } ?? [],
+            body: Array((body ?? "").utf8))
+        guard answer.status == status else {
+            throw CheckFailed("mayfly demo: \(method.name) answered \(answer.status) instead of \(status)")
+        }
+        return Answer(body: String(decoding: answer.body, as: UTF8.self))
+    }
+
+    private func pushes() async throws -> Answer { try await call(.get, control + "/pushes", nil, expect: 200) }
+
+    private func waitForPush() async throws -> String {
+        for _ in 0..<100 {
+            let list = try await pushes()
+            if !list.isEmpty { return list.body }
+            try await loop.sleep(20)
+        }
+        throw CheckFailed("mayfly demo: no push arrived within two seconds")
+    }
+
+    private func socket(_ room: String, _ name: String) async throws -> Phone {
+        let socket = WebSocketClient(loop: loop)
+        try await socket.connect("ws://\(service.address)/ws")
+        try await socket.send(Array("{\"type\":\"join_room\",\"roomid\":\"\(room)\",\"client\":\"\(name)\"}".utf8))
+        return Phone(socket: socket)
+    }
+
+    /// The open WebSocket of one side.
+    private struct Phone {
+        let socket: WebSocketClient
+
+        func next() async throws -> String {
+            guard let message = try await socket.receive(timeoutMs: 5_000) else {
+                throw CheckFailed("mayfly demo: a socket closed early")
+            }
+            return String(decoding: message, as: UTF8.self)
+        }
+
+        func end() async { await socket.close() }
+    }
+}
+
+/// The simulator as a child process.
+///
+/// The kernel ends the child with the thread that started it. So this actor runs on a loop whose thread lives as long as this process.
+private actor SimulatorProcess: LoopActor {
+    nonisolated let loop: EventLoop
+    private var child: ChildProcess?
+
+    init(loop: EventLoop) { self.loop = loop }
+
+    func start(_ arguments: [String]) throws {
+        child = try ChildProcess.spawn(try ProcessControl.executable(), arguments: arguments)
+    }
+
+    func waitUntilReady(_ client: HTTPClient, _ url: String) async throws {
+        for _ in 0..<250 {
+            let answer = try? await client.send(url, timeoutMs: 1_000)
+            // If the child has ended, another process answered.
+            guard try child?.poll() == nil else { break }
+            if answer?.status == 200 { return }
+            try await loop.sleep(20)
+        }
+        throw CommandFailed("the APNs simulator did not start; its error is printed above")
+    }
+
+    func stop() {
+        try? child?.send(.terminate)
+        _ = try? child?.wait()
+        child = nil
     }
 }

@@ -2,7 +2,7 @@ import API
 import Broker
 import Linux
 
-/// `mayfly jwt`: one JWT for development, or why one is not taken.
+/// `mayfly jwt`: makes a JWT for development, or checks one.
 enum JWTCommand {
     private static let longestLifeS = 366 * 86_400
     private static let options: Set<String> = ["sub", "scope", "expires-in", "kid"]
@@ -18,10 +18,9 @@ enum JWTCommand {
         }
         let algorithm = try JWTSettings.algorithm(configuration)
         let path = try configuration.required(.jwtKey)
-        let signer: JSONWebSigner
-        do throws(JSONWebKeyError) {
-            signer = try JSONWebSigner(algorithm: algorithm, path: path)
-        } catch { throw CommandFailed("\(configuration.name(.jwtKey)): \(error)") }
+        let signer = try CommandFailed.naming(configuration.name(.jwtKey)) {
+            try JSONWebSigner(algorithm: algorithm, path: path)
+        }
         let now = Clock.wallMs / 1_000
         let claims = JSONWebSigner.Claims(
             user: try user(configuration), userClaim: try JWTSettings.userClaim(configuration),
@@ -30,7 +29,7 @@ enum JWTCommand {
         Terminal.out(try signer.token(claims, keyID: configuration.option("kid")))
     }
 
-    /// Says what a broker with these settings would.
+    /// Checks whether a broker with these settings accepts the JWT.
     private static func verify(_ configuration: Configuration) throws {
         if let option = options.first(where: { configuration.repeated[$0] != nil }) {
             throw UsageError("--\(option) is for signing a JWT, not for --verify")

@@ -36,33 +36,32 @@ enum KeysCommand {
         }
     }
 
-    static func make(_ state: StateFolder, origin: String, wrapping: WrappingKeySource?) throws {
+    private static func make(_ state: StateFolder, origin: String, wrapping: WrappingKeySource?) throws {
         _ = try checked(origin: origin)
         for path in [state.ratchetKey, state.ledgerKey] where File.exists(path) {
             throw CheckFailed(
                 "\(state.shown(path)) exists and is not replaced, since its tokens could never be opened again")
         }
         let wrapping = try wrapping?.get()
-        try checkPlace(state)
+        try checkRatchetFolder(state)
         try File.makeFolder(state.path, mode: 0o700)
         try File.makeFolder(state.keys, mode: 0o700)
         let key = try SigningKey.make(origin: origin, at: state.ledgerKey)
         do {
             try KeyRing.create(path: state.ratchetKey, wrapping: wrapping, nowMs: Clock.wallMs)
         } catch {
-            // One alone would be in the way of the next try.
+            // Otherwise this key would make the next try fail.
             try? File.removeAndErase(state.ledgerKey)
             throw error
         }
-        let text = Array("\(key.verifierKey)\n".utf8)
-        try File.replaceDurably(state.verifierKey, text.span, mode: 0o644)
+        try key.verifierKey.write(to: state.verifierKey)
         Terminal.out(
             "made \(state.shown(state.ratchetKey)), \(state.shown(state.ledgerKey)) and \(state.shown(state.verifierKey))")
         Terminal.out("Auditors need: \(key.verifierKey.description)")
         Terminal.out("Never back up \(state.shown(state.keys)): tokens are forgotten by destroying keys.")
     }
 
-    /// A log's name: one that its entries can hold, and its key.
+    /// - Throws: `UsageError` if the text can't be a log's origin.
     static func checked(origin: String) throws -> EntryText {
         guard let text = EntryText(origin), VerifierKey(name: origin, publicKey: Array(repeating: 0, count: 32)) != nil else {
             throw UsageError(
@@ -72,15 +71,14 @@ enum KeysCommand {
         return text
     }
 
-    /// A folder that is missing may be a file system that is not mounted: keys must not go to the disk below it.
-    private static func checkPlace(_ state: StateFolder) throws {
+    /// Requires the folder of `--ratchet-key` to exist. If it is missing, a file system may not be mounted, and keys would go to disk.
+    private static func checkRatchetFolder(_ state: StateFolder) throws {
         let folder = File.folder(of: state.ratchetKey)
         guard state.hasRatchetKeyElsewhere, try File.status(folder)?.kind != .folder else { return }
         throw CommandFailed("the folder \(ShownPath(folder)) of --ratchet-key is missing. Mount or make it first")
     }
 
-    /// Makes a key file in the place of one that is lost. That there is nothing left to open is told to the store first: once the new file is
-    /// there, a broker may start.
+    /// Replaces a lost key file. The loss is recorded in the store first, because a broker may start as soon as the new file exists.
     private static func renew(_ state: StateFolder, wrapping: WrappingKeySource?) async throws {
         guard File.exists(state.ledgerKey) else {
             throw CommandFailed(
@@ -94,7 +92,7 @@ enum KeysCommand {
             return Terminal.out("\(state.shown(state.ratchetKey)) exists: nothing was done")
         }
         let wrapping = try wrapping?.get()
-        try checkPlace(state)
+        try checkRatchetFolder(state)
         if File.exists(state.database) {
             let store = try SQLiteStore(path: state.database, resolution: 1, timing: nil, now: { Clock.wallMs })
             do {
@@ -111,7 +109,7 @@ enum KeysCommand {
             "made \(state.shown(state.ratchetKey)). The next start forgets everything that was sealed under the lost one.")
     }
 
-    /// Keys that protect nothing: for pushes at the simulator, and for users that anyone may make up.
+    /// Makes keys for development: for pushes to the simulator, and for made-up users.
     static func makeThrowaway(_ state: StateFolder, origin: String, wrapping: WrappingKeySource?) throws {
         if !File.exists(state.ratchetKey) { try make(state, origin: origin, wrapping: wrapping) }
         if !File.exists(state.apnsKey) {
@@ -133,10 +131,9 @@ enum KeysCommand {
 
     private static func show(_ state: StateFolder, wrapping: WrappingKeySource?) throws {
         let wrapping = try wrapping?.get()
-        let ring: KeyRing
-        do {
-            ring = try KeyRing.load(path: state.ratchetKey, wrapping: wrapping)
-        } catch { throw CommandFailed("\(state.shown(state.ratchetKey)): \(error)") }
+        let ring = try CommandFailed.naming(state.shown(state.ratchetKey)) {
+            try KeyRing.load(path: state.ratchetKey, wrapping: wrapping)
+        }
         let key = try SigningKey.load(state.ledgerKey)
         Terminal.out("ratchet: generation \(ring.currentGeneration), step \(ring.steps), no key before epoch \(ring.baseEpoch)")
         if let wrapping { Terminal.out("         wrapped under the key \(Hex.encode(wrapping.id.span))") }
@@ -146,22 +143,22 @@ enum KeysCommand {
         }
     }
 
-    private static let places: [Key] = [.state, .ratchetKey, .wrappingKey]
+    private static let fileKeys: [Key] = [.state, .ratchetKey, .wrappingKey]
 
     private static let subcommands = [
         Subcommand(
             "init", ["[FLAGS]"], "make keys/ratchet.key, keys/ledger.key and ledger.vkey; replaces nothing",
-            keys: places + [.origin]),
+            keys: fileKeys + [.origin]),
         Subcommand(
             "throwaway", ["[FLAGS]"],
             "like init, and also make an APNs key and certificate for the simulator and secrets for JWTs and webhooks; for development only",
-            keys: places + [.origin]),
+            keys: fileKeys + [.origin]),
         Subcommand(
             "renew", ["[FLAGS]"],
             """
             make another ratchet key if only that file is lost, e.g. one in memory after a restart of the machine. The
             next start forgets all rooms, tokens and pushes. Does nothing if the file exists
-            """, keys: places),
+            """, keys: fileKeys),
         Subcommand(
             "rotate", ["--origin NEW --archive DIR [--state DIR] [--witness-policy FILE]"],
             """
@@ -170,6 +167,13 @@ enum KeysCommand {
             Witnesses cosign the last checkpoint as with `serve`. As with `serve`, the log must continue the
             copy of --ledger-mirror and the checkpoint of --not-before
             """, keys: keys),
-        Subcommand("show", ["[FLAGS]"], "show ids and steps of the keys, nothing secret", keys: places),
+        Subcommand("show", ["[FLAGS]"], "show ids and steps of the keys, nothing secret", keys: fileKeys),
     ]
+}
+
+extension VerifierKey {
+    func write(to path: String) throws {
+        let text = Array("\(self)\n".utf8)
+        try File.replaceDurably(path, text.span, mode: 0o644)
+    }
 }

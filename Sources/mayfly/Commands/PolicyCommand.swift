@@ -15,8 +15,8 @@ enum PolicyCommand {
         }
     }
 
-    /// Those that `--policy` lists, and the built-in one for rooms if it lists none for them. Where it lists nothing, apps with accounts are
-    /// served as soon as their users can be known.
+    /// The policies of `--policy`, and the built-in one for rooms if none of them is for rooms. The default depends on the configured JWTs
+    /// and webhooks.
     static func inForce(_ configuration: Configuration) throws -> Policies {
         var policies = try load(list: configuration[.policy] ?? byDefault(configuration), Key.policy.named)
         if !policies.contains(where: { $0.kind == .rooms }) { policies.append(try load(GivenFile("rooms", Key.policy.named))) }
@@ -39,7 +39,7 @@ enum PolicyCommand {
         return "rooms,companion,monitor" + (WebhookSettings.areGiven(configuration) ? ",calls" : "")
     }
 
-    /// A file if there is one of that name, else a built-in policy.
+    /// Loads a file, or the built-in policy of that name if there is no such file.
     private static func load(_ file: GivenFile) throws -> Policy {
         if !File.exists(file.path) {
             guard let policy = try Policy.builtIn(file.path) else {
@@ -50,11 +50,7 @@ enum PolicyCommand {
             return policy
         }
         let bytes = try file.read(limit: Policy.maximumCount + 1)
-        do {
-            return try Policy(bytes)
-        } catch {
-            throw CommandFailed("\(file.source): \(file): \(error)")
-        }
+        return try CommandFailed.naming("\(file.source): \(file)") { try Policy(bytes) }
     }
 
     private static func lint(_ files: [String]) throws {
@@ -63,8 +59,8 @@ enum PolicyCommand {
             let bytes = try file.read(limit: Policy.maximumCount + 1)
             var findings = Policy.lint(bytes).map { "\($0)" }
             if findings.isEmpty {
-                // Good by itself, but not for a broker.
-                if let error = try Policy(bytes).incompatibility() { findings = ["\(error)"] }
+                // The policy is valid, but may lack a template that the broker needs.
+                if let misfit = try Policy(bytes).incompatibility() { findings = ["\(misfit)"] }
             }
             for finding in findings { Terminal.out("\(file): \(finding)") }
             if findings.isEmpty { Terminal.out("\(file): good") }

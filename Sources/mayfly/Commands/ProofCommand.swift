@@ -3,14 +3,14 @@ import Ledger
 import Linux
 import Vocabulary
 
-/// `mayfly audit prove` and `mayfly audit verify --proof`: one entry of a log, shown to whoever has the log's key and nothing else.
+/// `mayfly audit prove` and `mayfly audit verify --proof`: proofs of one entry, which can be checked with the log's key alone.
 enum ProofCommand {
-    /// What to prove, as it stands on the command line.
+    /// The entry to prove.
     enum Subject {
         case index(UInt64)
         case ref(Ref)
 
-        /// - Throws: `UsageError` for what is neither.
+        /// - Throws: `UsageError` if the word is neither.
         init(_ word: String) throws {
             if let ref = try? AuditCommand.ref(word) {
                 self = .ref(ref)
@@ -22,15 +22,13 @@ enum ProofCommand {
         }
     }
 
-    /// - Parameter out: the file to write, `-` for standard output, nil for `<index>.tlog-proof` here.
+    /// - Parameter out: the file to write, `-` for standard output. Nil for `<index>.tlog-proof` in the working directory.
     static func prove(_ source: any LogSource, _ key: VerifierKey, _ subject: Subject, out: String?) async throws {
-        let proof: LogProof
-        do throws(VerificationFailure) {
+        let proof =
             switch subject {
-            case .index(let index): proof = try await LogProof.make(from: source, key: key, index: index)
-            case .ref(let ref): proof = try await LogProof.make(from: source, key: key, ref: ref)
+            case .index(let index): try await LogProof.make(from: source, key: key, index: index)
+            case .ref(let ref): try await LogProof.make(from: source, key: key, ref: ref)
             }
-        } catch { throw CheckFailed("bad: \(error)") }
         let (entry, head) = try proof.entry(signedBy: key)
         let bytes = proof.encoded
         let summary = "entry \(proof.index) of \(head.size): \(entry.sentence)"
@@ -38,7 +36,7 @@ enum ProofCommand {
             Standard.output(String(decoding: bytes, as: UTF8.self))
             return Terminal.error(summary)
         }
-        // Never the ref: names of files are seen and logged.
+        // The name never contains the ref, because file names get logged.
         let path = out ?? "\(proof.index).tlog-proof"
         if out == nil, File.exists(path) { throw CheckFailed("\(ShownPath(path)) exists. Name another file with --out") }
         do {
@@ -48,8 +46,8 @@ enum ProofCommand {
     }
 
     /// - Parameters:
-    ///   - ref: of the token that the entry must be about, if given. The ids are computed from it.
-    ///   - demand: witnesses that must have cosigned the proof's checkpoint, if given.
+    ///   - ref: if not nil, the ref of the token that the entry must be about.
+    ///   - demand: if not nil, the witnesses that must have cosigned the proof's checkpoint.
     static func verify(_ path: String, _ key: VerifierKey, ref: Ref?, demand: WitnessDemand?, json: Bool) throws {
         do throws(VerificationFailure) {
             let proof = try read(path)
@@ -75,7 +73,7 @@ enum ProofCommand {
             var failure = error
             failure.file = ShownPath(path).description
             if json { Terminal.out(AuditCommand.json(failure)) }
-            throw CheckFailed("bad: \(failure)")
+            throw failure
         }
     }
 

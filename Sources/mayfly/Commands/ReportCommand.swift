@@ -3,10 +3,10 @@ import Ledger
 import Linux
 import Vocabulary
 
-/// `mayfly audit report DIR|URL --html FILE` and `mayfly audit page DIR`: the auditor's page with a log inside it, or to lie beside one.
+/// `mayfly audit report` and `mayfly audit page`: write the auditor's page with a log inside, or to be served beside a log.
 enum ReportCommand {
-    /// A browser reads the file whole: with base64 a third more than this, and the page's own copy of it.
-    static let limit = 64 << 20
+    /// A browser loads the whole file. Base64 adds a third, and the page makes a copy.
+    private static let limit = 64 << 20
 
     static func run(_ words: [String]) async throws {
         let configuration = try Configuration(words, keys: [], options: ["key", "html"])
@@ -53,7 +53,7 @@ enum ReportCommand {
         } catch let error as LogCopyError { throw CheckFailed("\(error)") }
     }
 
-    /// A key that lies with the log. It is only a beginning: whoever wrote the log could have written it.
+    /// The key beside the log. It proves little, because the log's author could have written it.
     private static func foundKey(_ bytes: [UInt8]?) -> String? {
         bytes.flatMap { VerifierKey(String(decoding: $0, as: UTF8.self))?.description }
     }

@@ -1,4 +1,7 @@
-/// `mayfly serve`.
+import EventLoop
+import Linux
+
+/// `mayfly serve`: runs the broker.
 enum ServeCommand {
     static let keys: [Key] =
         [
@@ -24,5 +27,37 @@ enum ServeCommand {
         Terminal.log("stopping: answering open requests for ten seconds at most. Signal again to stop at once")
         await service.stop()
         Terminal.log("stopped")
+    }
+}
+
+/// Waits for signals. They are blocked before the first thread starts (`Mayfly.main`).
+actor ServiceSignals: LoopActor {
+    nonisolated let loop: EventLoop
+    private var stop: CheckedContinuation<Void, Never>?
+
+    init(loop: EventLoop) { self.loop = loop }
+
+    /// Calls the action at each SIGHUP.
+    func onHangUp(_ action: @escaping @Sendable () async -> Void) throws(Errno) {
+        try loop.onSignal(.hangup) { Task { await action() } }
+    }
+
+    /// Returns at SIGTERM or SIGINT. The second one ends the process at once.
+    func waitForStop() async {
+        await withCheckedContinuation { continuation in
+            stop = continuation
+            for signal in [Signal.terminate, .interrupt] {
+                try? loop.onSignal(signal) { self.assumeIsolated { $0.stopRequested() } }
+            }
+        }
+    }
+
+    private func stopRequested() {
+        guard let stop else {
+            Terminal.log("stopped at once after a second signal")
+            ProcessControl.exit(1)
+        }
+        self.stop = nil
+        stop.resume()
     }
 }

@@ -3,9 +3,9 @@ import EventLoop
 import Linux
 import TLS
 
-/// `mayfly apns-simulator`.
+/// `mayfly apns-simulator`: runs the APNs simulator.
 enum SimulatorCommand {
-    static let keys: [Key] = [
+    private static let keys: [Key] = [
         .apnsSimulatorListen, .apnsSimulatorControl, .apnsSimulatorCertificate, .apnsKeyPath, .apnsKeyID, .apnsTeamID,
         .apnsBundleID,
         .apnsEnvironment,
@@ -34,7 +34,7 @@ enum SimulatorCommand {
             throw configuration.invalid(
                 .apnsSimulatorControl, "must be on loopback, because it has no authentication and shows tokens")
         }
-        let certificate = try pem(try configuration.requiredFile(.apnsSimulatorCertificate))
+        let certificate = try configuration.requiredFile(.apnsSimulatorCertificate).read(limit: 1_048_576)
         var settings = APNsSimulator.Configuration(
             listen: try configuration.address(.apnsSimulatorListen, default: "127.0.0.1:8789"), control: control,
             certificateChain: certificate, privateKey: certificate, keys: try providerKeys(configuration),
@@ -45,17 +45,14 @@ enum SimulatorCommand {
             }
             settings.streams = count
         }
-        settings.clientAuthorities = try single("client-ca", configuration).map { try pem(GivenFile($0, "--client-ca")) }
+        settings.clientAuthorities = try single("client-ca", configuration).map {
+            try GivenFile($0, "--client-ca").read(limit: 1_048_576)
+        }
         settings.record = try single("record", configuration)
 
         let loop = try EventLoop(name: "simulator")
         try loop.start()
-        let simulator: APNsSimulator
-        do {
-            simulator = try APNsSimulator(settings, loop: loop)
-        } catch {
-            throw CommandFailed("the simulator can't start: \(error)")
-        }
+        let simulator = try CommandFailed.naming("the simulator can't start") { try APNsSimulator(settings, loop: loop) }
         let addresses: APNsSimulator.Addresses
         do {
             addresses = try await simulator.start()
@@ -68,7 +65,7 @@ enum SimulatorCommand {
         loop.stop()
     }
 
-    /// One from the APNS_ settings, and one from each `--app`.
+    /// The key of the APNS_ settings, and one of each `--app`.
     private static func providerKeys(_ configuration: Configuration) throws -> [ProviderKey] {
         let files = configuration.repeated["app"] ?? []
         var keys = try files.map { try app(GivenFile($0, "--app")) }
@@ -84,7 +81,7 @@ enum SimulatorCommand {
         return keys
     }
 
-    /// The key file's name counts from the folder of the app's file.
+    /// Reads an app. The key file's path is relative to the folder of `file`.
     private static func app(_ file: GivenFile) throws -> ProviderKey {
         let json = try file.read(limit: 65_536)
         do {
@@ -105,6 +102,4 @@ enum SimulatorCommand {
         guard values.count <= 1 else { throw UsageError("--\(option) may be given only once") }
         return values.first
     }
-
-    private static func pem(_ file: GivenFile) throws -> [UInt8] { try file.read(limit: 1_048_576) }
 }

@@ -8,7 +8,7 @@ import Sealing
 import Sodium
 import Vocabulary
 
-/// One push from the command line, past broker and log: `apns check` and `apns send`.
+/// `apns check` and `apns send`: pushes from the command line, without broker and log.
 struct TrialPush {
     private let settings: APNsSettings
     private let accounts: Accounts
@@ -18,14 +18,12 @@ struct TrialPush {
         accounts = Accounts(try settings.accounts(ProviderTokenMark(reading: configuration.state)))
     }
 
-    // MARK: check
-
     func check(json: Bool) async throws {
         var bad = 0
         var rows: [String] = []
         for probe in settings.probes {
             let outcome = try await deliver(try probe.push(deadlineMs: Clock.wallMs + Self.waitMs)).outcome
-            let isGood = Self.isTaken(outcome)
+            let isGood = Self.isAccepted(outcome)
             if !isGood, probe.isRequired { bad += 1 }
             if json {
                 rows.append(
@@ -46,7 +44,8 @@ struct TrialPush {
         }
     }
 
-    private static func isTaken(_ outcome: Outcome) -> Bool {
+    /// Returns whether Apple accepted key, team and topic. An unknown token is no failure.
+    private static func isAccepted(_ outcome: Outcome) -> Bool {
         switch outcome {
         case .delivered, .failed(_, .badDeviceToken, _), .failed(_, .unregistered, _), .failed(_, .expiredToken, _): true
         case .failed: false
@@ -55,15 +54,13 @@ struct TrialPush {
 
     private static func verdict(_ outcome: Outcome) -> String {
         if case .failed(_, let reason, _) = outcome {
-            if isTaken(outcome) {
+            if isAccepted(outcome) {
                 return "  key, team and topic are accepted (\(reason.rawValue), since the token doesn't exist)"
             }
             return indented(ReasonText.whole(reason))
         }
         return "  key, team and topic are accepted"
     }
-
-    // MARK: send
 
     func send(_ name: String?, _ configuration: Configuration) async throws {
         let policies = try PolicyCommand.inForce(configuration)
@@ -84,7 +81,7 @@ struct TrialPush {
             handle: .random(), fields: fields, nowMs: Clock.wallMs)
         let type = template.pushType
         let topic = settings.topic + type.topicSuffix
-        // As a broker does, whose app did not say.
+        // The same choice as a broker's if the app names no environment.
         let served = PushEnvironment.allCases.filter { accounts.account(for: topic, $0, type) != nil }
         guard let environment = served.contains(settings.environment) ? settings.environment : served.first else {
             throw CheckFailed(
@@ -121,7 +118,7 @@ struct TrialPush {
         throw CheckFailed("not delivered\(status == 0 ? "" : ", status \(status)")")
     }
 
-    /// `NAME=VALUE`, each read as the template's field of that name is; handles are made up.
+    /// Parses `NAME=VALUE` by the kinds of the template's fields. Handles get random values.
     private static func fields(_ given: [String], _ template: Template) throws -> [String: FieldValue] {
         var values: [String: FieldValue] = [:]
         for word in given {
@@ -151,8 +148,6 @@ struct TrialPush {
         return values
     }
 
-    // MARK: Both
-
     private static let waitMs: UInt64 = 10_000
 
     private func deliver(_ push: Push) async throws -> (outcome: Outcome, uniqueID: String?) {
@@ -174,5 +169,67 @@ struct TrialPush {
 
     private static func indented(_ text: String) -> String {
         text.split(separator: "\n").map { "  " + $0 }.joined(separator: "\n")
+    }
+}
+
+/// Describes the shape of a device token, to explain why Apple refuses it. Contains no part of the token.
+struct TokenShape {
+    let isToken: Bool
+    /// What the input looks like, and what to do.
+    let text: String
+
+    /// - Parameter bytes: the input without the newline.
+    init(_ bytes: [UInt8]) {
+        let isHex = !bytes.isEmpty && bytes.allSatisfy(Self.isHexDigit)
+        switch bytes.count {
+        case 0: (isToken, text) = (false, "the input is empty")
+        case 2...200 where isHex && bytes.count % 2 == 0:
+            let length = bytes.count / 2
+            isToken = true
+            text =
+                switch length {
+                case 32:
+                    "a device token of 32 bytes, Apple's present length. Its environment, sandbox or production, is not visible"
+                case 80: "a token of 80 bytes, like those of Xcode's simulated phones and of Live Activities"
+                default: "a token of \(length) bytes. Lengths can vary, but device tokens presently have 32"
+                }
+        case _ where isHex && bytes.count % 2 == 1:
+            (isToken, text) = (false, "hexadecimal with an odd number of digits. Check whether a digit was lost")
+        case _ where isHex: (isToken, text) = (false, "hexadecimal for \(bytes.count / 2) bytes: a token must have 1 to 100")
+        default: (isToken, text) = (false, Self.mistake(bytes))
+        }
+    }
+
+    /// Describes common inputs that aren't tokens.
+    private static func mistake(_ bytes: [UInt8]) -> String {
+        let spaces = bytes.filter { $0 == 0x20 || $0 == 0x09 || $0 == 0x0d }.count
+        if bytes.first == UInt8(ascii: "<"), bytes.last == UInt8(ascii: ">") {
+            return "the description of a Data or NSData. Have the app write each byte as two hexadecimal digits"
+        }
+        if bytes.starts(with: Array("{length".utf8)) {
+            return "the description of a Data. Have the app write each byte as two hexadecimal digits"
+        }
+        if bytes.starts(with: Array("0x".utf8)) { return "hexadecimal with the prefix 0x. Remove the prefix" }
+        if bytes.starts(with: Array("ExponentPushToken[".utf8)) || bytes.starts(with: Array("ExpoPushToken[".utf8)) {
+            return "a token of Expo's service. Use the device's own push token instead"
+        }
+        if bytes.contains(UInt8(ascii: ":")), bytes.count > 100 {
+            return "probably a token of Firebase, Google's service. Use the APNs token"
+        }
+        if bytes.first == UInt8(ascii: "{") || bytes.first == UInt8(ascii: "\"") { return "JSON. Use only the value" }
+        if spaces > 0, bytes.allSatisfy({ isHexDigit($0) || $0 == 0x20 || $0 == 0x09 || $0 == 0x0d }) {
+            return "hexadecimal with blanks. Remove the blanks"
+        }
+        if bytes.count % 4 == 0, (40...48).contains(bytes.count), bytes.allSatisfy(isBase64) {
+            return "probably base64. Write the token in hexadecimal"
+        }
+        return "not hexadecimal. A token is an even number of digits 0 to 9 and a to f"
+    }
+
+    private static func isHexDigit(_ byte: UInt8) -> Bool { Hex.value(byte) != nil }
+
+    private static func isBase64(_ byte: UInt8) -> Bool {
+        (0x30...0x39).contains(byte) || (0x41...0x5a).contains(byte) || (0x61...0x7a).contains(byte)
+            || [0x2b, 0x2d, 0x2f, 0x3d, 0x5f].contains(byte)
     }
 }

@@ -1,10 +1,13 @@
+import Broker
 import Courier
 import Linux
 import Sealing
+import Storage
+import Synchronization
 import TLS
 import Vocabulary
 
-/// Who pushes to which apps, and where: what `serve` and the `apns` commands have in common.
+/// The APNs configuration of `serve` and the `apns` commands: credentials, apps and endpoints.
 struct APNsSettings {
     static let keys: [Key] = [
         .apnsKeyPath, .apnsKeyID, .apnsTeamID, .apnsBundleID, .apnsCertificate, .apnsCertificatePassphrase, .apnsApps,
@@ -14,22 +17,22 @@ struct APNsSettings {
 
     static let whatToSet = "APNS_TEAM_ID, APNS_KEY_ID and APNS_KEY_PATH, or a certificate or list of apps"
 
-    /// None where there are no credentials.
+    /// Empty if no credentials are configured.
     let apps: [APNsApp]
-    /// The bundle id of the app that is meant where nobody names another: of a list the first, unless the settings name one of it.
+    /// The bundle id of the default app. For a list this is the first app, unless the settings name another one.
     let topic: String
-    /// Each of them says in which environments it is to be pushed to.
+    /// True if the apps come from a list, which names the environments of each app.
     let isList: Bool
-    /// Where a request that names no environment goes.
+    /// The default environment.
     let environment: PushEnvironment
     let endpoint: Endpoint?
-    /// Of Apple's own hosts.
+    /// The port of Apple's hosts.
     let port: UInt16
     let trust: TLSContext.Trust
-    /// Reads the same files as they are then. The app that is meant stays that of the start. Holds no key.
+    /// Reads the same files again. The default app stays that of the start. Captures no key.
     let readAgain: @Sendable () throws -> APNsSettings
 
-    /// - Parameter mayLackCredentials: none at all are taken, too; half of them never.
+    /// - Parameter mayLackCredentials: accepts missing credentials. A partial configuration is always an error.
     init(_ configuration: Configuration, mayLackCredentials: Bool = false) throws {
         environment = try Self.environment(configuration)
         if mayLackCredentials, Self.credentials.allSatisfy({ configuration[$0] == nil }) {
@@ -84,15 +87,15 @@ struct APNsSettings {
             throw configuration.invalid(.apnsCertificate, "replaces a key: remove \(other.named)")
         }
         let certificate = try APNsApp.certificate(file, passphrase: configuration.file(.apnsCertificatePassphrase))
-        // A registration that names the other environment is refused; what it is when none is named must be one of the certificate's.
-        let meant = try environment(configuration)
+        // A registration for the other environment is refused later, but the default must work with the certificate.
+        let standard = try environment(configuration)
         do throws(ClientCertificate.LacksEnvironment) {
-            try certificate.check(isFor: [meant])
+            try certificate.check(isFor: [standard])
         } catch { throw CommandFailed("\(file.source): \(file): \(error), or set \(Key.apnsEnvironment.named)") }
         return [APNsApp(topic: topic, environments: certificate.environments, identity: .certificate(certificate))]
     }
 
-    /// The key of the flags for one.
+    /// Reads the key that the flags for a single key name.
     static func teamKey(_ configuration: Configuration) throws -> APNsApp.TeamKey {
         let key = try APNsApp.signingKey(try configuration.requiredFile(.apnsKeyPath))
         let (keyID, teamID) = (try configuration.required(.apnsKeyID), try configuration.required(.apnsTeamID))
@@ -101,9 +104,7 @@ struct APNsSettings {
         } catch { throw CommandFailed("\(named(error))") }
     }
 
-    // MARK: The courier's
-
-    /// Whether pushes by `other` would go to the same places in the same way.
+    /// Returns whether `other` has the same apps, credentials and trusted authorities.
     func isSame(as other: APNsSettings) throws -> Bool {
         guard topic == other.topic, try apps.elementsEqual(other.apps, by: { try $0.isSame(as: $1) }) else { return false }
         return switch (trust, other.trust) {
@@ -113,12 +114,12 @@ struct APNsSettings {
         }
     }
 
-    /// What Apple is asked about these settings: each app in each of its environments.
+    /// The requests that check these settings with Apple: one per app and environment.
     var probes: [Probe] {
         apps.flatMap { app in
             PushEnvironment.allCases.compactMap { environment -> Probe? in
                 guard app.environments.contains(environment) else { return nil }
-                // Somewhere else than Apple there is one environment only.
+                // A configured endpoint serves only one environment.
                 if endpoint != nil, environment != self.environment, app.environments.contains(self.environment) { return nil }
                 return Probe(topic: app.topic, environment: environment, isRequired: isList || environment == self.environment)
             }
@@ -130,7 +131,7 @@ struct APNsSettings {
         let environments: Set<PushEnvironment>
     }
 
-    /// The courier's accounts. Apps that one key is for, in the same environments, share one, and so its connections.
+    /// The courier's accounts. Apps with the same key and environments share an account and its connections.
     func accounts(_ marks: ProviderTokenMark) throws -> [Account] {
         var groups: [(identity: APNsApp.Identity, environments: Set<PushEnvironment>, topics: Set<String>)] = []
         var known: [Group: Int] = [:]
@@ -159,7 +160,7 @@ struct APNsSettings {
         return accounts
     }
 
-    /// The error with the setting that it is about, and without what stands there: of one word it could be a secret.
+    /// Returns the error with the name of its setting, without the value: a single word could be a secret.
     private static func named(_ error: CourierError) -> String {
         switch error {
         case .badKeyID: "\(Key.apnsKeyID.named): \(error)"
@@ -205,7 +206,7 @@ struct APNsSettings {
     private static func endpoint(_ text: String) throws -> Endpoint {
         if let address = SocketAddress(parsing: text), let port = address.port { return Endpoint(host: address.host, port: port) }
         let parts = text.split(separator: ":")
-        // A name goes to the system's resolver, and into the log where it has none.
+        // The host goes to the system's resolver, and into the log if that finds no address.
         let isName = text.utf8.allSatisfy {
             (0x30...0x3a).contains($0) || (0x61...0x7a).contains($0 | 0x20) || $0 == 0x2d || $0 == 0x2e
         }
@@ -213,5 +214,65 @@ struct APNsSettings {
             let port = UInt16(parts[1]), port > 0
         else { throw UsageError("\(Key.apnsEndpoint.named) must be HOST:PORT") }
         return Endpoint(host: String(parts[0]), port: port)
+    }
+}
+
+/// The issue times of each key's last provider token, kept across restarts: Apple allows a new token only every twenty minutes.
+///
+/// Only times are stored. With a token itself, a thief of the database could push.
+actor ProviderTokenMark {
+    private static let name = "apns.issued"
+
+    /// Nil if issue times are not stored.
+    private let store: SQLiteStore?
+    /// Unix seconds, by team and key.
+    private nonisolated let issueTimes: Mutex<[String: UInt64]>
+
+    init(_ store: SQLiteStore) async throws {
+        self.store = store
+        issueTimes = Mutex(try await store.mark(Self.name).map { Self.decode($0) } ?? [:])
+    }
+
+    /// Reads what a broker on this state folder stored. With the same issue times, a command makes the same tokens.
+    init(reading state: StateFolder) {
+        store = nil
+        guard File.exists(state.database), let snapshot = try? StoreSnapshot(path: state.database) else {
+            issueTimes = Mutex([:])
+            return
+        }
+        issueTimes = Mutex(((try? snapshot.mark(Self.name)) ?? nil).map { Self.decode($0) } ?? [:])
+    }
+
+    /// Returns the key's provider token with its last issue time. Later issue times are stored.
+    nonisolated func token(_ key: APNsApp.TeamKey) throws(CourierError) -> ProviderToken {
+        let name = key.teamID + "." + key.keyID
+        let issued = issueTimes.withLock { $0[name] }
+        return try ProviderToken(keyID: key.keyID, teamID: key.teamID, key: key.key, issuedAtS: issued) { [self] issuedAt in
+            await note(name, issuedAt)
+        }
+    }
+
+    /// All issue times are in one row, which is replaced as a whole. Writes reach the store in the order of the calls.
+    private func note(_ name: String, _ issuedAt: UInt64) async {
+        let all = issueTimes.withLock { times in
+            times[name] = issuedAt
+            return times
+        }
+        try? await store?.setMark(Self.name, Self.encode(all))
+    }
+
+    /// One line per key: `TEAM.KEY SECONDS`.
+    private static func encode(_ times: [String: UInt64]) -> [UInt8] {
+        Array(times.sorted { $0.key < $1.key }.map { "\($0.key) \($0.value)\n" }.joined().utf8)
+    }
+
+    /// Ignores malformed lines. Then a new token is made.
+    private static func decode(_ bytes: [UInt8]) -> [String: UInt64] {
+        var times: [String: UInt64] = [:]
+        for line in String(decoding: bytes, as: UTF8.self).split(separator: "\n") {
+            let words = line.split(separator: " ")
+            if words.count == 2, let seconds = UInt64(words[1]) { times[String(words[0])] = seconds }
+        }
+        return times
     }
 }

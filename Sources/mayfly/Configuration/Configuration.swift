@@ -1,19 +1,19 @@
 import Linux
 
-/// The configuration of one command: checked words, before anything is opened.
+/// The parsed flags, environment and operands of one command.
 struct Configuration {
     private var values: [Key: String] = [:]
-    /// What stood on the command line beside flags.
+    /// The words of the command line that are no flags.
     private(set) var operands: [String] = []
     private(set) var switches: Set<String> = []
     private(set) var repeated: [String: [String]] = [:]
     private let shortFlags: Bool
 
     /// - Parameters:
-    ///   - keys: the keys this command takes.
+    ///   - keys: the keys of this command.
     ///   - switches: its flags without a value, e.g. `json`.
-    ///   - options: its own flags with a value that may come more than once, e.g. `since`.
-    /// - Throws: `UsageError` for a word that the command does not know, or a MAYFLY_ variable that no command knows.
+    ///   - options: its own flags with a value, e.g. `since`. They may be repeated.
+    /// - Throws: `UsageError` if a flag is unknown to the command, or a MAYFLY_ variable to all commands.
     init(
         _ arguments: [String], keys: [Key], switches known: Set<String> = [], options: Set<String> = [], shortFlags: Bool = false
     ) throws {
@@ -52,19 +52,16 @@ struct Configuration {
         if self[key] == nil { values[key] = value }
     }
 
-    /// Whether one of the command's own switches is given, e.g. `json`.
+    /// Returns whether one of the command's own switches is set, e.g. `json`.
     func has(_ name: String) -> Bool { switches.contains(name) }
 
-    /// The value of one of the command's own options. The last one counts.
+    /// Returns the value of one of the command's own options. The last one wins.
     func option(_ name: String) -> String? { repeated[name]?.last }
 
-    /// As the command's help has it.
-    private func flag(_ key: Key) -> String { shortFlags ? key.shortFlag ?? key.rawValue : key.rawValue }
+    /// The key as errors show it, e.g. `--state (MAYFLY_STATE)`.
+    func name(_ key: Key) -> String { "--\(shortFlags ? key.shortFlag ?? key.rawValue : key.rawValue) (\(key.environment))" }
 
-    /// As errors name it, `--state (MAYFLY_STATE)`.
-    func name(_ key: Key) -> String { "--\(flag(key)) (\(key.environment))" }
-
-    /// - Parameter what: what is wrong with the setting, after its name.
+    /// - Parameter what: the error, as text that follows the setting's name.
     func invalid(_ key: Key, _ what: String) -> UsageError { UsageError("\(name(key)) \(what)") }
 
     func required(_ key: Key) throws -> String {
@@ -91,7 +88,7 @@ struct Configuration {
         return address
     }
 
-    /// The file that a setting names, if it does.
+    /// Returns the setting's file, or nil if it isn't set.
     func file(_ key: Key) -> GivenFile? { self[key].map { GivenFile($0, name(key), isSecret: key.isSecret) } }
 
     func requiredFile(_ key: Key) throws -> GivenFile {
@@ -99,4 +96,53 @@ struct Configuration {
     }
 
     var state: StateFolder { StateFolder(path: self[.state], ratchetKey: self[.ratchetKey]) }
+}
+
+/// A file named by a setting, an operand or a line of a list.
+///
+/// A user may write a secret in place of a file's name. So errors show the setting, and the path only as `ShownPath` does.
+struct GivenFile: Sendable, CustomStringConvertible {
+    /// The setting, e.g. `--apns-key-path (APNS_KEY_PATH)`, or a list and its line.
+    let source: String
+    let path: String
+    /// The path as messages may show it.
+    let description: String
+
+    /// - Parameters:
+    ///   - folder: the base of a relative path. Nil for the working directory.
+    ///   - isSecret: the path is never shown, because users easily write the secret itself.
+    init(_ given: String, _ source: String, in folder: String? = nil, isSecret: Bool = false) {
+        self.source = source
+        path = folder.map { given.hasPrefix("/") ? given : $0 + "/" + given } ?? given
+        description = isSecret ? "the file named there" : ShownPath(given, in: folder).description
+    }
+
+    /// - Throws: `CommandFailed` with the setting's name.
+    func read(limit: Int) throws -> [UInt8] {
+        do {
+            return try File.read(path, limit: limit)
+        } catch { throw failure("can't be read: \(error.reason)") }
+    }
+
+    /// Logs a warning if other users can read the file.
+    /// - Parameter content: what the file contains.
+    func warnIfExposed(_ content: String) {
+        guard let status = try? File.status(path), status.kind == .file, status.mode & 0o077 != 0 else { return }
+        Terminal.log("warning: other users can read \(self), \(content). Set its mode to 0600")
+    }
+
+    /// - Parameter what: the error, as text that follows the file's name.
+    func failure(_ what: String) -> CommandFailed { CommandFailed("\(source): \(self) \(what)") }
+}
+
+/// A word of the command line for error messages. Shows a mistyped name, but not a word that could be a secret.
+struct ShownWord: CustomStringConvertible {
+    let description: String
+
+    init(_ word: String) {
+        let letters = word.utf8.filter { (0x61...0x7a).contains($0 | 0x20) }
+        let isHex = letters.allSatisfy { $0 | 0x20 <= UInt8(ascii: "f") }
+        let isName = letters.count > 0 && word.utf8.allSatisfy { (0x61...0x7a).contains($0 | 0x20) || $0 == 0x2d || $0 == 0x5f }
+        description = isName && word.utf8.count <= 32 && !(isHex && letters.count >= 16) ? word : "<\(word.utf8.count) bytes>"
+    }
 }

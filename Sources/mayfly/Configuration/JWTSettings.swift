@@ -1,6 +1,6 @@
 import API
 
-/// How users are known, read and checked before anything is opened.
+/// The algorithm, keys and claims by which users' JWTs are verified.
 struct JWTSettings {
     static let keys: [Key] = [.jwtAlgorithm, .jwtKey, .jwtJWKS, .jwtIssuer, .jwtAudience, .jwtUserClaim]
 
@@ -9,10 +9,10 @@ struct JWTSettings {
     let issuer: String?
     let audience: String?
     let userClaim: String
-    /// What names the keys, for errors.
+    /// The setting of the key file, for errors.
     private let named: String
 
-    /// Nil where nothing of it is set: then only rooms are served.
+    /// Returns nil if none of the keys is set. Then only rooms are served.
     init?(_ configuration: Configuration) throws {
         guard let given = Self.keys.first(where: { configuration[$0] != nil }) else { return nil }
         guard configuration[.jwtAlgorithm] != nil else {
@@ -33,7 +33,7 @@ struct JWTSettings {
 
     static func userClaim(_ configuration: Configuration) throws -> String {
         guard let claim = configuration[.jwtUserClaim] else { return "sub" }
-        // Errors name the claim, in a header too.
+        // Errors show the claim's name, also in a header.
         let isPlain = claim.utf8.allSatisfy { 0x21...0x7e ~= $0 && $0 != UInt8(ascii: "\"") && $0 != UInt8(ascii: "\\") }
         guard claim.utf8.count <= 128, isPlain else {
             throw configuration.invalid(
@@ -53,11 +53,10 @@ struct JWTSettings {
         return algorithm
     }
 
-    /// Reads the keys.
+    /// Reads the key file.
     func authenticator() throws -> Authenticator {
-        do throws(JSONWebKeyError) {
-            return try Authenticator(
-                algorithm: algorithm, source: source, issuer: issuer, audience: audience, userClaim: userClaim)
-        } catch { throw CommandFailed("\(named): \(error)") }
+        try CommandFailed.naming(named) {
+            try Authenticator(algorithm: algorithm, source: source, issuer: issuer, audience: audience, userClaim: userClaim)
+        }
     }
 }

@@ -1,5 +1,6 @@
-/// Every key that Mayfly can be told, as a flag (`--listen`) or in the environment (`MAYFLY_LISTEN`). A flag wins. The text of
-/// each key is the manual: `mayfly COMMAND --help` prints it, and `docs/reference.md` names every key.
+/// Every setting of Mayfly, as a flag (`--listen`) or in the environment (`MAYFLY_LISTEN`). A flag wins.
+///
+/// The manual texts appear in `mayfly COMMAND --help`. `docs/reference.md` lists every key.
 enum Key: String, CaseIterable {
     case state
     case ratchetKey = "ratchet-key"
@@ -44,7 +45,7 @@ enum Key: String, CaseIterable {
     case apnsSimulatorControl = "apns-simulator-control"
     case apnsSimulatorCertificate = "apns-simulator-certificate"
 
-    /// The name in the environment. Apple's own settings keep the names that other servers use for them.
+    /// The name in the environment. Settings for APNs keep the names that other servers use.
     var environment: String {
         switch self {
         case .apnsKeyPath: "APNS_KEY_PATH"
@@ -57,7 +58,7 @@ enum Key: String, CaseIterable {
         }
     }
 
-    /// Shorter flags where a command leaves no doubt.
+    /// A shorter flag for commands in which it is unambiguous.
     var shortFlag: String? {
         switch self {
         case .apnsSimulatorListen: "listen"
@@ -73,7 +74,7 @@ enum Key: String, CaseIterable {
         }
     }
 
-    /// Beside a secret's file, people give the secret.
+    /// True for files in whose place users often write the secret itself.
     var isSecret: Bool { self == .apnsCertificatePassphrase || self == .wrappingKey || self == .webhookSecrets }
 
     var manual: String {
@@ -150,6 +151,6 @@ enum Key: String, CaseIterable {
         }
     }
 
-    /// As errors name it: `--apns-key-path (APNS_KEY_PATH)`.
+    /// The key as errors show it, e.g. `--apns-key-path (APNS_KEY_PATH)`.
     var named: String { "--\(rawValue) (\(environment))" }
 }

@@ -5,9 +5,11 @@ import Linux
 import Policy
 import Sealing
 import Shares
+import Sodium
+import TLS
 import Vocabulary
 
-/// What `serve` needs, read and checked before anything is opened.
+/// The configuration of `serve`, checked before anything is opened.
 struct ServiceSettings {
     let state: StateFolder
     let wrapping: WrappingKeySource?
@@ -25,7 +27,7 @@ struct ServiceSettings {
     let kept: KeptCheckpointSettings
     /// Nil if the broker serves only rooms.
     let authenticator: Authenticator?
-    /// What webhooks of calls are signed by; nil where none are taken.
+    /// The secrets of call webhooks. Nil if none are configured.
     let webhooks: WebhookSettings?
     let apns: APNsSettings
 
@@ -119,7 +121,7 @@ struct ServiceSettings {
         return backEnds
     }
 
-    /// Refuses policies that the other settings don't go with.
+    /// Refuses policies that contradict the other settings.
     private static func check(
         _ policies: Policies, hasUsers: Bool, hasWebhooks: Bool, _ resolution: UInt64, _ configuration: Configuration
     ) throws {
@@ -154,7 +156,7 @@ struct ServiceSettings {
         }
     }
 
-    /// Refuses policies with pushes of a kind that Apple takes from none of the accounts. Without any they fail anyway.
+    /// Refuses policies with a push type that Apple accepts from none of the accounts. Without accounts all pushes fail anyway.
     static func checkTemplates(_ policies: Policies, _ accounts: Accounts) throws {
         if accounts.all.isEmpty { return }
         for policy in policies.all { try check(policy, accounts) }
@@ -167,5 +169,113 @@ struct ServiceSettings {
                 "the policy \(policy.name) has the push \(template.name) of type \(template.pushType.rawValue), which Apple accepts only with a token signing key, "
                     + "and there are only certificates. Configure a key, or use another policy")
         }
+    }
+}
+
+/// The TLS files of the public listener. They are read at the start and at each SIGHUP.
+struct CertificateFiles: Sendable {
+    let certificate: GivenFile
+    let key: GivenFile
+    let clientCA: GivenFile?
+
+    /// Returns nil if TLS isn't configured.
+    init?(_ configuration: Configuration) throws {
+        switch (configuration.file(.tlsCertificate), configuration.file(.tlsKey)) {
+        case (nil, nil):
+            guard configuration[.tlsClientCA] == nil else {
+                throw configuration.invalid(
+                    .tlsClientCA, "needs --tls-certificate and --tls-key, because only TLS has client certificates")
+            }
+            return nil
+        case (let certificate?, let key?):
+            self.certificate = certificate
+            self.key = key
+            clientCA = configuration.file(.tlsClientCA)
+        default: throw UsageError("--tls-certificate and --tls-key need each other: set both or neither")
+        }
+    }
+
+    /// - Parameter isRenewal: a certificate is in use already, so an expired one is refused.
+    /// - Throws: `CommandFailed` with the file's name and the error.
+    func load(isRenewal: Bool = false) throws -> TLSContext {
+        let chain = try certificate.read(limit: Self.limit)
+        let authorities = try clientCA?.read(limit: Self.limit)
+        var secret = try key.read(limit: Self.limit)
+        defer { wipe(&secret) }
+        key.warnIfExposed("the key of the TLS certificate")
+        let context = try make(chain, secret)
+        if context.hasExpired {
+            if isRenewal { throw certificate.failure("has expired") }
+            Terminal.log(
+                "warning: the certificate in \(certificate) has expired, so apps will refuse it. Renew it and send SIGHUP")
+        }
+        if let clientCA {
+            // The certificate is valid, so any error now is about the authorities.
+            return try CommandFailed.naming("\(clientCA.source): \(clientCA)") {
+                try TLSContext.server(
+                    certificateChain: chain, privateKey: secret.span, alpn: Self.protocols, clientAuthorities: authorities)
+            }
+        }
+        return context
+    }
+
+    private static let protocols = ["h2", "http/1.1"]
+    private static let limit = 1_048_576
+
+    private func make(_ chain: [UInt8], _ secret: [UInt8]) throws -> TLSContext {
+        do throws(TLSError) {
+            return try TLSContext.server(certificateChain: chain, privateKey: secret.span, alpn: Self.protocols)
+        } catch {
+            let file =
+                switch error {
+                case .badKey: "\(key.source): \(key)"
+                case .keyMismatch: "\(key.source): \(key) and \(certificate)"
+                default: "\(certificate.source): \(certificate)"
+                }
+            throw CommandFailed("\(file): \(error)")
+        }
+    }
+}
+
+/// The secrets that sign call webhooks: from a file, the environment, or both.
+struct WebhookSettings {
+    /// A variable with the secret itself, named as in other servers. There is no flag, because all users can read command lines.
+    static let variable = "COMETCHAT_WEBHOOK_SECRET"
+
+    let secrets: WebhookSecrets
+    private let file: GivenFile?
+
+    /// Returns whether any are configured. Reads no file.
+    static func areGiven(_ configuration: Configuration) -> Bool {
+        configuration[.webhookSecrets] != nil || Environment.has(variable)
+    }
+
+    /// Reads the secrets and removes the variable from the environment. Returns nil if none are configured.
+    init?(_ configuration: Configuration) throws {
+        let own = try CommandFailed.naming(Self.variable) {
+            try Environment.take(Self.variable) { bytes throws(WebhookSecretsError) in try WebhookSecrets.secret(bytes) }
+        }
+        file = configuration.file(.webhookSecrets)
+        guard own != nil || file != nil else { return nil }
+        do throws(WebhookSecretsError) {
+            secrets = try WebhookSecrets(own: own, path: file?.path)
+        } catch { throw Self.failure(file, error) }
+    }
+
+    func reload() throws {
+        do throws(WebhookSecretsError) {
+            try secrets.reload()
+        } catch { throw Self.failure(file, error) }
+    }
+
+    /// A warning for the log about accepted secrets that are too short to be safe. Nil if there are none.
+    var warning: String? {
+        guard secrets.guessable > 0 else { return nil }
+        return "warning: \(secrets.guessable) of \(secrets.count) webhook secrets "
+            + "\(secrets.guessable == 1 ? "has" : "have") fewer than \(WebhookSecrets.safe) bytes. Whoever sees one webhook can guess the secret and ring phones. Make one with `openssl rand -hex 32`"
+    }
+
+    private static func failure(_ file: GivenFile?, _ error: WebhookSecretsError) -> CommandFailed {
+        file?.failure("\(error)") ?? CommandFailed("\(variable): \(error)")
     }
 }

@@ -1,11 +1,11 @@
 import Linux
+import Sealing
 
-/// Where things lie in a state folder. Nothing else appears in it.
+/// The paths of a state folder. It contains no other files.
 struct StateFolder {
     let path: String
-    /// Nobody named it: its paths can't be anything else.
     private let isDefault: Bool
-    /// The key file. It may lie elsewhere, in a folder that is there already.
+    /// The key file. It may be in another folder, which must exist.
     let ratchetKey: String
     let hasRatchetKeyElsewhere: Bool
 
@@ -17,16 +17,15 @@ struct StateFolder {
         hasRatchetKeyElsewhere = ratchetKey != nil
     }
 
-    /// As messages name the folder.
+    /// The folder as messages show it.
     var shown: String { shown(path) }
 
-    /// As messages name one of the paths below.
+    /// Returns one of the paths below as messages show it. A path from a setting could be a secret by mistake.
     func shown(_ path: String) -> String {
         guard path.hasPrefix(self.path), path != ratchetKey || !hasRatchetKeyElsewhere else { return ShownPath(path).description }
         return isDefault ? path : ShownPath(self.path).description + path.dropFirst(self.path.count)
     }
 
-    /// SQLite would notice later, and in words of its own.
     private func checkWritable() throws {
         do {
             try File.checkWritable(path)
@@ -40,8 +39,8 @@ struct StateFolder {
         }
     }
 
-    /// Holds the folder for one broker: two would sign different heads of one log.
-    /// - Throws: `CommandFailed` if nothing can be stored in the folder, or another broker holds it.
+    /// Locks the folder for one broker: two would sign different heads of one log.
+    /// - Throws: `CommandFailed` if the folder isn't writable, or another broker has locked it.
     func lock() throws -> FolderLock {
         try checkWritable()
         let folder: OpenFile
@@ -58,13 +57,13 @@ struct StateFolder {
 
     var keys: String { path + "/keys" }
     var ledgerKey: String { keys + "/ledger.key" }
-    /// The key of the log that is to follow, while one log is exchanged for another.
+    /// The next log's key during a rotation.
     var nextLedgerKey: String { keys + "/ledger.key.next" }
     var database: String { path + "/mayfly.sqlite" }
     var ledger: String { path + "/ledger" }
     var verifierKey: String { path + "/ledger.vkey" }
 
-    // Made by `keys throwaway` only.
+    // Only `keys throwaway` makes these.
     var apnsKey: String { keys + "/apns.p8" }
     var jwtSecret: String { keys + "/jwt.secret" }
     var webhookSecret: String { keys + "/webhook.secret" }
@@ -72,9 +71,34 @@ struct StateFolder {
     var simulatorCA: String { keys + "/simulator-ca.pem" }
 }
 
-/// Holds a state folder as long as it lives.
+/// The lock of a state folder. It ends with this object.
 final class FolderLock: Sendable {
     private let folder: OpenFile
 
     fileprivate init(folder: consuming OpenFile) { self.folder = folder }
+}
+
+extension WrappingKeySource {
+    /// Parses `--wrapping-key` without reading a file. Returns nil if it isn't set.
+    init?(_ configuration: Configuration) throws {
+        guard let text = configuration[.wrappingKey] else { return nil }
+        guard text.hasPrefix("command:") else {
+            self = .file(text)
+            return
+        }
+        let words = text.dropFirst("command:".count).split(separator: " ").map(String.init)
+        guard let path = words.first, path.hasPrefix("/") else {
+            throw configuration.invalid(
+                .wrappingKey,
+                "must be a command: a program's absolute path and words separated by spaces. No shell is used; for more write a script"
+            )
+        }
+        self = .command(path: path, arguments: Array(words.dropFirst()))
+    }
+
+    /// Reads the key.
+    /// - Throws: `CommandFailed` with the setting's name.
+    func get() throws -> WrappingKey {
+        try CommandFailed.naming(Key.wrappingKey.named) { try read() }
+    }
 }

@@ -6,13 +6,13 @@ import Ledger
 import Linux
 import TLS
 
-/// Which witnesses cosign the log, and what follows when they don't; read and checked before anything is opened.
+/// The witnesses that cosign the log, and the behaviour without their quorum.
 struct WitnessSettings {
     let file: GivenFile
     let policy: WitnessPolicy
     let failureMode: Sequencer.WitnessFailureMode
 
-    /// Nil without `--witness-policy`.
+    /// Returns nil if `--witness-policy` isn't set.
     init?(_ configuration: Configuration) throws {
         guard let file = configuration.file(.witnessPolicy) else {
             guard configuration[.witnessFailure] == nil else {
@@ -32,14 +32,10 @@ struct WitnessSettings {
 
     static func policy(_ file: GivenFile) throws -> WitnessPolicy {
         let bytes = try file.read(limit: WitnessPolicy.byteLimit + 1)
-        do {
-            return try WitnessPolicy(bytes)
-        } catch {
-            throw CommandFailed("\(file): \(error)")
-        }
+        return try CommandFailed.naming("\(file)") { try WitnessPolicy(bytes) }
     }
 
-    /// A policy that lists logs must list this one.
+    /// - Throws: `CommandFailed` if the policy lists logs, but not this one.
     func check(_ key: VerifierKey) throws {
         guard policy.admits(key) else {
             throw file.failure("is for other logs: none of its log lines contains \(key)")
@@ -70,7 +66,7 @@ struct WitnessSettings {
             do throws(ClientError) {
                 return try await Self.post(client, url, body, timeoutMs)
             } catch {
-                // The connection kept from the last window may have been closed as we wrote. Being asked twice changes nothing.
+                // The witness may have closed the kept connection while we wrote. Repeating the request is safe.
                 let now = Clock.monotonicMs
                 guard error == .closedEarly, now < deadlineMs else { throw error }
                 return try await Self.post(client, url, body, deadlineMs - now)
@@ -84,5 +80,92 @@ struct WitnessSettings {
         let answer = try await client.send(
             url, method: .post, body: body, timeoutMs: timeoutMs, maximumBytes: Witnesses.answerLimit)
         return Witnesses.Answer(status: answer.status, contentType: answer.contentType, body: answer.body)
+    }
+}
+
+/// Requirements for URLs that the broker calls.
+enum PlainURL {
+    /// Returns whether the URL is ASCII and has no query, fragment or user, which could hold a secret.
+    static func isPlain(_ url: String) -> Bool { url.utf8.allSatisfy { $0 > 0x20 && $0 < 0x7f && !"?#@".utf8.contains($0) } }
+
+    /// Returns whether nobody else can change the answer: https, or http to this machine.
+    static func isProtected(_ url: String) -> Bool {
+        url.hasPrefix("https://") && url.utf8.count > 8 || url.hasPrefix("http://") && isLoopback(url.dropFirst(7))
+    }
+
+    /// - Parameter rest: a URL without its scheme.
+    private static func isLoopback(_ rest: Substring) -> Bool {
+        let authority = String(rest.prefix { $0 != "/" })
+        guard !authority.hasPrefix("unix:") else { return false }
+        return (SocketAddress(parsing: authority) ?? SocketAddress(parsing: authority + ":80"))?.isLoopback ?? false
+    }
+}
+
+/// Checkpoints of the log that are kept outside the state folder (`--ledger-mirror`, `--not-before`).
+struct KeptCheckpointSettings {
+    private enum Mirror {
+        case url(String)
+        case folder(String)
+    }
+
+    private let mirror: Mirror?
+    private let notBefore: (file: GivenFile, bytes: [UInt8])?
+
+    private static let byteLimit = 64 << 10
+    private static let timeoutMs: UInt64 = 5_000
+
+    init(_ configuration: Configuration) throws {
+        mirror = try configuration[.ledgerMirror].map(Self.mirror)
+        notBefore = try configuration.file(.notBefore).map { ($0, try $0.read(limit: Self.byteLimit)) }
+    }
+
+    private static func mirror(_ given: String) throws -> Mirror {
+        let name = Key.ledgerMirror.named
+        if given.hasPrefix("https://") || given.hasPrefix("http://") {
+            guard PlainURL.isPlain(given), PlainURL.isProtected(given) else {
+                throw UsageError(
+                    "\(name) must be https://, or http:// with a loopback address, in ASCII and without ?, # and @. Otherwise others could change the answer"
+                )
+            }
+            return .url(given.hasSuffix("/") ? given : given + "/")
+        }
+        let file = GivenFile(given.hasPrefix("file://") ? String(given.dropFirst(7)) : given, name)
+        guard try File.status(file.path)?.kind == .folder else {
+            throw file.failure("is neither a folder nor a URL that begins with https://")
+        }
+        return .folder(file.path)
+    }
+
+    /// - Parameter loop: runs the HTTP client of a mirror with a URL.
+    func checkpoints(on loop: EventLoop) throws -> [KeptCheckpoint] {
+        var all: [KeptCheckpoint] = []
+        if let notBefore {
+            all.append(KeptCheckpoint(name: "the file that \(Key.notBefore.named) names") { notBefore.bytes })
+        }
+        let name = "the copy that \(Key.ledgerMirror.named) names"
+        switch mirror {
+        case .url(let prefix):
+            let tls = prefix.hasPrefix("https:") ? try TLSContext.client(trust: .system, alpn: ["http/1.1"]) : nil
+            let client = HTTPClient(loop: loop, tls: tls)
+            all.append(KeptCheckpoint(name: name) { try await Self.checkpoint(prefix, client) })
+        case .folder(let path):
+            all.append(
+                KeptCheckpoint(name: name) {
+                    do {
+                        return try await FolderSource(path).read(TilePath.checkpoint)
+                    } catch let error as Errno { throw CheckFailed(error.reason) }
+                })
+        case nil: break
+        }
+        return all
+    }
+
+    private static func checkpoint(_ prefix: String, _ client: HTTPClient) async throws -> [UInt8]? {
+        let answer = try await client.send(prefix + TilePath.checkpoint, timeoutMs: timeoutMs, maximumBytes: byteLimit)
+        switch answer.status {
+        case 200: return answer.body
+        case 404, 410: return nil
+        default: throw CheckFailed("it answered \(answer.status)")
+        }
     }
 }

@@ -1,19 +1,19 @@
 import Ledger
 import Linux
 
-/// Where a closed log goes: its folder, with the log's public key.
+/// The folder for a closed log and its public key.
 struct LogArchive {
     private let state: StateFolder
     /// An absolute path.
     let path: String
 
-    /// - Parameter path: a folder that may not exist yet, in one that does.
+    /// - Parameter path: a folder that needn't exist, in one that does.
     init(_ path: String, of state: StateFolder) throws {
         self.state = state
         self.path = try Self.absolute(path)
     }
 
-    /// The absolute path of a folder that may not be there yet.
+    /// Returns the absolute path of a folder that needn't exist.
     private static func absolute(_ path: String) throws -> String {
         var path = path[...]
         while path.count > 1, path.last == "/" { path.removeLast() }
@@ -28,10 +28,10 @@ struct LogArchive {
         } catch { throw CommandFailed("the archive's parent folder \(ShownPath(parent)) can't be used: \(error)") }
     }
 
-    /// Tries the move with an empty folder, so that nothing is closed that could not be moved then.
+    /// Tries the move with an empty folder, so that no log is closed that can't be moved.
     func check() throws {
         let trial = "\(path)/ledger.new"
-        // A crash may have left it. One that is not empty stays, and is refused as the archive's content.
+        // A crash may have left this folder. If it isn't empty, the check below fails.
         try? File.removeFolder(trial)
         try checkIsFree()
         let own = try File.resolve(state.path)
@@ -65,7 +65,7 @@ struct LogArchive {
         }
     }
 
-    /// Nothing, or an empty folder.
+    /// Requires that the archive doesn't exist or is an empty folder.
     private func checkIsFree() throws {
         guard let status = try File.status(path, followLinks: false) else { return }
         guard status.kind == .folder, try File.list(path).isEmpty else {
@@ -74,17 +74,17 @@ struct LogArchive {
         }
     }
 
-    /// Puts the closed log where the operator wants it, its public key with it.
+    /// Moves the closed log and its public key to the archive.
     ///
-    /// An archive that does not exist yet gets the whole folder in one step. One that exists may lie in a folder that this user can't
-    /// write, so it gets the folder's contents.
+    /// If the archive doesn't exist, the whole folder moves in one step. If it exists, only the contents move, because its parent may not
+    /// be writable.
     func takeLog(of old: VerifierKey) throws {
         func isClosedLog(_ path: String) throws -> Bool {
             try LedgerFolder(path).checkpoint().flatMap { SignedNote($0)?.checkpoint(signedBy: old) } != nil
         }
         if try isClosedLog(state.ledger) {
             if try File.status(path, followLinks: false) == nil {
-                try writeVerifierKey(old)
+                try old.write(to: "\(state.ledger)/ledger.vkey")
                 try File.rename(state.ledger, to: path)
             } else {
                 try moveContents(old)
@@ -94,13 +94,13 @@ struct LogArchive {
                 "the closed log is neither in \(state.shown(state.ledger)) nor in \(ShownPath(path)). Put it back, and run this again"
             )
         }
-        // Also after a crash that came just behind the move. The folder around the archive changed only if the whole folder moved.
+        // This also runs after a crash just behind the move. The archive's parent changed only if the whole folder moved.
         if !File.exists(state.ledger) { try File.syncFolder(File.folder(of: path)) }
         try File.syncFolder(state.path)
     }
 
-    /// The public key moves first: it marks the archive as this log's, so that a second run goes on where the first was cut off. The
-    /// checkpoint moves last: until then the log is in its old place.
+    /// The public key moves first. It marks the archive as this log's, so a second run can continue. The checkpoint moves last: until then
+    /// the log counts as not moved.
     private func moveContents(_ old: VerifierKey) throws {
         let key = "ledger.vkey"
         func move(_ names: [String]) throws {
@@ -116,19 +116,14 @@ struct LogArchive {
         }
         if try verifierKey() != old {
             try checkIsFree()
-            try writeVerifierKey(old)
+            try old.write(to: "\(state.ledger)/\(key)")
             try move([key])
         }
         try move(try File.list(state.ledger).filter { $0 != TilePath.checkpoint })
         try move([TilePath.checkpoint])
     }
 
-    private func writeVerifierKey(_ key: VerifierKey) throws {
-        let text = Array("\(key)\n".utf8)
-        try File.replaceDurably("\(state.ledger)/ledger.vkey", text.span, mode: 0o644)
-    }
-
-    /// The public key of the log that lies here. Nil if there is none.
+    /// Returns the public key of the archived log, or nil if there is none.
     func verifierKey() throws -> VerifierKey? {
         do {
             return VerifierKey(String(decoding: try File.read("\(path)/ledger.vkey", limit: 4096), as: UTF8.self))

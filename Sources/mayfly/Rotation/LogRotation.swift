@@ -7,38 +7,38 @@ import Sealing
 import Storage
 import Vocabulary
 
-/// `mayfly keys rotate`: ends the log and begins another, under another name and key.
+/// `mayfly keys rotate`: closes the log and begins another one with another origin and key.
 ///
-/// Each step is durable before the next, and can be done again; the store says which come next (`RotationMark`):
-/// 1. Run as a broker that serves no one: what is due is purged, everything that waits is published.
-/// 2. Record `ledger.closed`: from here on it only goes forward. Publish it, and make the new key beside the old.
-/// 3. In one transaction the store forgets the old log's head, and records in the new log what is alive.
-/// 4. Move the folder with its public key, destroy the old private key, put the new keys in their places.
-/// 5. Publish the new log's beginning.
+/// Each step is durable before the next one and can be repeated. The store records the progress (`RotationMark`).
+/// 1. Run as a broker without listeners: purge what is due and publish all waiting entries.
+/// 2. Record `ledger.closed`, which can't be undone. Publish it, and make the new key beside the old one.
+/// 3. In one transaction, delete the old log's head and record the live tokens in the new log.
+/// 4. Move the folder with its public key, destroy the old private key, and rename the new keys.
+/// 5. Publish the first entries of the new log.
 struct LogRotation {
     private let state: StateFolder
     private let next: EntryText
     private let archive: LogArchive
-    /// Who cosign the end of the old log. The beginning of the next is cosigned once a broker runs on it, and witnesses know it.
+    /// The witnesses of the old log's end. The new log is cosigned when a broker runs and the witnesses know its key.
     private let witnesses: WitnessSettings?
-    /// What the old log must continue.
+    /// The checkpoints that the old log must continue.
     private let kept: KeptCheckpointSettings
-    /// What the key file lies sealed under.
+    /// The key that wraps the key file.
     private let wrapping: WrappingKeySource?
     private let loop: EventLoop
     private let lock: FolderLock
 
-    /// What the last broker that ran here told the log of itself.
+    /// What the last broker on this state folder recorded about its start.
     private struct LastStart {
         var node: EntryText
-        /// That for rooms.
+        /// The policy for rooms.
         var policy: Digest
-        /// All that were in force.
+        /// All policies that were in force.
         var policies: [Digest]
         var resolution: UInt32
     }
 
-    /// Takes the state folder's lock; changes nothing.
+    /// Locks the state folder. Changes nothing.
     init(
         _ state: StateFolder, origin: String, archive: String, witnesses: WitnessSettings?, kept: KeptCheckpointSettings,
         wrapping: WrappingKeySource?
@@ -70,16 +70,16 @@ struct LogRotation {
         }
     }
 
-    /// The store's windows are as long as its last broker's; how long that is it says itself.
+    /// Reads the last start, which includes the length of the log's windows.
     private func lastStart() async throws -> LastStart {
         try await withStore(1, BrokerTime(persisted: 0)) { store in
-            guard let told = try await store.mark(RotationMark.startMark),
-                case .brokerStarted(let node, _, let policy, let resolution, _) = try? Entry(canonical: told.span).op
+            guard let bytes = try await store.mark(RotationMark.startMark),
+                case .brokerStarted(let node, _, let policy, let resolution, _) = try? Entry(canonical: bytes.span).op
             else {
                 throw CommandFailed(
                     "no broker of this version has run on \(state.shown). Start it once and stop it, then rotate")
             }
-            // Versions that knew one policy only did not write them down.
+            // Versions with only one policy stored no list.
             let list = try await store.mark(RotationMark.policiesMark) ?? Array(policy.hex.utf8)
             let policies = RotationMark.policies(list)
             guard policies.contains(policy) else {
@@ -92,10 +92,9 @@ struct LogRotation {
     private func withStore<Value>(
         _ resolution: UInt64, _ time: BrokerTime, _ body: (SQLiteStore) async throws -> Value
     ) async throws -> Value {
-        let store: SQLiteStore
-        do {
-            store = try SQLiteStore(path: state.database, resolution: resolution, timing: nil, now: { time.now })
-        } catch { throw CommandFailed("\(state.shown(state.database)): \(error)") }
+        let store = try CommandFailed.naming(state.shown(state.database)) {
+            try SQLiteStore(path: state.database, resolution: resolution, timing: nil, now: { time.now })
+        }
         do {
             let value = try await body(store)
             await store.shutDown()
@@ -115,7 +114,7 @@ struct LogRotation {
             }
             mark = begun
         } else if let old = try await isDone(store) {
-            return tell(old, try SigningKey.load(state.ledgerKey), try await store.counts().tokens)
+            return report(old, try SigningKey.load(state.ledgerKey), try await store.counts().tokens)
         } else {
             mark = try await close(store, start, time)
         }
@@ -126,29 +125,26 @@ struct LogRotation {
         }
         try archive.takeLog(of: mark.old)
         let key = try exchangeKeys()
-        // As at each start: what the next closing names must lie in the next folder too.
+        // The next rotation reads these policies from the new log's folder, where each start writes them too.
         for policy in start.policies {
             guard let bytes = try LedgerFolder(archive.path).read(TilePath.policy(policy)) else { continue }
             _ = try LedgerFolder(state.ledger).writePolicy(bytes)
         }
         try await sequencer(store, start, time, key).flush()
         try await store.setMark(RotationMark.done.name, RotationMark.done.value)
-        tell(mark.old, key, try await store.counts().tokens)
+        report(mark.old, key, try await store.counts().tokens)
     }
 
-    private func tell(_ old: VerifierKey, _ key: SigningKey, _ tokens: Int) {
+    private func report(_ old: VerifierKey, _ key: SigningKey, _ tokens: Int) {
         Terminal.out("closed \(old.name): the log is in \(archive.path) with its ledger.vkey, and its private key is destroyed")
         Terminal.out("began \(next): it continues \(tokens) live token\(tokens == 1 ? "" : "s")")
         Terminal.out("Auditors need: \(key.verifierKey.description)")
         Terminal.out("Give this key to the witnesses, and put it into every witness policy.")
     }
 
-    // MARK: Steps
-
-    /// Ends the old log in the store: everything but its last entry is published, and that is recorded.
+    /// Closes the old log in the store: publishes all entries but the last one, and records that one.
     ///
-    /// The log must not end with something overdue, however long ago the broker stopped: so this is one more run of it, which says so, and
-    /// does what every start does first.
+    /// The log must not end with overdue purges, however long ago the broker stopped. So this records a start and catches up like one.
     private func close(_ store: SQLiteStore, _ start: LastStart, _ time: BrokerTime) async throws -> RotationMark {
         try RotationMark.refuse(state)
         let key = try SigningKey.load(state.ledgerKey)
@@ -169,7 +165,7 @@ struct LogRotation {
         try await store.start([started], marks: [])
         await keeper.step()
         await keeper.recordAll()
-        // A publication may begin a batch, which the next sweep completes; and a day may end meanwhile.
+        // A publication may begin a batch, which the next sweep completes. A day may also end meanwhile.
         for _ in 0..<Self.closingTries {
             _ = try await sweeper.sweep()
             try await sequencer.flush()
@@ -191,7 +187,7 @@ struct LogRotation {
         LedgerFolder(state.ledger).tidy()
     }
 
-    /// Makes the new key, and has the store begin the new log.
+    /// Makes the new key and begins the new log in the store.
     private func begin(_ store: SQLiteStore, _ mark: RotationMark) async throws {
         if !File.exists(state.nextLedgerKey) { _ = try SigningKey.make(origin: mark.next, at: state.nextLedgerKey) }
         try checkNext(try SigningKey.load(state.nextLedgerKey), at: state.nextLedgerKey)
@@ -206,7 +202,7 @@ struct LogRotation {
         else { throw CommandFailed("the closed log is not fully published. Run this again") }
     }
 
-    /// Destroys the old private key and puts the new keys in the old ones' places.
+    /// Destroys the old private key and renames the new keys.
     private func exchangeKeys() throws -> SigningKey {
         if File.exists(state.nextLedgerKey) {
             try checkNext(try SigningKey.load(state.nextLedgerKey), at: state.nextLedgerKey)
@@ -216,8 +212,7 @@ struct LogRotation {
         }
         let key = try SigningKey.load(state.ledgerKey)
         try checkNext(key, at: state.ledgerKey)
-        let text = Array("\(key.verifierKey)\n".utf8)
-        try File.replaceDurably(state.verifierKey, text.span, mode: 0o644)
+        try key.verifierKey.write(to: state.verifierKey)
         return key
     }
 
@@ -233,10 +228,7 @@ struct LogRotation {
             witnessFailure: witnesses?.failureMode ?? .closed, kept: kept, refusals: { [] })
     }
 
-    // MARK: Checks
-
-    /// The key of the log that was closed last, if just this change was made already: a crash may have come between its end and the word
-    /// of it.
+    /// Returns the key of the last closed log if this very rotation is complete: a crash may have come before its report. Otherwise nil.
     private func isDone(_ store: SQLiteStore) async throws -> VerifierKey? {
         guard let origin = try await earlierOrigins(store).last, let key = try archive.verifierKey(), key.name == origin,
             try SigningKey.load(state.ledgerKey).verifierKey.name == next.description
@@ -245,15 +237,15 @@ struct LogRotation {
     }
 
     private func loadKeys(_ start: LastStart) throws -> KeyRing {
-        // Their limits say how long a generation of keys is needed.
+        // The policies' limits determine how long a generation of keys is needed.
         let longest = try start.policies.map { try policy($0).limits.longestLifeSeconds }.max() ?? 0
         let wrapping = try wrapping?.get()
-        do {
-            return try KeyRing.load(path: state.ratchetKey, wrapping: wrapping, longestLifeSeconds: UInt64(longest))
-        } catch { throw CommandFailed("\(state.shown(state.ratchetKey)): \(error)") }
+        return try CommandFailed.naming(state.shown(state.ratchetKey)) {
+            try KeyRing.load(path: state.ratchetKey, wrapping: wrapping, longestLifeSeconds: UInt64(longest))
+        }
     }
 
-    /// A policy that was in force, from the log's folder.
+    /// Reads a policy from the log's folder.
     private func policy(_ digest: Digest) throws -> Policy {
         guard let bytes = try LedgerFolder(state.ledger).read(TilePath.policy(digest)), Digest.sha256(bytes.span) == digest else {
             throw CommandFailed(

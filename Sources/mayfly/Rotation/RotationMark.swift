@@ -4,34 +4,34 @@ import Policy
 import Storage
 import Vocabulary
 
-/// How far the change from one log to another has come, as the store keeps it: from the closing of the old log until the new one is
-/// published. While it stands no broker starts.
-struct RotationMark: Equatable {
+/// The progress of a rotation, kept in the store from the closing of the old log until the new one is published. Meanwhile no broker
+/// starts.
+struct RotationMark {
     enum Stage: String {
-        /// The last entry of the old log is recorded. Its head may have to be signed still.
+        /// The old log's last entry is recorded. Its head may not be signed yet.
         case closing
-        /// The store knows the new log only. Folder, key and public key of the old one may still be in their places.
+        /// The store contains only the new log. Folder, key and public key of the old one may not be moved yet.
         case moving
     }
 
     var stage: Stage
-    /// Origin of the log that follows.
+    /// Origin of the new log.
     var next: String
-    /// Where the closed log goes: an absolute path.
+    /// Absolute path of the closed log.
     var archive: String
-    /// Public key of the log that is closed.
+    /// Public key of the closed log.
     var old: VerifierKey
 
-    /// The store's marks: this, the origins that had a log before, the last start of a broker and the policies it loaded.
+    /// Names of marks in the store: the rotation, the origins of earlier logs, the last start of a broker, and its policies.
     static let name = "log.rotation"
     static let originsMark = "log.origins"
     static let startMark = "log.start"
     static let policiesMark = "log.policies"
-    /// The policies of the log that was closed, until the next start.
+    /// The policies of the closed log, until the next start.
     static let carriedMark = "log.carried"
 
-    /// What is remembered of a start.
-    /// - Parameter starts: what the log is told of it, `broker.started` first.
+    /// Returns the marks to store at a start.
+    /// - Parameter starts: the log entries of the start, `broker.started` first.
     static func marks(of starts: [Entry.Op]) -> [StoreMark] {
         let policies = starts.compactMap { if case .policyLoaded(_, let policy) = $0 { policy.hex } else { nil } }
         return [
@@ -41,7 +41,7 @@ struct RotationMark: Equatable {
         ]
     }
 
-    /// The digests in a mark of policies.
+    /// Parses the digests in a mark of policies.
     static func policies(_ mark: [UInt8]) -> [Digest] {
         mark.split(separator: UInt8(ascii: "\n")).compactMap { line in
             let hex = Array(line)
@@ -49,8 +49,8 @@ struct RotationMark: Equatable {
         }
     }
 
-    /// What the first start of a log adds to its entries. Seals that still waited when the log before was closed come out in this one, and
-    /// a verifier judges their lives by the policies that this log names.
+    /// Returns the additional entries of a log's first start: the previous log's policies. Seals that waited at the rotation appear in the
+    /// new log, and verifiers need their policies.
     static func carriedPolicies(_ store: any Store, _ folder: LedgerFolder, besides starts: [Entry.Op]) async throws -> [Entry.Op]
     {
         let named = starts.compactMap { if case .policyLoaded(_, let policy) = $0 { policy } else { nil } }
@@ -64,36 +64,24 @@ struct RotationMark: Equatable {
     }
 
     var mark: StoreMark { StoreMark(Self.name, Array("\(stage.rawValue)\n\(next)\n\(archive)\n\(old)\n".utf8)) }
-    /// What the mark becomes when all is done.
+    /// The mark after a completed rotation.
     static let done = StoreMark(name, [])
 
-    init(stage: Stage, next: String, archive: String, old: VerifierKey) {
-        (self.stage, self.next, self.archive, self.old) = (stage, next, archive, old)
-    }
-
-    private init?(_ bytes: [UInt8]) {
-        let lines = String(decoding: bytes, as: UTF8.self).split(separator: "\n", omittingEmptySubsequences: false).map(
-            String.init)
-        guard lines.count == 5, let stage = Stage(rawValue: lines[0]), let old = VerifierKey(lines[3]) else { return nil }
-        self.init(stage: stage, next: lines[1], archive: lines[2], old: old)
-    }
-
-    /// The change that is under way, nil if none is.
+    /// Returns the rotation under way, or nil if there is none.
     static func read(_ store: any Store) async throws -> RotationMark? {
         guard let bytes = try await store.mark(name), !bytes.isEmpty else { return nil }
         guard let mark = RotationMark(bytes) else { throw StoreError.damaged("the record of a rotation can't be read") }
         return mark
     }
 
-    /// For a broker that is to start.
-    /// - Throws: `CommandFailed` while a change is under way.
+    /// - Throws: `CommandFailed` if a rotation is under way.
     static func refuse(_ state: StateFolder, _ store: any Store) async throws {
         if let mark = try await read(store) {
             throw unfinished(state, words: "--origin \(mark.next) --archive \(mark.archive)")
         }
     }
 
-    /// The same before the store is open: there may be no key to open it with.
+    /// The same check without the store, which can't be opened if the key is missing.
     static func refuse(_ state: StateFolder) throws {
         if File.exists(state.nextLedgerKey) {
             throw unfinished(state, words: "--origin NEW --archive DIR, with the same values as before")
@@ -104,5 +92,14 @@ struct RotationMark: Equatable {
         CommandFailed(
             "a rotation to another log is not finished. Run `mayfly keys rotate --state \(state.shown) \(words)` again"
         )
+    }
+}
+
+extension RotationMark {
+    private init?(_ bytes: [UInt8]) {
+        let lines = String(decoding: bytes, as: UTF8.self).split(separator: "\n", omittingEmptySubsequences: false).map(
+            String.init)
+        guard lines.count == 5, let stage = Stage(rawValue: lines[0]), let old = VerifierKey(lines[3]) else { return nil }
+        self.init(stage: stage, next: lines[1], archive: lines[2], old: old)
     }
 }

@@ -1,24 +1,25 @@
 import API
 import Broker
+import EventLoop
 import HTTPServer
 import Ledger
 import Linux
 import Shares
 import Vocabulary
 
-/// The two HTTP servers: for apps, and for the operator.
+/// The two HTTP servers: one for apps, one for the operator.
 struct Listeners: Sendable {
     let publicServer: HTTPServer
     let operatorServer: HTTPServer
     let operatorHandler: OperatorHandler
-    /// Nil where no companion is served.
+    /// Nil if no companion is served.
     let sessions: SessionSocketEdge?
 
     private static let operatorConnections = 32
-    /// Both listeners' connections that are told there are too many, the operator's, and some for files and pushes.
+    /// Descriptors that apps' connections must leave free: connections beyond the limits, the operator's, files and pushes.
     static let reservedDescriptors = 2 * HTTPServer.overflow + operatorConnections + 64
 
-    /// Makes them; they don't listen yet.
+    /// Creates both servers. They don't listen yet.
     init(_ settings: ServiceSettings, _ parts: ServiceParts) async throws {
         let broker = parts.broker
         let edge = SocketEdge(loop: broker.loop, broker: broker)
@@ -43,8 +44,7 @@ struct Listeners: Sendable {
         let apns = APNsControl(
             bundleID: settings.apns.topic, isProduction: settings.apns.environment == .production,
             whatToSet: APNsSettings.whatToSet, renew: renew)
-        operatorHandler = OperatorHandler(broker: broker, apns: apns, version: Mayfly.version)
-        operatorHandler.watch(publicServer, broker.shares)
+        operatorHandler = OperatorHandler(broker: broker, apns: apns, version: Mayfly.version, publicServer: publicServer)
         var table = ShareTable.standard
         table[.connections] = Quota(Self.operatorConnections)
         var configuration = ServerConfiguration(address: settings.operatorListen)
@@ -62,7 +62,7 @@ struct Listeners: Sendable {
         return configuration
     }
 
-    /// Listens for the operator first, and for apps once the stored jobs are taken up. Returns both addresses.
+    /// Listens for the operator, resumes the stored jobs, then listens for apps. Returns both addresses.
     func start(_ settings: ServiceSettings, _ broker: Broker) async throws -> (apps: SocketAddress, operator: SocketAddress) {
         let operatorAddress = try await Self.start(operatorServer, settings.operatorListen)
         do {
@@ -83,6 +83,51 @@ struct Listeners: Sendable {
             throw CommandFailed("\(address.shown): the path exists and is not a socket; nothing was replaced")
         } catch {
             throw CommandFailed("can't listen on \(address.shown): \(error)")
+        }
+    }
+}
+
+/// Warns the operator about exhausted resources, and if one address that is no trusted proxy sends most requests. Never logs addresses.
+struct ShareWatch {
+    private static let roundMs: UInt64 = 10_000
+    /// Rounds per window of requests, and windows between two warnings of the same kind.
+    private static let roundsPerWindow = 30
+    private static let windowsBetween = 288
+
+    private let shares: Shares
+    private let server: HTTPServer
+    private let metrics: Metrics
+    private var reported = Resource.allCases.map { _ in 0 }
+
+    init(_ shares: Shares, _ server: HTTPServer, _ metrics: Metrics) {
+        self.shares = shares
+        self.server = server
+        self.metrics = metrics
+    }
+
+    mutating func run() async {
+        var quietWindows = Self.windowsBetween
+        for round in 1... {
+            do { try await server.loop.sleep(Self.roundMs) } catch { return }
+            shares.forget([.presenceChanges], now: Clock.monotonicMs)
+            reportExhausted()
+            guard round % Self.roundsPerWindow == 0 else { continue }
+            quietWindows += 1
+            guard await server.endRequestWindow(), quietWindows > Self.windowsBetween else { continue }
+            quietWindows = 0
+            Terminal.log(
+                "warning: most requests come from one address and use up its share. If that is a proxy, name it in \(Key.trustedProxies.named)"
+            )
+        }
+    }
+
+    private mutating func reportExhausted() {
+        for resource in Resource.allCases {
+            let count = shares.refusals(resource).exhausted
+            defer { reported[resource.rawValue] = count }
+            guard count > reported[resource.rawValue] else { continue }
+            metrics.add(.alarms)
+            Terminal.log("shares: \(resource.name) ran out, and callers that used none of it were refused")
         }
     }
 }

@@ -4,22 +4,23 @@ import Linux
 import Policy
 import Sealing
 import Storage
+import TLS
 import Vocabulary
 
-/// The state folder of a broker that starts: locked, its keys read, its database open.
+/// The state folder of a starting broker: locked, with loaded keys and an open database.
 struct OpenState: Sendable {
     let lock: FolderLock
     let folder: StateFolder
     let keys: KeyRing
     let ledgerKey: SigningKey
     let store: SQLiteStore
-    /// Not before what the store and the keys have seen.
+    /// Never earlier than any time recorded in the store or the keys.
     let time: BrokerTime
     let node: EntryText
-    /// What the log is told of this start: that it happened, with which policy for rooms, and each policy in force.
+    /// The log entries of this start: `broker.started`, then one `policy.loaded` per policy in force.
     let starts: [Entry.Op]
 
-    /// - Throws: what stands in the way, for people. The database is closed again then.
+    /// - Throws: the reason, as text for the operator. The database is then closed.
     init(_ settings: ServiceSettings) async throws {
         folder = settings.state
         guard try File.status(folder.path)?.kind == .folder else {
@@ -49,7 +50,7 @@ struct OpenState: Sendable {
 
     private static func keys(_ settings: ServiceSettings) throws -> KeyRing {
         let wrapping = try settings.wrapping?.get()
-        return try naming(settings.state.ratchetKey) {
+        return try CommandFailed.naming("\(ShownPath(settings.state.ratchetKey))") {
             try KeyRing.load(
                 path: settings.state.ratchetKey, wrapping: wrapping,
                 longestLifeSeconds: UInt64(settings.policies.longestLifeSeconds))
@@ -77,8 +78,8 @@ struct OpenState: Sendable {
 
     private static func store(_ settings: ServiceSettings, _ starts: [Entry.Op], _ time: BrokerTime) throws -> SQLiteStore {
         let path = settings.state.database
-        return try naming(path) {
-            // SQLite gives its other files the mode of this one. The ledger's files keep the umask's: they are public.
+        return try CommandFailed.naming("\(ShownPath(path))") {
+            // SQLite copies this mode to its other files. The ledger's files keep the umask's mode because they are public.
             if !File.exists(path) { try File.write(path, [UInt8]().span, mode: 0o600) }
             return try SQLiteStore(
                 path: path, resolution: settings.resolution, timing: settings.policies.ledger, resumption: starts,
@@ -93,13 +94,34 @@ struct OpenState: Sendable {
             throw CommandFailed("\(folder.shown(folder.ratchetKey)): \(error)")
         }
     }
+}
 
-    /// Names the file that an error is about.
-    private static func naming<Value>(_ path: String, _ body: () throws -> Value) throws -> Value {
-        do {
-            return try body()
-        } catch {
-            throw CommandFailed("\(ShownPath(path)): \(error)")
+extension Entry.Op {
+    /// The start of this program, with its version and the SHA-256 of its file.
+    /// - Parameter policy: the digest of the policy for rooms.
+    static func programStarted(node: EntryText, policy: Digest, resolutionSeconds: UInt32) throws -> Entry.Op {
+        guard let version = EntryText(Mayfly.version) else {
+            throw CommandFailed("the version's name is invalid in the log")
         }
+        return .brokerStarted(
+            node: node, version: version, policy: policy, resolutionSeconds: resolutionSeconds, binary: try programDigest())
+    }
+
+    /// Hashes the executable of this process, even if another file now has its name.
+    private static func programDigest() throws -> Digest {
+        let file = try OpenFile("/proc/self/exe", .read)
+        var hash = StreamedSHA256()
+        var chunk = [UInt8](repeating: 0, count: 65_536)
+        var offset = 0
+        while true {
+            var buffer = chunk.mutableSpan
+            let count = try file.read(into: &buffer, at: offset)
+            hash.update(chunk.span.extracting(first: count))
+            offset += count
+            if count < chunk.count { break }
+        }
+        let bytes = hash.finish()
+        guard let digest = Digest(bytes: bytes.span) else { preconditionFailure("SHA-256 has 32 bytes") }
+        return digest
     }
 }

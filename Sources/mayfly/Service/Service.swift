@@ -7,8 +7,9 @@ import Ledger
 import Linux
 import Sealing
 import Storage
+import Vocabulary
 
-/// A running broker: how it starts, and in which order it ends.
+/// A running broker. Starts and stops its parts in order.
 final class Service: Sendable {
     let settings: ServiceSettings
     let parts: ServiceParts
@@ -19,10 +20,8 @@ final class Service: Sendable {
 
     var loop: EventLoop { parts.broker.loop }
 
-    // MARK: Start
-
-    /// Starts everything; purges and ratchets what is late first, and listens last.
-    /// - Throws: what stands in the way, for people; nothing is left running then.
+    /// Starts everything. Overdue purges and key steps come first, listening comes last.
+    /// - Throws: the reason, as text for the operator. Nothing is left running then.
     static func start(_ settings: ServiceSettings) async throws -> Service {
         try Arena.shared.prepare()
         let state = try await OpenState(settings)
@@ -66,9 +65,7 @@ final class Service: Sendable {
         ]
     }
 
-    // MARK: Stop
-
-    /// Ends in order: no new requests, answers to old ones, pushes under way, the last ledger entries, the files.
+    /// Stops in order: new requests, open requests, pushes under way, the last ledger entries, the files.
     func stop() async {
         listeners.operatorHandler.setReady(false)
         await listeners.publicServer.drain(deadlineMs: 10_000)
@@ -86,7 +83,7 @@ final class Service: Sendable {
         for task in tasks { await task.value }
         let store = parts.state.store
         do {
-            // Twice, since entries without a ref come first in their window, and this one is the last word.
+            // Flush twice: entries without a ref sort first in their window, but `broker.stopped` must be the last entry.
             try await parts.sequencer.flush()
             try await store.record([.brokerStopped(node: parts.state.node)])
             try await parts.sequencer.flush()
@@ -94,5 +91,120 @@ final class Service: Sendable {
             Terminal.log("ledger: the last entries wait in the database for the next start (\(error))")
         }
         await store.shutDown()
+    }
+
+    /// Reloads all files that can change while the broker runs. An invalid file changes nothing.
+    func reload() async {
+        let (certificate, authenticator, webhooks) = (settings.certificate, settings.authenticator, settings.webhooks)
+        if certificate == nil, authenticator == nil, webhooks == nil, parts.renewal == nil {
+            Terminal.log("SIGHUP: nothing to read again: no certificate, no key for JWTs or APNs, no webhook secret")
+        }
+        _ = await parts.renewal?.renew()
+        if let certificate { await reload(certificate) }
+        if let authenticator { await reload(authenticator) }
+        if let webhooks { reload(webhooks) }
+    }
+
+    private func reload(_ files: CertificateFiles) async {
+        do {
+            await listeners.publicServer.use(try files.load(isRenewal: true))
+            Terminal.log("certificate: new connections use \(files.certificate) as it is now")
+        } catch {
+            parts.broker.metrics.add(.alarms)
+            Terminal.log("certificate: the present one stays in use. \(error)")
+        }
+    }
+
+    private func reload(_ authenticator: Authenticator) async {
+        do {
+            let (removed, before) = try authenticator.reload()
+            let end = removed == 0 ? "" : "; \(removed) of \(before) previous keys removed: every /ws/sessions is closed"
+            Terminal.log("jwt: \(authenticator.keysText)\(end)")
+            if removed > 0 { await listeners.sessions?.endAll() }
+        } catch {
+            parts.broker.metrics.add(.alarms)
+            Terminal.log("jwt: the present keys stay in use. \(error)")
+        }
+    }
+
+    private func reload(_ webhooks: WebhookSettings) {
+        do {
+            try webhooks.reload()
+            Terminal.log("webhooks: \(webhooks.secrets.count) secret\(webhooks.secrets.count == 1 ? "" : "s")")
+            if let warning = webhooks.warning { Terminal.log(warning) }
+        } catch {
+            parts.broker.metrics.add(.alarms)
+            Terminal.log("webhooks: the present secrets stay in use. \(error)")
+        }
+    }
+}
+
+/// Reloads keys, certificates and the list of apps while the broker runs: at SIGHUP, or on a request to the operator's listener.
+///
+/// It runs on no event loop, because reading files blocks.
+actor APNsRenewal {
+    private let courier: RenewableCourier
+    private let metrics: Metrics
+    private let make: @Sendable (APNsSettings) throws -> Courier
+    /// The settings of the courier in use.
+    private var inUse: APNsSettings
+    /// The scheduled retry if Apple could not be reached.
+    private var retry: Task<Void, Never>?
+
+    private static let retryAfter = Duration.seconds(30)
+
+    /// - Parameter inUse: the settings that `courier` was made from.
+    init(
+        _ courier: RenewableCourier, _ metrics: Metrics, inUse: APNsSettings,
+        make: @escaping @Sendable (APNsSettings) throws -> Courier
+    ) {
+        self.courier = courier
+        self.metrics = metrics
+        self.inUse = inUse
+        self.make = make
+    }
+
+    /// Reloads the files and uses the new credentials if Apple accepts them. Otherwise the previous ones stay in use.
+    func renew() async -> APNsControl.Renewal {
+        retry?.cancel()
+        retry = nil
+        let settings: APNsSettings
+        let candidate: Courier
+        do {
+            settings = try inUse.readAgain()
+            if try settings.isSame(as: inUse) { return renewed() }
+            candidate = try make(settings)
+        } catch { return .refused(failed("\(error)")) }
+        switch await courier.replace(by: candidate, after: settings.probes) {
+        case .inUse:
+            inUse = settings
+            return renewed()
+        case .refused(let topic, let environment, let reason):
+            return .refused(
+                failed(
+                    "APNs (\(environment)) refuses the new credentials for \(topic): \(reason.rawValue). The previous keys and certificates stay in use. "
+                        + "\(reason.explanation.remedy)"))
+        case .unknown(let topic, let environment, let reason):
+            retry = Task {
+                do { try await Task.sleep(for: Self.retryAfter) } catch { return }
+                _ = await renew()
+            }
+            return .unknown(
+                failed(
+                    "APNs (\(environment)) could not check the new credentials for \(topic): \(reason.rawValue). The previous keys and "
+                        + "certificates stay in use. The check is repeated every 30 seconds"))
+        case .superseded: return .unknown("a later renewal or a stop replaced this one")
+        }
+    }
+
+    private func renewed() -> APNsControl.Renewal {
+        Terminal.log("apns: new pushes use the new credentials")
+        return .inUse
+    }
+
+    private func failed(_ fault: String) -> String {
+        metrics.add(.alarms)
+        Terminal.log("apns: the present credentials stay in use. \(fault)")
+        return fault
     }
 }

@@ -11,7 +11,7 @@ import Shares
 import Storage
 import Vocabulary
 
-/// What a service is made of before anyone can connect.
+/// The parts of a service, without its listeners.
 ///
 /// Threads: `main` (requests, sockets, the rules, the sweeper), `store-writer`, `store-reader`, `store-background`, `courier`, `ledger`, `keys`.
 struct ServiceParts: Sendable {
@@ -20,7 +20,7 @@ struct ServiceParts: Sendable {
     let keeper: KeyKeeper
     let sweeper: Sweeper
     let courier: RenewableCourier
-    /// Nil where there are no credentials.
+    /// Nil if no credentials are configured.
     let renewal: APNsRenewal?
     let broker: Broker
     let companion: Companion?
@@ -28,7 +28,7 @@ struct ServiceParts: Sendable {
     let calls: Calls?
     let sequencer: Sequencer
 
-    /// Makes and connects the parts.
+    /// Creates and connects the parts.
     init(_ settings: ServiceSettings, _ state: OpenState) async throws {
         let (main, ledgerLoop) = (try EventLoop(name: "main"), try EventLoop(name: "ledger"))
         let (keysLoop, courierLoop) = (try EventLoop(name: "keys"), try EventLoop(name: "courier"))
@@ -51,7 +51,7 @@ struct ServiceParts: Sendable {
                 metrics.add(.alarms)
                 Terminal.log("courier: \(alarm)")
             }
-            // Deadlines are in broker time, which is ahead of a wall clock that was set back.
+            // Deadlines are in broker time, which a wall clock that was set back doesn't follow.
             sending.deadlineClock = { time.now }
             return try Courier(loop: courierLoop, sending)
         }
@@ -69,7 +69,7 @@ struct ServiceParts: Sendable {
             guard let (policy, limits) = settings.policies.audience(kind) else { return nil }
             let audiences = Audiences(broker: broker, policy: policy, limits: limits)
             try await audiences.learnPlaces()
-            // On a thread of its own: nobody waits for it.
+            // Runs on another thread, because nothing waits for the result.
             Task.detached { audiences.prepare() }
             return audiences
         }
@@ -90,24 +90,22 @@ struct ServiceParts: Sendable {
             caughtUp: { broker.shares.clear(.ledgerBacklog) })
     }
 
-    /// Which pushes could leave.
+    /// The default topic and environment, and the check whether a push to another one is possible.
     private static func destinations(_ apns: APNsSettings, _ courier: RenewableCourier) -> Broker.Settings {
-        let meant = apns.topic
-        return Broker.Settings(topic: meant, environment: apns.environment) { kind, topic, environment in
+        let defaultTopic = apns.topic
+        return Broker.Settings(topic: defaultTopic, environment: apns.environment) { kind, topic, environment in
             let accounts = courier.accounts
-            // Without credentials phones may register all the same: they need not do so again when there are some.
-            if accounts.all.isEmpty { return topic == meant }
-            // A bundle id that ends as the kind's topics do is another app's, and no push to it could leave.
+            // Phones may register before credentials are configured, so they needn't register again later.
+            if accounts.all.isEmpty { return topic == defaultTopic }
             let whole = topic + kind.push.topicSuffix
             return accounts.account(for: whole, environment, kind.push) != nil
         }
     }
 
-    /// The standard table with the policy's and the operator's numbers, and no more connections than there are descriptors.
+    /// The standard table with the quotas of policy and operator. Connections are limited by the available descriptors.
     private static func shareTable(_ settings: ServiceSettings) -> ShareTable {
         var table = ShareTable.standard(
             settings.policies.rooms.creations, backEndCreations: settings.backEndCreations)
-        // Apps must not take the descriptors that the log, the database and pushes need.
         let descriptors = (try? ProcessControl.raiseDescriptorLimit()) ?? 1024
         let connections = max(16, min(table[.connections].total, descriptors - Listeners.reservedDescriptors))
         table[.connections].total = connections
@@ -119,7 +117,7 @@ struct ServiceParts: Sendable {
         return table
     }
 
-    /// Purges and ratchets what is late, and tells the log of the start.
+    /// Does overdue purges and key steps, and records the start in the log.
     func catchUp(_ settings: ServiceSettings) async throws {
         try await Startup(store: state.store, keys: state.keys, time: state.time).catchUp(
             state.starts, marks: RotationMark.marks(of: state.starts), policies: settings.policies.all.map(\.bytes),
@@ -128,7 +126,7 @@ struct ServiceParts: Sendable {
 }
 
 extension TokenKind {
-    /// What is pushed to such a token, where Apple's accounts differ by it.
+    /// The push type for which Apple's accounts are checked.
     fileprivate var push: PushType {
         switch self {
         case .alert: .alert

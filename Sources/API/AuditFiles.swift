@@ -3,16 +3,16 @@ import Broker
 import HTTPServer
 public import Ledger
 
-/// Under `/audit/`, read-only: the ledger's folder, the very files that any static server could publish, and the auditor's page.
+/// Serves `/audit/`: the files of the ledger's folder, which any static server could publish, and the auditor's page.
 public struct AuditFiles: Sendable {
     private let folder: LedgerFolder
     private let key: VerifierKey
 
-    /// `key`: what the log is signed with, for the page.
+    /// - Parameter key: the log's public key, served as `ledger.vkey`.
     public init(_ folder: LedgerFolder, key: VerifierKey) { (self.folder, self.key) = (folder, key) }
 
     func respond(path: String) throws -> HTTPResponse {
-        // The page's own names are relative. So is this, since a proxy may have put the path elsewhere.
+        // The redirect is relative, because a proxy may serve the log under another path.
         if path == "/audit" {
             return HTTPResponse(
                 status: 308, contentType: .text, headers: [.init("Location", "audit/")],
@@ -47,7 +47,7 @@ public struct AuditFiles: Sendable {
         HTTPResponse(status: 200, contentType: .text, headers: [.init("Cache-Control", "no-cache")], body: bytes)
     }
 
-    /// Whether a path can name a file of the log (C2SP tlog-tiles): nothing else of the disk is ever looked at.
+    /// Returns whether a path can name a file of the log (C2SP tlog-tiles). No other file is ever read.
     static func isLogPath(_ path: String) -> Bool {
         if path == "checkpoint" { return true }
         let parts = path.split(separator: "/", omittingEmptySubsequences: false)
