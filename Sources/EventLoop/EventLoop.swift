@@ -227,12 +227,13 @@ public final class EventLoop: SerialExecutor, TaskExecutor, Sendable {
     }
 
     private func runJobs(_ confined: Confined) {
-        let executor = unsafe asUnownedSerialExecutor()
+        // A task that prefers this loop goes on without another turn only where both are named.
+        let (serial, preferred) = unsafe (asUnownedSerialExecutor(), asUnownedTaskExecutor())
         for _ in 0..<Self.roundsATurn {
             takeInbox(confined)
             guard !confined.jobs.isEmpty else { return }
             swap(&confined.jobs, &confined.running)
-            for job in confined.running { unsafe job.runSynchronously(on: executor) }
+            for job in confined.running { unsafe job.runSynchronously(isolatedTo: serial, taskExecutor: preferred) }
             confined.running.removeAll(keepingCapacity: true)
         }
     }
