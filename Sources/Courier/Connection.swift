@@ -31,7 +31,8 @@ protocol DeliveryOwner: AnyObject {
 }
 
 /// An attempt that is under way, and what has come of its answer.
-struct Flight {
+private struct Flight {
+    let delivery: Delivery
     let attempt: Attempt
     var status: Int?
     var retryAfter: String?
@@ -67,8 +68,8 @@ final class Connection: EventSource {
     private var interest: Events = [.read, .write]
     private var phase = Phase.connecting
     private var requestHeaders: RequestHeaders
-    /// Under way, by stream; how far each is, it knows itself.
-    private var flights: [Int32: Delivery] = [:]
+    /// By stream.
+    private var flights: [Int32: Flight] = [:]
     /// By a GOAWAY the peer has processed no stream above this one (RFC 9113, 6.8).
     private var lastServed = Int32.max
 
@@ -154,8 +155,7 @@ final class Connection: EventSource {
             let stream = try requestHeaders.with(delivery.push, attempt.issued) { (headers) throws(HTTP2Error) in
                 try http2.submitRequest(headers, body: body)
             }
-            delivery.flight = Flight(attempt: attempt)
-            flights[stream] = delivery
+            flights[stream] = Flight(delivery: delivery, attempt: attempt)
             lastUse = loop.now
             lastIssued = attempt.issued
             if stream >= timing.lastStream, !isWorn {
@@ -270,14 +270,15 @@ final class Connection: EventSource {
                     owner.connectionIsReady(self)
                 }
             case .headers(let stream, let headers):
-                guard let delivery = flights[stream] else { break }
+                guard let index = flights.index(forKey: stream) else { break }
                 let status = headers.status
-                delivery.flight?.status = status
-                if status != 200 { delivery.flight?.retryAfter = headers["retry-after"] }
+                flights.values[index].status = status
+                if status != 200 { flights.values[index].retryAfter = headers["retry-after"] }
+                let delivery = flights.values[index].delivery
                 if delivery.isTraced { delivery.uniqueID = headers["apns-unique-id"].flatMap { Self.isPlain($0) ? $0 : nil } }
-            case .data(let stream, let bytes): flights[stream]?.flight?.body += bytes.bytes
+            case .data(let stream, let bytes): flights[stream]?.body += bytes.bytes
             // Not whole, whatever came of it.
-            case .tooLarge(let stream, _): flights[stream]?.flight?.body = [UInt8(ascii: "{")]
+            case .tooLarge(let stream, _): flights[stream]?.body = [UInt8(ascii: "{")]
             case .end(let stream): answered(stream)
             case .closed(let stream, let code): closed(stream, code)
             case .goAway(let last, let code, let debugData):
@@ -296,8 +297,8 @@ final class Connection: EventSource {
     }
 
     private func answered(_ stream: Int32) {
-        guard let delivery = flights.removeValue(forKey: stream), let flight = delivery.flight else { return }
-        guard let status = flight.status else { return deliveries.lost(delivery) }
+        guard let flight = flights.removeValue(forKey: stream) else { return }
+        guard let status = flight.status else { return deliveries.lost(flight.delivery) }
         let answer = Answer(status: status, body: flight.body, retryAfter: flight.retryAfter)
         (bytesSinceAnswer, refusalsInARow, timeoutsInARow) = (0, 0, 0)
         switch answer.admission {
@@ -307,7 +308,7 @@ final class Connection: EventSource {
         case .turnedAway: isAuthenticated = false
         case .unclear: break
         }
-        deliveries.connection(self, answered: delivery, answer, flight.attempt)
+        deliveries.connection(self, answered: flight.delivery, answer, flight.attempt)
     }
 
     /// Returns true if an id can be printed unchanged.
@@ -316,7 +317,7 @@ final class Connection: EventSource {
     private static let mostInARow = (refusals: 20, timeouts: 3)
 
     private func closed(_ stream: Int32, _ code: HTTP2ErrorCode) {
-        guard let delivery = flights.removeValue(forKey: stream) else { return }
+        guard let delivery = flights.removeValue(forKey: stream)?.delivery else { return }
         switch code {
         case .refusedStream:
             deliveries.refused(delivery)
@@ -443,16 +444,15 @@ final class Connection: EventSource {
 
     /// Requests without an answer: the peer may be dead, which a PING tells; the push is tried again, here or elsewhere.
     private func giveUpOverdue(_ now: UInt64) {
-        for (stream, delivery) in flights {
-            guard let startedAt = delivery.flight?.attempt.startedAt else { continue }
-            let waited = now - startedAt
+        for (stream, flight) in flights {
+            let waited = now - flight.attempt.startedAt
             if waited >= timing.lateMs, now - lastRead >= timing.lateMs, pingedAt == nil { ping(now) }
             let late = waited >= timing.requestMs
-            guard late || now >= delivery.deadline else { continue }
+            guard late || now >= flight.delivery.deadline else { continue }
             flights[stream] = nil
             try? http2.reset(stream: stream, .cancel)
             if late { timeoutsInARow += 1 }
-            deliveries.lost(delivery)
+            deliveries.lost(flight.delivery)
             guard phase == .ready else { return }
         }
         // It answers PINGs, or does not open its window: another connection may fare better.
@@ -478,8 +478,8 @@ final class Connection: EventSource {
         let unanswered = flights
         flights = [:]
         owner.connectionEnded(self, cause)
-        for (stream, delivery) in unanswered {
-            if stream > lastServed { deliveries.refused(delivery) } else { deliveries.lost(delivery) }
+        for (stream, flight) in unanswered {
+            if stream > lastServed { deliveries.refused(flight.delivery) } else { deliveries.lost(flight.delivery) }
         }
     }
 }

@@ -19,8 +19,6 @@ final class Delivery {
     var refusals = 0
     /// How it stands: what is told when the deadline passes.
     var standing: (status: Int, reason: APNsReason)?
-    /// While it is under way.
-    var flight: Flight?
     /// True if the sender asked for Apple's name of the delivery. The broker's own pushes never ask: a stored id would
     /// lead from a ledger entry to a phone for as long as Apple keeps its records.
     let isTraced: Bool

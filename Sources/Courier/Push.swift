@@ -69,14 +69,18 @@ public struct Push: Sendable {
         return true
     }
 
+    /// Whether this character of a UUID is a hyphen.
+    private static func isHyphen(_ index: Int) -> Bool { index == 8 || index == 13 || index == 18 || index == 23 }
+
     private static func isLowerCaseUUID(_ text: String) -> Bool {
         let bytes = text.utf8.span
         guard bytes.count == 36 else { return false }
         for index in 0..<36 {
-            switch (index, bytes[index]) {
-            case (8, let byte), (13, let byte), (18, let byte), (23, let byte):
-                guard byte == UInt8(ascii: "-") else { return false }
-            case (_, UInt8(ascii: "0")...UInt8(ascii: "9")), (_, UInt8(ascii: "a")...UInt8(ascii: "f")): break
+            switch bytes[index] {
+            case UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "a")...UInt8(ascii: "f"):
+                if isHyphen(index) { return false }
+            case UInt8(ascii: "-"):
+                if !isHyphen(index) { return false }
             default: return false
             }
         }

@@ -21,7 +21,7 @@ public struct HTTP2Headers: Sendable {
 
     /// - Parameter capacity: bytes of names and values to come.
     public init(capacity: Int = 0) {
-        storage = WipedBytes(capacity: capacity)
+        storage = capacity == 0 ? .empty : WipedBytes(capacity: capacity)
         fields.reserveCapacity(min(16, capacity / 8))
     }
 
@@ -138,7 +138,7 @@ public struct HTTP2Headers: Sendable {
     /// Empties the block and zeroes what was in it, and keeps its room.
     public mutating func wipe() {
         fields.removeAll(keepingCapacity: true)
-        if isKnownUniquelyReferenced(&storage) { storage.clear() } else { storage = WipedBytes(capacity: 0) }
+        if isKnownUniquelyReferenced(&storage) { storage.clear() } else { storage = .empty }
     }
 
     private func range(of name: String) -> Range<Int>? {

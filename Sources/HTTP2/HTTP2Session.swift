@@ -6,31 +6,36 @@ internal import CNghttp2
     public enum Role: Sendable { case client, server }
 
     public let role: Role
-    let limits: HTTP2Limits
+    private let limits: HTTP2Limits
     private var session: OpaquePointer!
+    /// nghttp2 hands this address to the callbacks. No callback runs inside another, and none calls this class.
+    private let state: UnsafeMutablePointer<State>
 
-    var events: [HTTP2Event] = []
-    /// Every stream that is open, or waits to be opened.
-    var streams: [Int32: Stream] = [:]
-    /// The block that is being received; blocks are never interleaved.
-    var block = HTTP2Headers()
-    var blockBytes = 0
-    var wastedStreams = 0
-    var controlFrames = 0
-    var bytesSinceRequest = 0
-    /// Whether the peer's settings have come.
-    public internal(set) var hasRemoteSettings = false
-    /// A header block has begun and not ended; until it does, the peer can send nothing else.
-    public internal(set) var isInHeaderBlock = false
+    /// What the callbacks change.
+    struct State {
+        let role: Role
+        let limits: HTTP2Limits
+        var events: [HTTP2Event] = []
+        /// Every stream that is open, or waits to be opened.
+        var streams: [Int32: Stream] = [:]
+        /// The block that is being received; blocks are never interleaved.
+        var block = HTTP2Headers()
+        var blockBytes = 0
+        var wastedStreams = 0
+        var controlFrames = 0
+        var bytesSinceRequest = 0
+        var hasRemoteSettings = false
+        var isInHeaderBlock = false
+    }
 
-    final class Stream {
-        var outgoing: [UInt8]
+    struct Stream {
+        var outgoing: [UInt8] = []
         var sent = 0
         var received = 0
         var tooLarge = false
         /// The peer has sent all of its message.
         var ended = false
-        /// The last byte of our message is on its way.
+        /// The last byte of our response is on its way.
         var finished = false
         /// The peer's message is none.
         var malformed = false
@@ -38,19 +43,21 @@ internal import CNghttp2
         var unsent = false
         /// Others hold the body too: it is no secret, and is not wiped.
         var isShared = false
-
-        init(outgoing: [UInt8] = []) { self.outgoing = outgoing }
     }
 
     public init(_ role: Role, limits: HTTP2Limits) throws(HTTP2Error) {
         self.role = role
         self.limits = limits
-        unsafe session = try makeSession()
+        unsafe state = .allocate(capacity: 1)
+        unsafe state.initialize(to: State(role: role, limits: limits))
+        unsafe session = try makeSession(role, state)
         try unsafe submitPreface(session)
     }
 
     deinit {
         if unsafe session != nil { unsafe nghttp2_session_del(session) }
+        unsafe state.deinitialize(count: 1)
+        unsafe state.deallocate()
     }
 
     // MARK: Bytes and events
@@ -58,8 +65,8 @@ internal import CNghttp2
     /// Takes in bytes from the peer; what they say waits for `takeEvents`.
     public func receive(_ bytes: Span<UInt8>) throws(HTTP2Error) {
         if role == .server {
-            bytesSinceRequest += bytes.count
-            if bytesSinceRequest > limits.bytesBetweenRequests { terminate(.enhanceYourCalm) }
+            unsafe state.pointee.bytesSinceRequest += bytes.count
+            if unsafe state.pointee.bytesSinceRequest > limits.bytesBetweenRequests { terminate(.enhanceYourCalm) }
         }
         let result = unsafe bytes.withUnsafeBufferPointer { unsafe nghttp2_session_mem_recv(session, $0.baseAddress, $0.count) }
         if result < 0 { throw HTTP2Error(code: Int32(result)) }
@@ -68,7 +75,7 @@ internal import CNghttp2
     /// The events since the last call, in order.
     public func takeEvents() -> [HTTP2Event] {
         var taken: [HTTP2Event] = []
-        swap(&taken, &events)
+        unsafe swap(&taken, &state.pointee.events)
         return taken
     }
 
@@ -95,14 +102,19 @@ internal import CNghttp2
         unsafe nghttp2_session_want_read(session) == 0 && nghttp2_session_want_write(session) == 0
     }
 
+    /// Whether the peer's settings have come.
+    public var hasRemoteSettings: Bool { unsafe state.pointee.hasRemoteSettings }
+    /// A header block has begun and not ended; until it does, the peer can send nothing else.
+    public var isInHeaderBlock: Bool { unsafe state.pointee.isInHeaderBlock }
+
     // MARK: Streams
 
     /// Streams this end has opened, or is about to, and that are not over.
-    public var openStreams: Int { streams.count }
+    public var openStreams: Int { unsafe state.pointee.streams.count }
 
     /// How many streams the peer lets this end have open at once; 1 before its settings have come.
     public var remoteConcurrentStreams: Int {
-        guard hasRemoteSettings else { return 1 }
+        guard unsafe state.pointee.hasRemoteSettings else { return 1 }
         return Int(unsafe nghttp2_session_get_remote_settings(session, NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS))
     }
 
@@ -118,7 +130,7 @@ internal import CNghttp2
     public func submitRequest(_ headers: HTTP2Headers, body: [UInt8]) throws(HTTP2Error) -> Int32 {
         precondition(role == .client, "a server sends no requests")
         guard takesRequests else { throw .noMoreStreams }
-        var provider = unsafe bodyProvider()
+        var provider = unsafe State.bodyProvider()
         let id = unsafe headers.withNameValues { values in
             unsafe withUnsafePointer(to: &provider) { provider in
                 unsafe nghttp2_submit_request(
@@ -126,9 +138,7 @@ internal import CNghttp2
             }
         }
         guard id > 0 else { throw HTTP2Error(code: id) }
-        let stream = Stream(outgoing: body)
-        stream.finished = body.isEmpty
-        streams[id] = stream
+        unsafe state.pointee.streams[id] = Stream(outgoing: body)
         return id
     }
 
@@ -138,10 +148,10 @@ internal import CNghttp2
         stream: Int32, _ headers: HTTP2Headers, body: [UInt8], isShared: Bool = false
     ) throws(HTTP2Error) {
         precondition(role == .server, "a client sends no responses")
-        guard let state = streams[stream] else { throw .noSuchStream }
-        state.outgoing = body
-        state.isShared = isShared
-        var provider = unsafe bodyProvider()
+        guard let index = unsafe state.pointee.streams.index(forKey: stream) else { throw .noSuchStream }
+        unsafe state.pointee.streams.values[index].outgoing = body
+        unsafe state.pointee.streams.values[index].isShared = isShared
+        var provider = unsafe State.bodyProvider()
         let result = unsafe headers.withNameValues { values in
             unsafe withUnsafePointer(to: &provider) { provider in
                 unsafe nghttp2_submit_response(
@@ -153,7 +163,7 @@ internal import CNghttp2
 
     /// Sends an interim response of `stream`, such as 100: one that is not its last.
     public func submitInterimResponse(stream: Int32, status: String) throws(HTTP2Error) {
-        guard streams[stream] != nil else { throw .noSuchStream }
+        guard unsafe state.pointee.streams[stream] != nil else { throw .noSuchStream }
         let headers: HTTP2Headers = [":status": status]
         let result = unsafe headers.withNameValues { values in
             unsafe nghttp2_submit_headers(
@@ -163,13 +173,13 @@ internal import CNghttp2
     }
 
     /// Whether the peer has sent all of its message on a stream; true for one that is over.
-    public func hasEnded(stream: Int32) -> Bool { streams[stream]?.ended ?? true }
+    public func hasEnded(stream: Int32) -> Bool { unsafe state.pointee.streams[stream]?.ended ?? true }
 
     /// Bytes of our body on `stream` that have been taken for sending.
-    public func sentBytes(stream: Int32) -> Int { streams[stream]?.sent ?? 0 }
+    public func sentBytes(stream: Int32) -> Int { unsafe state.pointee.streams[stream]?.sent ?? 0 }
 
     public func reset(stream: Int32, _ code: HTTP2ErrorCode) throws(HTTP2Error) {
-        guard streams[stream] != nil else { throw .noSuchStream }
+        guard unsafe state.pointee.streams[stream] != nil else { throw .noSuchStream }
         try check(unsafe nghttp2_submit_rst_stream(session, UInt8(NGHTTP2_FLAG_NONE.rawValue), stream, code.rawValue))
     }
 

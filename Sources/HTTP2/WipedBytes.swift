@@ -2,8 +2,11 @@ internal import CNghttp2
 
 /// Bytes that are zeroed when the last reference to them goes, and wherever they are moved from.
 final class WipedBytes: Sendable {
-    // Written only while its owner holds the one reference.
-    private nonisolated(unsafe) var store: [UInt8] = []
+    // Written only while its owner holds the one reference, so accesses can't overlap.
+    @exclusivity(unchecked) private nonisolated(unsafe) var store: [UInt8] = []
+
+    /// Shared by blocks that have no field yet.
+    static let empty = WipedBytes(capacity: 0)
 
     var bytes: [UInt8] { unsafe store }
 
