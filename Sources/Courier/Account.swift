@@ -76,7 +76,7 @@ public struct Accounts: Sendable {
     }
 
     func index(_ topic: String, _ environment: PushEnvironment, _ type: PushType) -> Int? {
-        all.firstIndex { $0.serves(topic, environment, type) }
+        all.indices.first { all[$0].serves(topic, environment, type) }
     }
 }
 

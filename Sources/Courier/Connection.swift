@@ -149,15 +149,15 @@ final class Connection: EventSource {
     var isBusy: Bool { !flights.isEmpty }
 
     /// Sends one request; call it only with room.
-    func send(_ delivery: Delivery, _ attempt: Attempt) {
+    func send(_ delivery: Delivery, _ attempt: consuming Attempt) {
         let body = delivery.push.payload
         do throws(HTTP2Error) {
             let stream = try requestHeaders.with(delivery.push, attempt.issued) { (headers) throws(HTTP2Error) in
                 try http2.submitRequest(headers, body: body)
             }
-            flights[stream] = Flight(delivery: delivery, attempt: attempt)
             lastUse = loop.now
             lastIssued = attempt.issued
+            flights[stream] = Flight(delivery: delivery, attempt: attempt)
             if stream >= timing.lastStream, !isWorn {
                 isWorn = true
                 owner.connectionIsWorn(self)

@@ -36,8 +36,7 @@ final class Delivery {
     }
 
     func finish(_ outcome: Outcome) {
-        continuation?.resume(returning: Receipt(outcome: outcome, uniqueID: uniqueID))
-        continuation = nil
+        continuation.take()?.resume(returning: Receipt(outcome: outcome, uniqueID: uniqueID))
     }
 
     /// Names the token among those that are held: a hash that means nothing in another process.

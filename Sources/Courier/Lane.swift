@@ -15,6 +15,8 @@ final class Lane: DeliveryOwner {
     private var pool: Pool!
 
     private var topics: [String: Topic] = [:]
+    /// Most pushes have the topic of the one before.
+    private var lastTopic: Topic?
     private var queue = Turns()
     private var parked: [ObjectIdentifier: (delivery: Delivery, timer: TimerID)] = [:]
     private var overdueTimer: TimerID?
@@ -43,9 +45,10 @@ final class Lane: DeliveryOwner {
     var isIdle: Bool { queue.isEmpty && parked.isEmpty && pool.isIdle }
 
     func topic(_ name: String) -> Topic {
-        if let topic = topics[name] { return topic }
-        let topic = Topic(name)
+        if let lastTopic, lastTopic.name == name { return lastTopic }
+        let topic = topics[name] ?? Topic(name)
         topics[name] = topic
+        lastTopic = topic
         return topic
     }
 
@@ -85,9 +88,8 @@ final class Lane: DeliveryOwner {
         if !queue.isEmpty {
             filling: for connection in pool.connections {
                 while connection.hasRoom, let delivery = queue.popFirst(trying: !connection.isAuthenticated) {
-                    guard start(delivery, on: connection) else { break filling }
+                    guard start(delivery, on: connection), !queue.isEmpty else { break filling }
                 }
-                if queue.isEmpty { break }
             }
         }
         pool.review(waiting: queue.wantsStream)

@@ -63,27 +63,25 @@ public struct Push: Sendable {
 
     private static func isVisible(_ text: String, beyondASCII: Bool = false) -> Bool {
         let bytes = text.utf8.span
-        for index in bytes.indices where bytes[index] <= 0x20 || bytes[index] == 0x7f || bytes[index] > 0x7f && !beyondASCII {
-            return false
+        for index in bytes.indices {
+            let byte = bytes[index]
+            if byte <= 0x20 || byte == 0x7f || byte > 0x7f && !beyondASCII { return false }
         }
         return true
     }
 
-    /// Whether this character of a UUID is a hyphen.
-    private static func isHyphen(_ index: Int) -> Bool { index == 8 || index == 13 || index == 18 || index == 23 }
-
     private static func isLowerCaseUUID(_ text: String) -> Bool {
         let bytes = text.utf8.span
         guard bytes.count == 36 else { return false }
-        for index in 0..<36 {
+        let hyphen = UInt8(ascii: "-")
+        guard bytes[8] == hyphen, bytes[13] == hyphen, bytes[18] == hyphen, bytes[23] == hyphen else { return false }
+        var digits = 0
+        for index in bytes.indices {
             switch bytes[index] {
-            case UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "a")...UInt8(ascii: "f"):
-                if isHyphen(index) { return false }
-            case UInt8(ascii: "-"):
-                if !isHyphen(index) { return false }
-            default: return false
+            case UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "a")...UInt8(ascii: "f"): digits += 1
+            default: break
             }
         }
-        return true
+        return digits == 32
     }
 }

@@ -35,10 +35,15 @@ final class WipedBytes: Sendable {
     ) -> (start: Int, middle: Int, end: Int) {
         reserve(first.count + second.count, in: &store)
         let start = store.count
-        unsafe first.withUnsafeBufferPointer { unsafe store.append(contentsOf: $0) }
-        let middle = store.count
-        unsafe second.withUnsafeBufferPointer { unsafe store.append(contentsOf: $0) }
-        return (start, middle, store.count)
+        store.append(addingCapacity: first.count + second.count) { target in
+            unsafe target.withUnsafeMutableBufferPointer { bytes, count in
+                unsafe first.withUnsafeBytes { unsafe UnsafeMutableRawBufferPointer(bytes).copyMemory(from: $0) }
+                let rest = unsafe UnsafeMutableRawBufferPointer(rebasing: UnsafeMutableRawBufferPointer(bytes)[first.count...])
+                unsafe second.withUnsafeBytes { unsafe rest.copyMemory(from: $0) }
+                count = first.count + second.count
+            }
+        }
+        return (start, start + first.count, store.count)
     }
 
     /// `name`, `prefix`, and `count` bytes that `fill` writes in place.
@@ -54,7 +59,7 @@ final class WipedBytes: Sendable {
     ) -> (start: Int, middle: Int, end: Int) {
         reserve(name.count + prefix.count + count, in: &store)
         let place = append(name, prefix, to: &store)
-        store.append(contentsOf: repeatElement(0, count: count))
+        store.append(addingCapacity: count) { $0.append(repeating: 0, count: count) }
         var all = store.mutableSpan
         var rest = all._mutatingExtracting(place.end..<place.end + count)
         fill(&rest)
