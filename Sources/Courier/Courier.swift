@@ -69,6 +69,8 @@ public actor Courier: LoopActor, PushSender {
     /// By team and key.
     private let signers: [String: Signer]
     private let shared: Shared
+    /// Most pushes take the route of the one before.
+    private var lastRoute: Route?
     private var drained: [CheckedContinuation<Void, Never>] = []
 
     public init(loop: EventLoop, _ configuration: Configuration) throws(TLSError) {
@@ -129,13 +131,22 @@ public actor Courier: LoopActor, PushSender {
         if let fault = push.fault { return fail(fault) }
         let now = deadlineClock()
         guard push.deadlineMs > now else { return fail(.late) }
-        guard let account = accounts.index(push.topic, push.environment, push.type) else {
+        guard let route = route(of: push) else {
             shared.raise(.noAccount(push.environment, topic: push.topic, push.type))
             return fail(accounts.all.isEmpty ? .notConfigured : .topicDisallowed, .configuration)
         }
-        let lane = lanes[LaneID(account: account, environment: push.environment).index]
         let deadline = loop.now + (push.deadlineMs - now)
-        lane.enqueue(Delivery(push, lane.topic(push.topic), deadline: deadline, traced: traced, continuation))
+        route.lane.enqueue(Delivery(push, route.topic, deadline: deadline, traced: traced, continuation))
+    }
+
+    /// Returns nil if no account serves the push.
+    private func route(of push: Push) -> Route? {
+        if let lastRoute, lastRoute.carries(push) { return lastRoute }
+        guard let account = accounts.index(push.topic, push.environment, push.type) else { return nil }
+        let lane = lanes[LaneID(account: account, environment: push.environment).index]
+        let route = Route(lane: lane, topic: lane.topic(push.topic), environment: push.environment, type: push.type)
+        lastRoute = route
+        return route
     }
 
     /// Takes nothing more, gives what is under way `withinMs` to be answered, and closes the connections.
@@ -184,6 +195,16 @@ public actor Courier: LoopActor, PushSender {
     }
 
     private func resolved(_ lane: LaneID, _ addresses: [SocketAddress]) { lanes[lane.index].resolved(addresses) }
+}
+
+/// Where pushes of one topic, environment and type go.
+private struct Route {
+    let lane: Lane
+    let topic: Topic
+    let environment: PushEnvironment
+    let type: PushType
+
+    func carries(_ push: Push) -> Bool { push.topic == topic.name && push.environment == environment && push.type == type }
 }
 
 /// Names one lane of a courier.

@@ -15,8 +15,6 @@ final class Lane: DeliveryOwner {
     private var pool: Pool!
 
     private var topics: [String: Topic] = [:]
-    /// Most pushes have the topic of the one before.
-    private var lastTopic: Topic?
     private var queue = Turns()
     private var parked: [ObjectIdentifier: (delivery: Delivery, timer: TimerID)] = [:]
     private var overdueTimer: TimerID?
@@ -45,10 +43,9 @@ final class Lane: DeliveryOwner {
     var isIdle: Bool { queue.isEmpty && parked.isEmpty && pool.isIdle }
 
     func topic(_ name: String) -> Topic {
-        if let lastTopic, lastTopic.name == name { return lastTopic }
-        let topic = topics[name] ?? Topic(name)
+        if let topic = topics[name] { return topic }
+        let topic = Topic(name)
         topics[name] = topic
-        lastTopic = topic
         return topic
     }
 

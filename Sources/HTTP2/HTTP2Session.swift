@@ -75,6 +75,8 @@ internal import CNghttp2
     /// The events since the last call, in order.
     public func takeEvents() -> [HTTP2Event] {
         var taken: [HTTP2Event] = []
+        // As many are likely to follow.
+        unsafe taken.reserveCapacity(state.pointee.events.count)
         unsafe swap(&taken, &state.pointee.events)
         return taken
     }
