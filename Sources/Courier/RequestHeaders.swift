@@ -15,6 +15,8 @@ struct RequestHeaders {
     private let authority: String
     private var headers = HTTP2Headers(capacity: 1024)
     private var standing: (fields: Standing, end: HTTP2Headers.Mark)?
+    /// The last push's: those of one second have the same.
+    private var expiration: (seconds: UInt64, text: String) = (0, "0")
     /// Which of the names that are indexed once have been.
     private var met: (apnsID: Bool, expiration: Bool, collapseID: Bool) = (false, false, false)
 
@@ -39,7 +41,8 @@ struct RequestHeaders {
         }
         headers.append("apns-id", push.apnsID, Self.once(&met.apnsID))
         if let expirationS = push.expirationS {
-            headers.append("apns-expiration", String(expirationS), Self.once(&met.expiration))
+            if expiration.seconds != expirationS { expiration = (expirationS, String(expirationS)) }
+            headers.append("apns-expiration", expiration.text, Self.once(&met.expiration))
         }
         if let collapseID = push.collapseID { headers.append("apns-collapse-id", collapseID, Self.once(&met.collapseID)) }
         return try body(headers)

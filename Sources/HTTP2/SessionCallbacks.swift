@@ -70,6 +70,8 @@ extension HTTP2Session {
 }
 
 extension HTTP2Session.State {
+    private typealias Index = Dictionary<Int32, HTTP2Session.Stream>.Index
+
     fileprivate static func with(_ owner: UnsafeMutableRawPointer?, _ body: (inout Self) -> Void) -> Int32 {
         unsafe body(&owner!.assumingMemoryBound(to: Self.self).pointee)
         return 0
@@ -148,10 +150,11 @@ extension HTTP2Session.State {
                     session, UInt8(NGHTTP2_FLAG_NONE.rawValue), stream, HTTP2ErrorCode.protocolError.rawValue)
                 return
             }
-            receivedBlock(of: stream, status)
-            receivedEnd(header)
+            let index = streams.index(forKey: stream)
+            receivedBlock(of: stream, at: index, status)
+            receivedEnd(header, at: index)
         case NGHTTP2_DATA:
-            receivedEnd(header)
+            receivedEnd(header, at: streams.index(forKey: stream))
         case NGHTTP2_SETTINGS:
             guard header.flags & UInt8(NGHTTP2_FLAG_ACK.rawValue) == 0 else { return }
             hasRemoteSettings = true
@@ -169,10 +172,10 @@ extension HTTP2Session.State {
         }
     }
 
-    private mutating func receivedBlock(of stream: Int32, _ status: Int?) {
+    private mutating func receivedBlock(of stream: Int32, at index: Index?, _ status: Int?) {
         var received = HTTP2Headers()
         swap(&received, &block)
-        guard streams[stream]?.tooLarge == false else { return }
+        guard let index, !streams.values[index].tooLarge else { return }
         // Trailers have no pseudo-header field; of 1xx responses nothing here makes use.
         switch role {
         case .server: guard received.count > 0, received[":method"] != nil else { return }
@@ -181,11 +184,11 @@ extension HTTP2Session.State {
         events.append(.headers(stream: stream, received))
     }
 
-    private mutating func receivedEnd(_ header: nghttp2_frame_hd) {
+    private mutating func receivedEnd(_ header: nghttp2_frame_hd, at index: Index?) {
         guard header.flags & UInt8(NGHTTP2_FLAG_END_STREAM.rawValue) != 0 else { return }
         controlFrames = 0
         bytesSinceRequest = 0
-        guard let index = streams.index(forKey: header.stream_id) else { return }
+        guard let index else { return }
         streams.values[index].ended = true
         events.append(.end(stream: header.stream_id))
     }
