@@ -52,7 +52,8 @@ final class Lane: DeliveryOwner {
     func enqueue(_ delivery: Delivery) {
         guard !isStopped else { return finish(delivery, .failed(status: 0, reason: .stopped, verdict: .keep)) }
         queue.append(delivery)
-        pump()
+        // All pushes of a turn are sent by one run: the processor then keeps the code in its cache.
+        pumpLater()
     }
 
     /// Sends nothing more; what is under way is answered, lost or given up by its deadline.
