@@ -1,22 +1,22 @@
 public import TLS
 public import Vocabulary
 
-/// By what Apple knows the provider.
+/// How the provider authenticates with Apple.
 public enum Credential: Sendable {
-    /// Signed by the key of a team: good for all its apps.
+    /// Signed with a team's key. Valid for all of the team's apps.
     case token(ProviderToken)
-    /// Made for one app; shown in the TLS handshake.
+    /// Issued for one app and presented in the TLS handshake.
     case certificate(ClientCertificate)
 }
 
-/// A provider's standing with Apple: for which apps, in which environments, and by what.
+/// A credential with the apps and environments it is valid for.
 public struct Account: Sendable {
     public let credential: Credential
-    /// Bundle ids, without a push type's suffix; nil: any.
+    /// Bundle ids without a push type's suffix. Nil allows any.
     public let topics: Set<String>?
     public let environments: Set<PushEnvironment>
 
-    /// - Throws: `CourierError.noTopics`, or `.notInCertificate` for a certificate that lists topics, and one of these not.
+    /// - Throws: `CourierError.noTopics` if `topics` is empty; `.notInCertificate` if the certificate lists topics and one of `topics` is missing.
     public init(
         _ credential: Credential, topics: Set<String>? = nil, environments: Set<PushEnvironment> = Set(PushEnvironment.allCases)
     ) throws(CourierError) {
@@ -39,7 +39,7 @@ public struct Account: Sendable {
         environments = Set(PushEnvironment.allCases)
     }
 
-    /// Whether Apple takes this type of push from it at all.
+    /// Returns true if Apple accepts this type of push with this credential.
     public func takes(_ type: PushType) -> Bool {
         switch credential {
         case .token: true
@@ -47,7 +47,7 @@ public struct Account: Sendable {
         }
     }
 
-    /// Whether it can send this type of push to this topic (with its type's suffix) there.
+    /// Returns true if the account can send this type of push to `topic`, which includes the type's suffix.
     public func serves(_ topic: String, _ environment: PushEnvironment, _ type: PushType) -> Bool {
         guard environments.contains(environment), takes(type) else { return false }
         if case .certificate(let certificate) = credential, !certificate.topics.isEmpty, !certificate.topics.contains(topic) {
@@ -56,7 +56,7 @@ public struct Account: Sendable {
         return topics?.contains(type.bundleID(of: topic)) ?? true
     }
 
-    /// For alarms: the first few.
+    /// The first few topics, for alarms.
     var topicNames: String {
         guard let topics else { return "all topics" }
         let (names, most) = (topics.sorted(), 5)
@@ -64,24 +64,24 @@ public struct Account: Sendable {
     }
 }
 
-/// All the accounts a courier sends by.
+/// All accounts of a courier.
 public struct Accounts: Sendable {
     public let all: [Account]
 
     public init(_ all: [Account]) { self.all = all }
 
-    /// The first one by which such a push can be sent; nil: there is none, and a token for it would be sealed in vain.
+    /// Returns the first account that can send such a push, or nil if none can. A token without an account must not be sealed.
     public func account(for topic: String, _ environment: PushEnvironment, _ type: PushType) -> Account? {
         index(topic, environment, type).map { all[$0] }
     }
 
     func index(_ topic: String, _ environment: PushEnvironment, _ type: PushType) -> Int? {
-        all.firstIndex { $0.serves(topic, environment, type) }
+        all.indices.first { all[$0].serves(topic, environment, type) }
     }
 }
 
 extension PushType {
-    /// A topic of this type without its suffix.
+    /// Returns a topic of this type without the type's suffix.
     func bundleID(of topic: String) -> String {
         let suffix = topicSuffix
         return suffix.isEmpty || !topic.hasSuffix(suffix) ? topic : String(topic.dropLast(suffix.utf8.count))

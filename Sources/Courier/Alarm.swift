@@ -1,18 +1,18 @@
 public import Vocabulary
 
-/// What an operator must know. Holds no token.
+/// A fault that an operator has to know about. Contains no token.
 public enum Alarm: Sendable, Equatable, CustomStringConvertible {
-    /// Apple refuses the provider: keys, certificate or topic.
+    /// Apple rejects the provider because of its keys, certificate or topic.
     case configuration(PushEnvironment, topic: String, APNsReason)
-    /// There is nothing to send such a push by.
+    /// No account can send such a push.
     case noAccount(PushEnvironment, topic: String, PushType)
-    /// Apple refuses one token of a topic after the other, or most; none of them is purged.
+    /// Apple rejects most tokens of a topic, or several in a row, so none is purged.
     case purgesStopped(PushEnvironment, topic: String)
-    /// Apple can't be reached or not be trusted; for some apps where others have another key or certificate.
+    /// Apple can't be reached or trusted. `topic` is nil if that concerns all apps.
     case unreachable(PushEnvironment, topic: String?, String)
-    /// Apple turned a push away with this again and again, until its deadline.
+    /// Apple answered a push with this error until the deadline.
     case givenUp(PushEnvironment, topic: String, status: Int, APNsReason)
-    /// Something takes connections and answers no push.
+    /// The peer accepts connections but answers no push.
     case unanswered(PushEnvironment, topic: String?)
 
     public var description: String {
@@ -39,13 +39,13 @@ public enum Alarm: Sendable, Equatable, CustomStringConvertible {
 
     private static func `for`(_ topic: String?) -> String { topic.map { " for " + $0 } ?? "" }
 
-    /// Alarms of one kind are raised once a minute.
+    /// Alarms of one kind are raised at most once a minute.
     var kind: String {
         switch self {
         case .configuration(let environment, let topic, let reason): "configuration \(environment) \(topic) \(reason.rawValue)"
         case .noAccount(let environment, let topic, let type): "account \(environment) \(topic) \(type.rawValue)"
         case .purgesStopped(let environment, let topic): "purges \(environment) \(topic)"
-        // Few in a minute, whatever the peer makes up: each comes with a wait between two attempts to connect.
+        // A peer can't cause many of these: each is followed by a wait before the next connection attempt.
         case .unreachable(let environment, let topic, let cause): "unreachable \(environment) \(topic ?? "") \(cause)"
         case .givenUp(let environment, let topic, let status, let reason):
             "given up \(environment) \(topic) \(status) \(reason.rawValue)"

@@ -1,19 +1,19 @@
 import JSON
-import Vocabulary
+public import Vocabulary
 
-/// An answer of Apple's.
+/// One response from Apple.
 struct Answer: Sendable, Equatable {
     var status: Int
-    /// `other` unless Apple gives the reason with this status: a proxy's or a damaged answer must not purge a token.
+    /// `other` unless Apple uses the reason with this status. A proxy's or a damaged response must not purge a token.
     var reason: APNsReason
-    /// Since when the token is bad; with 410 only.
+    /// When the token became invalid. Only a 410 has one.
     var timestamp: AnswerBody.Timestamp
     /// `Retry-After`.
     var retryAfterMs: UInt64?
 
     /// - Parameters:
-    ///   - body: may be empty; then the status alone counts. So it does with what is not JSON, but for purging.
-    ///   - retryAfter: the header's value; whole seconds, other forms are ignored.
+    ///   - body: JSON. If it is empty or invalid, only the status counts.
+    ///   - retryAfter: the header's value in whole seconds. Other forms are ignored.
     init(status: Int, body: [UInt8], retryAfter: String? = nil) {
         self.status = status
         let fields = AnswerBody(body)
@@ -23,17 +23,17 @@ struct Answer: Sendable, Equatable {
         retryAfterMs = retryAfter.flatMap { Self.delayMs($0) }
     }
 
-    /// Whole seconds; what no number holds is the longest.
+    /// Parses whole seconds. A number that overflows becomes the longest delay.
     private static func delayMs(_ text: String) -> UInt64? {
         guard !text.isEmpty, text.utf8.allSatisfy({ (UInt8(ascii: "0")...UInt8(ascii: "9")).contains($0) }) else { return nil }
         let (ms, isTooLong) = (UInt64(text) ?? .max).multipliedReportingOverflow(by: 1000)
         return isTooLong ? .max : ms
     }
 
-    /// What an answer says about the provider's standing on its connection.
+    /// Whether the response shows that Apple accepted the provider.
     enum Admission { case admitted, turnedAway, unclear }
 
-    /// Apple looks at the provider first: whatever it finds fault with after that, the provider was let in.
+    /// Apple checks the provider first, so any later error shows that it accepted the provider.
     var admission: Admission {
         switch status {
         case 403: .turnedAway
@@ -43,7 +43,7 @@ struct Answer: Sendable, Equatable {
         }
     }
 
-    /// By the reason, or by the status where that says nothing.
+    /// Derived from the reason, or from the status if the reason is unknown.
     var reaction: Reaction {
         guard reason == .other else { return reason.reaction }
         return switch status {
@@ -56,7 +56,7 @@ struct Answer: Sendable, Equatable {
     }
 }
 
-/// The two members of an answer's JSON object that matter.
+/// The `reason` and `timestamp` of a response's JSON object.
 struct AnswerBody: Equatable {
     enum Timestamp: Sendable, Equatable {
         case absent
@@ -79,8 +79,132 @@ struct AnswerBody: Equatable {
         }
         let timestamps = members.filter { $0.key == "timestamp" }
         if timestamps.isEmpty { timestamp = .absent }
-        // Of two, neither is to be believed.
+        // With two timestamps, neither can be trusted.
         guard timestamps.count == 1, case .number(let digits) = timestamps[0].value, !digits.hasPrefix("-") else { return }
         if let ms = UInt64(digits) { timestamp = .at(ms) }
+    }
+}
+
+/// The courier's reaction to a response other than 200.
+public enum Reaction: Sendable, Equatable {
+    /// The token is invalid. Purge it unless the configuration may be wrong (`PurgeBreaker`).
+    case purge
+    /// The token became invalid at a time that Apple reports. Purge it if it was sealed before.
+    case purgeIfOlder
+    /// Keys, certificates or topics are wrong. Keep every token, raise an alarm and stop.
+    case configuration
+    /// Mayfly's own error. Stop.
+    case drop
+    /// Retry after a wait.
+    case retry
+    /// Retry on a new connection.
+    case reconnect
+    /// Retry once, with a new provider token on a new connection.
+    case renewProviderToken
+    /// Retry once, on a new connection.
+    case reconnectOnce
+    /// Retry after a wait. Send nothing else to this token until then.
+    case holdToken
+}
+
+extension APNsReason {
+    public var reaction: Reaction {
+        switch self {
+        case .badDeviceToken, .deviceTokenNotForTopic: .purge
+        case .unregistered, .expiredToken: .purgeIfOlder
+        case .badTopic, .missingTopic, .topicDisallowed, .badCertificate, .badCertificateEnvironment, .invalidProviderToken,
+            .missingProviderToken, .forbidden, .badEnvironmentKeyIDInToken, .badEnvironmentKeyInToken:
+            .configuration
+        case .badCollapseID, .badExpirationDate, .badMessageID, .badPriority, .duplicateHeaders, .invalidPushType,
+            .missingDeviceToken, .payloadEmpty, .badPath, .methodNotAllowed, .payloadTooLarge:
+            .drop
+        case .idleTimeout, .shutdown, .tooManyProviderTokenUpdates: .reconnect
+        case .expiredProviderToken: .renewProviderToken
+        case .unrelatedKeyIDInToken: .reconnectOnce
+        case .tooManyRequests: .holdToken
+        case .internalServerError, .serviceUnavailable: .retry
+        case .unreachable, .unknown, .late, .stopped, .revoked, .notConfigured, .other, .unsent: .drop
+        }
+    }
+}
+
+/// The next step for a push after a response.
+enum Step: Sendable, Equatable {
+    case finish(Outcome)
+    case retry(Retry)
+}
+
+struct Retry: Sendable, Equatable {
+    /// False if the connection is at fault: then retry without a wait.
+    var waits = true
+    /// The least wait that the peer asked for.
+    var leastMs: UInt64 = 0
+    /// No more requests are sent on this connection.
+    var replacesConnection = false
+    /// Apple reported the provider token as expired.
+    var renewsProviderToken = false
+    /// No other push is sent to this token until the retry.
+    var holdsToken = false
+}
+
+/// What happened to a push so far. Limits the steps that are taken only once.
+struct History: Sendable, Equatable {
+    /// Attempts that were followed by a wait.
+    var failures = 0
+    var renewedProviderToken = false
+    var reconnected = false
+}
+
+extension Answer {
+    /// One hour. If the clocks differ more, Apple rejects provider tokens anyway.
+    private static var clocksApartMs: UInt64 { 3_600_000 }
+
+    /// When the token became invalid according to a 410. Returns nil if unknown: the token may be from a newer registration.
+    private func badSinceMs(sentAtMs: UInt64) -> UInt64? {
+        switch timestamp {
+        // A token sealed after the attempt began is from another registration.
+        case .absent: sentAtMs
+        case .unreadable: nil
+        case .at(let ms): ms < sentAtMs || ms - sentAtMs <= Self.clocksApartMs ? ms : nil
+        }
+    }
+
+    /// Decides the next step.
+    /// - Parameters:
+    ///   - history: of this push. Changed if the step may be taken only once.
+    ///   - sentAtMs: when the attempt began, unix ms.
+    ///   - breaker: the state after this response.
+    func step(_ history: inout History, sealedAtMs: UInt64, sentAtMs: UInt64, breaker: PurgeBreaker.State) -> Step {
+        if status == 200 { return .finish(.delivered) }
+        let configuration = Step.finish(.failed(status: status, reason: reason, verdict: .configuration))
+        let keep = Step.finish(.failed(status: status, reason: reason, verdict: .keep))
+        switch reaction {
+        case .purge:
+            return switch breaker {
+            case .closed: .finish(.failed(status: status, reason: reason, verdict: .purge(ifSealedBefore: nil)))
+            case .unproven: keep
+            case .open: configuration
+            }
+        case .purgeIfOlder:
+            guard let badSinceMs = badSinceMs(sentAtMs: sentAtMs), sealedAtMs <= badSinceMs else { return keep }
+            return .finish(.failed(status: status, reason: reason, verdict: .purge(ifSealedBefore: badSinceMs)))
+        case .configuration: return configuration
+        case .drop: return keep
+        case .retry: return .retry(Retry(leastMs: retryAfterMs ?? 0))
+        case .holdToken: return .retry(Retry(leastMs: retryAfterMs ?? 0, holdsToken: true))
+        case .reconnect:
+            // Retry at once the first time, later with a wait, so that a faulty server isn't hammered.
+            defer { history.reconnected = true }
+            let waits = history.reconnected || reason == .tooManyProviderTokenUpdates
+            return .retry(Retry(waits: waits, leastMs: retryAfterMs ?? 0, replacesConnection: true))
+        case .renewProviderToken:
+            guard !history.renewedProviderToken else { return configuration }
+            history.renewedProviderToken = true
+            return .retry(Retry(waits: false, replacesConnection: true, renewsProviderToken: true))
+        case .reconnectOnce:
+            guard !history.reconnected else { return configuration }
+            history.reconnected = true
+            return .retry(Retry(waits: false, replacesConnection: true))
+        }
     }
 }

@@ -4,34 +4,35 @@ import Linux
 import Sodium
 import TLS
 
-/// Whom a connection tells how it stands.
+/// Receives the state changes of a connection.
 protocol ConnectionOwner: AnyObject {
-    /// The peer has said hello: it takes a request.
+    /// The peer's settings have arrived, so the connection accepts requests.
     func connectionIsReady(_ connection: Connection)
-    /// It may have room again.
-    func connectionMoved(_ connection: Connection)
-    /// Its stream ids will be used up soon.
-    func connectionIsWorn(_ connection: Connection)
-    /// The peer asks for fewer requests.
-    func connectionIsToBeCalm(_ connection: Connection)
-    /// It takes no more requests; those under way go on.
+    /// Events were handled, so the connection may have room again.
+    func connectionMayHaveRoom(_ connection: Connection)
+    /// The connection will soon run out of stream ids.
+    func connectionNeedsReplacement(_ connection: Connection)
+    /// The peer sent ENHANCE_YOUR_CALM.
+    func connectionIsThrottled(_ connection: Connection)
+    /// The connection accepts no more requests. Requests in flight continue.
     func connectionRetired(_ connection: Connection, _ cause: ConnectionEnd)
     func connectionEnded(_ connection: Connection, _ cause: ConnectionEnd)
 }
 
-/// Whom a connection tells what became of the pushes it was given.
+/// Receives the results of the pushes on a connection.
 protocol DeliveryOwner: AnyObject {
     func connection(_ connection: Connection, answered delivery: Delivery, _ answer: Answer, _ attempt: Attempt)
-    /// The peer has not looked at it: it may be sent again at once.
+    /// The peer didn't process the push, so it can be retried at once.
     func refused(_ delivery: Delivery)
-    /// It was sent and no answer came: the peer may have it.
+    /// The push was sent without a response. The peer may have accepted it.
     func lost(_ delivery: Delivery)
-    /// A GOAWAY has come; the second of two may be the one with a reason.
-    func connection(_ connection: Connection, dismissedFor dismissal: Dismissal)
+    /// A GOAWAY was received. If there are two, only the second may have a reason.
+    func connection(_ connection: Connection, receivedGoAway goAway: GoAway)
 }
 
-/// An attempt that is under way, and what has come of its answer.
-struct Flight {
+/// An attempt in flight with the response received so far.
+private struct Flight {
+    let delivery: Delivery
     let attempt: Attempt
     var status: Int?
     var retryAfter: String?
@@ -42,17 +43,17 @@ struct Flight {
 struct Attempt {
     let startedAt: UInt64
     let startedAtWallMs: UInt64
-    /// Nil where a certificate speaks for the provider.
+    /// Nil if the account uses a certificate.
     let issued: ProviderToken.Issued?
 }
 
-/// Whom connections are made to, and how.
+/// The endpoint and TLS context of new connections.
 struct Target {
     let endpoint: Endpoint
     let context: TLSContext
 }
 
-/// One HTTP/2 connection over TLS to APNs. Touched on its loop's thread only.
+/// One HTTP/2 connection over TLS to APNs. Used only on its loop's thread.
 final class Connection: EventSource {
     private enum Phase { case connecting, handshaking, settling, ready, ended }
 
@@ -67,9 +68,9 @@ final class Connection: EventSource {
     private var interest: Events = [.read, .write]
     private var phase = Phase.connecting
     private var requestHeaders: RequestHeaders
-    /// Under way, by stream; how far each is, it knows itself.
-    private var flights: [Int32: Delivery] = [:]
-    /// By a GOAWAY the peer has processed no stream above this one (RFC 9113, 6.8).
+    /// By stream.
+    private var flights: [Int32: Flight] = [:]
+    /// The last stream named by a GOAWAY. The peer didn't process later ones (RFC 9113, 6.8).
     private var lastServed = Int32.max
 
     private let startedAt: UInt64
@@ -85,27 +86,28 @@ final class Connection: EventSource {
     private var outgoing: [UInt8] = []
     private var sent = 0
 
-    /// Takes no more requests.
+    /// The connection accepts no more requests.
     private(set) var isRetired = false
-    /// The peer has let a request in, and has refused none for its provider since; without that one stream at a time.
+    /// The peer has accepted the provider, and hasn't rejected it since. Until then, only one stream is used at a time.
     private(set) var isAuthenticated = false
-    /// By the peer's settings, and by ours.
+    /// The lower of the peer's limit and ours.
     private var allowedStreams = 1
-    /// When the last request was sent, or the connection made.
+    /// When the last request was sent, or else when the connection was created.
     private(set) var lastUse: UInt64
-    /// The provider token it sent last.
+    /// The provider token of the last request.
     private(set) var lastIssued: ProviderToken.Issued?
-    /// Its stream ids are nearly used up.
-    private(set) var isWorn = false
+    /// The stream ids are nearly used up.
+    private(set) var needsReplacement = false
 
     private(set) var readyAt: UInt64?
-    /// Answers that let a request in.
+    /// Responses that show an accepted provider.
     private var answers = 0
     private var refusalsInARow = 0
     private var timeoutsInARow = 0
     private var bytesSinceAnswer = 0
 
-    /// Starts to connect.
+    /// Starts connecting.
+    /// - Throws: `.unreachable`, `.untrusted` or `.protocolFailure`.
     init(
         _ loop: EventLoop, to address: SocketAddress, _ target: Target, _ timing: Timing, _ owner: any ConnectionOwner,
         _ deliveries: any DeliveryOwner
@@ -127,11 +129,11 @@ final class Connection: EventSource {
         setTimer()
     }
 
-    /// TCP has connected.
+    /// True once TCP is connected.
     var isConnected: Bool { phase != .connecting && phase != .ended }
-    /// Whether it did any work.
+    /// True after the first response from an accepted provider.
     var isProven: Bool { answers > 0 }
-    /// Whether it did enough work for its cost.
+    /// True if the connection lived long enough, or answered enough, to count as a success.
     var isSteady: Bool {
         guard let readyAt, isProven else { return false }
         return loop.now - readyAt >= timing.steadyMs || answers >= timing.steadyAnswers
@@ -139,7 +141,7 @@ final class Connection: EventSource {
 
     // MARK: Requests
 
-    /// Whether another request may be sent now.
+    /// True if another request can be sent now.
     var hasRoom: Bool {
         guard phase == .ready, !isRetired, outgoing.count - sent < 1 << 20 else { return false }
         return http2.openStreams < (isAuthenticated ? allowedStreams : 1)
@@ -147,23 +149,22 @@ final class Connection: EventSource {
 
     var isBusy: Bool { !flights.isEmpty }
 
-    /// Sends one request; call it only with room.
-    func send(_ delivery: Delivery, _ attempt: Attempt) {
+    /// Sends one request. Call it only if `hasRoom`.
+    func send(_ delivery: Delivery, _ attempt: consuming Attempt) {
         let body = delivery.push.payload
         do throws(HTTP2Error) {
             let stream = try requestHeaders.with(delivery.push, attempt.issued) { (headers) throws(HTTP2Error) in
                 try http2.submitRequest(headers, body: body)
             }
-            delivery.flight = Flight(attempt: attempt)
-            flights[stream] = delivery
             lastUse = loop.now
             lastIssued = attempt.issued
-            if stream >= timing.lastStream, !isWorn {
-                isWorn = true
-                owner.connectionIsWorn(self)
+            flights[stream] = Flight(delivery: delivery, attempt: attempt)
+            if stream >= timing.lastStream, !needsReplacement {
+                needsReplacement = true
+                owner.connectionNeedsReplacement(self)
             }
         } catch {
-            // Stream ids are used up, or a GOAWAY has come.
+            // Stream ids are used up, or a GOAWAY was received.
             retire()
             deliveries.refused(delivery)
             return
@@ -172,7 +173,7 @@ final class Connection: EventSource {
         if flights.count == 1 { setTimer() }
     }
 
-    /// Takes no more requests and ends when those under way are answered.
+    /// Accepts no more requests, and ends once those in flight are answered.
     func retire(_ cause: ConnectionEnd = .finished) {
         guard !isRetired, phase != .ended else { return }
         isRetired = true
@@ -180,7 +181,7 @@ final class Connection: EventSource {
         endIfDone()
     }
 
-    /// Ends now; requests under way are lost.
+    /// Ends now. Requests in flight are lost.
     func close() { end(.finished) }
 
     private func endIfDone() {
@@ -208,7 +209,7 @@ final class Connection: EventSource {
             }
             switch phase {
             case .ended: return
-            // What comes of these answers, the next requests among it, is written together.
+            // All requests that follow these responses are written together.
             case .ready where events.isDisjoint(with: .write): flushSoon()
             default: flush()
             }
@@ -217,11 +218,13 @@ final class Connection: EventSource {
         }
     }
 
-    /// At most this much a turn, so that one connection does not hold the loop.
+    /// Reads in one turn, so that one connection doesn't block the loop.
     private static let readsATurn = 8
-    /// How many turns of reading follow after the peer has closed its end.
+    /// Turns of reading after the peer closed its end.
     private static let lastReads = 8
-    /// Without an answer to a request or a PING among them: more is a peer that makes work for nothing.
+    /// About ten responses. Their memory is reused for the next ten while it is in the processor's cache.
+    private static let bytesAtOnce = 512
+    /// The most bytes without a response or PING acknowledgement. A peer that sends more is flooding.
     private static let bytesPerAnswer = 1 << 20
 
     private func read() throws(ConnectionEnd) {
@@ -248,10 +251,16 @@ final class Connection: EventSource {
             guard tls.negotiatedProtocol ?? "h2" == "h2" else { throw .protocolFailure }
             phase = .settling
         }
-        // What came before a failure or the end still counts.
-        if !plaintext.isEmpty {
-            do { try http2.receive(plaintext.span) } catch { failure = .protocolFailure }
+        // Plaintext received before a failure or the end still counts.
+        var received = 0
+        while received < plaintext.count, phase != .ended {
+            let end = min(received + Self.bytesAtOnce, plaintext.count)
+            do { try http2.receive(plaintext.span.extracting(received..<end)) } catch {
+                failure = .protocolFailure
+                received = plaintext.count
+            }
             handleEvents()
+            received = max(received, end)
         }
         guard phase != .ended else { return }
         if let failure { throw failure }
@@ -270,21 +279,22 @@ final class Connection: EventSource {
                     owner.connectionIsReady(self)
                 }
             case .headers(let stream, let headers):
-                guard let delivery = flights[stream] else { break }
+                guard let index = flights.index(forKey: stream) else { break }
                 let status = headers.status
-                delivery.flight?.status = status
-                if status != 200 { delivery.flight?.retryAfter = headers["retry-after"] }
+                flights.values[index].status = status
+                if status != 200 { flights.values[index].retryAfter = headers["retry-after"] }
+                let delivery = flights.values[index].delivery
                 if delivery.isTraced { delivery.uniqueID = headers["apns-unique-id"].flatMap { Self.isPlain($0) ? $0 : nil } }
-            case .data(let stream, let bytes): flights[stream]?.flight?.body += bytes.bytes
-            // Not whole, whatever came of it.
-            case .tooLarge(let stream, _): flights[stream]?.flight?.body = [UInt8(ascii: "{")]
+            case .data(let stream, let bytes): flights[stream]?.body += bytes.bytes
+            // The body is truncated, so it must not parse as complete.
+            case .tooLarge(let stream, _): flights[stream]?.body = [UInt8(ascii: "{")]
             case .end(let stream): answered(stream)
             case .closed(let stream, let code): closed(stream, code)
             case .goAway(let last, let code, let debugData):
                 lastServed = min(lastServed, last)
-                let dismissal = Dismissal(code, debugData: debugData)
-                deliveries.connection(self, dismissedFor: dismissal)
-                retire(.dismissed(dismissal))
+                let goAway = GoAway(code, debugData: debugData)
+                deliveries.connection(self, receivedGoAway: goAway)
+                retire(.goAway(goAway))
             case .pingAcknowledged:
                 pingedAt = nil
                 bytesSinceAnswer = 0
@@ -292,12 +302,12 @@ final class Connection: EventSource {
         }
         guard phase != .ended else { return }
         endIfDone()
-        if phase == .ready { owner.connectionMoved(self) }
+        if phase == .ready { owner.connectionMayHaveRoom(self) }
     }
 
     private func answered(_ stream: Int32) {
-        guard let delivery = flights.removeValue(forKey: stream), let flight = delivery.flight else { return }
-        guard let status = flight.status else { return deliveries.lost(delivery) }
+        guard let flight = flights.removeValue(forKey: stream) else { return }
+        guard let status = flight.status else { return deliveries.lost(flight.delivery) }
         let answer = Answer(status: status, body: flight.body, retryAfter: flight.retryAfter)
         (bytesSinceAnswer, refusalsInARow, timeoutsInARow) = (0, 0, 0)
         switch answer.admission {
@@ -307,7 +317,7 @@ final class Connection: EventSource {
         case .turnedAway: isAuthenticated = false
         case .unclear: break
         }
-        deliveries.connection(self, answered: delivery, answer, flight.attempt)
+        deliveries.connection(self, answered: flight.delivery, answer, flight.attempt)
     }
 
     /// Returns true if an id can be printed unchanged.
@@ -316,18 +326,18 @@ final class Connection: EventSource {
     private static let mostInARow = (refusals: 20, timeouts: 3)
 
     private func closed(_ stream: Int32, _ code: HTTP2ErrorCode) {
-        guard let delivery = flights.removeValue(forKey: stream) else { return }
+        guard let delivery = flights.removeValue(forKey: stream)?.delivery else { return }
         switch code {
         case .refusedStream:
             deliveries.refused(delivery)
-            // Those above the last stream of a GOAWAY are no sign of anything.
+            // Streams after a GOAWAY's last stream are always refused.
             guard !isRetired else { return }
             isAuthenticated = false
             refusalsInARow += 1
             if refusalsInARow >= Self.mostInARow.refusals { retire(.refusing) }
         case .enhanceYourCalm:
             isAuthenticated = false
-            owner.connectionIsToBeCalm(self)
+            owner.connectionIsThrottled(self)
             deliveries.lost(delivery)
         default: deliveries.lost(delivery)
         }
@@ -335,7 +345,7 @@ final class Connection: EventSource {
 
     // MARK: Sending
 
-    /// Once a turn, so that requests made in one turn share a record and a write.
+    /// Flushes at the end of the turn, so that all requests of the turn share one write.
     private func flushSoon() {
         guard !flushes else { return }
         flushes = true
@@ -353,7 +363,7 @@ final class Connection: EventSource {
         }
     }
 
-    /// A peer that has closed its end may have answered first. An answer left unread would send its push a second time.
+    /// Reads responses that the peer sent before it closed. An unread response would send its push twice.
     private func readLastAnswers(_ cause: ConnectionEnd) {
         guard cause == .closedByPeer, !flights.isEmpty else { return }
         retire(cause)
@@ -371,14 +381,14 @@ final class Connection: EventSource {
             guard try write() else { return setInterest([.read, .write]) }
             guard speaksHTTP2, http2.wantsWrite, tls.state == .established else { break }
         }
-        // nghttp2 found fault with the peer, and has told it so.
+        // nghttp2 detected a protocol error and has sent a GOAWAY.
         if speaksHTTP2, http2.isFinished { throw isRetired && flights.isEmpty ? .finished : .protocolFailure }
         setInterest(.read)
     }
 
     private var speaksHTTP2: Bool { phase == .settling || phase == .ready }
 
-    /// Moves what HTTP/2 has to say into TLS; the bytes in between hold tokens and are wiped.
+    /// Moves HTTP/2's output into TLS. The buffer in between contains tokens and is wiped.
     private func encrypt() throws(ConnectionEnd) {
         guard tls.state == .established else { return }
         defer {
@@ -391,7 +401,7 @@ final class Connection: EventSource {
         do { try tls.send(requests.span) } catch { throw .untrusted(error) }
     }
 
-    /// Whether everything was taken.
+    /// Returns true if everything was written.
     private func write() throws(ConnectionEnd) -> Bool {
         while sent < outgoing.count {
             let count: Int?
@@ -430,7 +440,7 @@ final class Connection: EventSource {
             if now - startedAt >= timing.connectMs { return end(.timedOut) }
         case .ready:
             if let pingedAt, now - max(pingedAt, lastRead) >= timing.pingMs {
-                // The peer may only be slow. A request that is sent elsewhere now could arrive twice, so all keep their deadlines.
+                // The peer may only be slow. A retry elsewhere could arrive twice, so requests keep their deadlines.
                 retire(.silent)
                 guard phase == .ready else { return }
             }
@@ -441,21 +451,20 @@ final class Connection: EventSource {
         setTimer()
     }
 
-    /// Requests without an answer: the peer may be dead, which a PING tells; the push is tried again, here or elsewhere.
+    /// Sends a PING if requests are late, and gives up overdue ones. Their pushes are retried.
     private func giveUpOverdue(_ now: UInt64) {
-        for (stream, delivery) in flights {
-            guard let startedAt = delivery.flight?.attempt.startedAt else { continue }
-            let waited = now - startedAt
+        for (stream, flight) in flights {
+            let waited = now - flight.attempt.startedAt
             if waited >= timing.lateMs, now - lastRead >= timing.lateMs, pingedAt == nil { ping(now) }
             let late = waited >= timing.requestMs
-            guard late || now >= delivery.deadline else { continue }
+            guard late || now >= flight.delivery.deadline else { continue }
             flights[stream] = nil
             try? http2.reset(stream: stream, .cancel)
             if late { timeoutsInARow += 1 }
-            deliveries.lost(delivery)
+            deliveries.lost(flight.delivery)
             guard phase == .ready else { return }
         }
-        // It answers PINGs, or does not open its window: another connection may fare better.
+        // The peer answers PINGs but no requests. Another connection may work.
         if timeoutsInARow >= Self.mostInARow.timeouts { retire(.unanswering) }
         flushSoon()
         endIfDone()
@@ -478,8 +487,8 @@ final class Connection: EventSource {
         let unanswered = flights
         flights = [:]
         owner.connectionEnded(self, cause)
-        for (stream, delivery) in unanswered {
-            if stream > lastServed { deliveries.refused(delivery) } else { deliveries.lost(delivery) }
+        for (stream, flight) in unanswered {
+            if stream > lastServed { deliveries.refused(flight.delivery) } else { deliveries.lost(flight.delivery) }
         }
     }
 }

@@ -3,7 +3,7 @@ import Linux
 import TLS
 import Vocabulary
 
-/// Why a connection ended, or takes no more requests.
+/// Why a connection ended, or accepts no more requests.
 enum ConnectionEnd: Error, Sendable, Equatable {
     case finished
     case closedByPeer
@@ -14,17 +14,17 @@ enum ConnectionEnd: Error, Sendable, Equatable {
     case timedOut
     /// A PING went unanswered.
     case silent
-    /// Request after request went unanswered, though PINGs are.
+    /// Several requests in a row timed out, though PINGs were acknowledged.
     case unanswering
-    /// Stream after stream was refused.
+    /// Many streams in a row were refused.
     case refusing
-    /// Bytes and bytes that answer nothing.
+    /// Too many bytes arrived without a response.
     case flooding
-    case dismissed(Dismissal)
+    case goAway(GoAway)
 }
 
 extension ConnectionEnd {
-    /// The peer ended the handshake because of this end's certificate (RFC 8446, 6.2).
+    /// True if the peer rejected our certificate in the handshake (RFC 8446, 6.2).
     var isAboutCertificate: Bool {
         if case .untrusted(.alert(let number)) = self {
             (42...46).contains(number) || [48, 49, 116].contains(number)
@@ -35,9 +35,9 @@ extension ConnectionEnd {
 }
 
 /// A GOAWAY.
-struct Dismissal: Sendable, Equatable {
+struct GoAway: Sendable, Equatable {
     let code: HTTP2ErrorCode
-    /// What the peer gave as a reason: JSON as in an answer's body; nil where it gave none that is known.
+    /// The reason in the debug data, which is JSON like a response's body. Nil if absent or unknown.
     let reason: APNsReason?
 
     init(_ code: HTTP2ErrorCode, debugData: [UInt8]) {
@@ -45,8 +45,8 @@ struct Dismissal: Sendable, Equatable {
         reason = debugData.count <= 4096 ? AnswerBody(debugData).reason.flatMap { APNsReason(rawValue: $0) } : nil
     }
 
-    /// Whether it was this end's doing, so that another connection would fare no better.
-    var isRebuke: Bool {
+    /// True if this side caused the GOAWAY, so that another connection wouldn't help.
+    var isOurFault: Bool {
         switch reason?.reaction {
         case .configuration, .reconnectOnce, .holdToken: true
         case .reconnect: reason == .tooManyProviderTokenUpdates
@@ -69,9 +69,9 @@ extension ConnectionEnd: CustomStringConvertible {
         case .silent, .unanswering: "the peer does not answer"
         case .refusing: "the peer refuses every request without processing it"
         case .flooding: "the peer sends unrequested data"
-        case .dismissed(let dismissal):
-            dismissal.reason.map { "the peer ended the connection (\($0.rawValue))" }
-                ?? "the peer ended the connection (error \(dismissal.code.rawValue))"
+        case .goAway(let goAway):
+            goAway.reason.map { "the peer ended the connection (\($0.rawValue))" }
+                ?? "the peer ended the connection (error \(goAway.code.rawValue))"
         }
     }
 }

@@ -3,7 +3,7 @@ import Linux
 public import TLS
 import Vocabulary
 
-/// Where an environment of APNs is.
+/// The address of an APNs environment.
 public struct Endpoint: Sendable, Equatable {
     public var host: String
     public var port: UInt16
@@ -15,35 +15,35 @@ public struct Endpoint: Sendable, Equatable {
 
     public static let production = Endpoint(host: "api.push.apple.com", port: 443)
     public static let sandbox = Endpoint(host: "api.sandbox.push.apple.com", port: 443)
-    /// Where Apple listens ("Sending notification requests to APNs").
+    /// The ports that Apple documents ("Sending notification requests to APNs").
     public static let ports: [UInt16] = [443, 2197]
 
-    /// As a URI names it: with the port unless that is https's own (RFC 9113, 8.3.1; RFC 3986, 3.2).
+    /// The URI's authority, with the port unless it is 443 (RFC 9113, 8.3.1; RFC 3986, 3.2).
     var authority: String { (host.contains(":") ? "[\(host)]" : host) + (port == 443 ? "" : ":\(port)") }
 }
 
-/// What pushes are given to.
+/// Sends pushes.
 public protocol PushSender: Sendable {
-    /// Sends `push`; returns when its end is known.
+    /// Sends `push` and returns its final outcome.
     func send(_ push: Push) async -> Outcome
 }
 
-/// The APNs client: sends each push until it is answered for good or its deadline passes, over a few HTTP/2 connections for each account and
-/// environment, opened when they are needed and kept.
+/// The APNs client. It retries each push until a final response or the push's deadline.
+/// Each account and environment has a few HTTP/2 connections, which are opened on demand and kept.
 public actor Courier: LoopActor, PushSender {
     public struct Configuration: Sendable {
         public var production = Endpoint.production
         public var sandbox = Endpoint.sandbox
         public var trust = TLSContext.Trust.system
-        /// A push goes by the first that serves its topic, environment and type. Without any each ends at once, as `notConfigured`.
+        /// The first account that serves a push's topic, environment and type sends it. Without accounts, every push fails as `notConfigured`.
         public var accounts: [Account]
-        /// Told at most once a minute of each kind; called on the loop's thread, must not block.
+        /// Called at most once a minute for each kind of alarm, on the loop's thread. Must not block.
         public var onAlarm: @Sendable (Alarm) -> Void
-        /// What deadlines are measured by, unix ms: of the same clock as those who set them.
+        /// The clock of the pushes' deadlines, in Unix ms.
         public var deadlineClock: @Sendable () -> UInt64 = { Clock.wallMs }
         var timing = Timing()
         var wallMs: @Sendable () -> UInt64 = { Clock.wallMs }
-        /// Looks a name up; may block.
+        /// Resolves a host name. May block.
         var resolver: @Sendable (Endpoint) -> [SocketAddress] = {
             (try? SocketAddress.resolve(host: $0.host, port: $0.port)) ?? []
         }
@@ -60,15 +60,17 @@ public actor Courier: LoopActor, PushSender {
     }
 
     public nonisolated let loop: EventLoop
-    /// Whom to ask what can be sent.
+    /// The accounts that pushes are sent with.
     public nonisolated let accounts: Accounts
     let deadlineClock: @Sendable () -> UInt64
     private let resolver: @Sendable (Endpoint) -> [SocketAddress]
-    /// By `LaneID.index`.
+    /// Indexed by `LaneID.index`.
     private let lanes: [Lane]
-    /// By team and key.
+    /// Keyed by team and key id.
     private let signers: [String: Signer]
     private let shared: Shared
+    /// Most pushes take the route of the one before.
+    private var lastRoute: Route?
     private var drained: [CheckedContinuation<Void, Never>] = []
 
     public init(loop: EventLoop, _ configuration: Configuration) throws(TLSError) {
@@ -102,17 +104,17 @@ public actor Courier: LoopActor, PushSender {
         shared.courier = self
     }
 
-    /// Sends `push`; returns when Apple has answered for good, or when its deadline has passed.
+    /// Sends `push`. Returns after Apple's final response, or once the deadline has passed.
     public nonisolated func send(_ push: Push) async -> Outcome { await deliver(push, traced: false).outcome }
 
-    /// As `send`; also returns the name that Apple gave the delivery. Apple gives one in the sandbox, and in production to some.
+    /// Like `send`, but also returns Apple's `apns-unique-id`. Apple sends one in the sandbox, and sometimes in production.
     public nonisolated func sendTraced(_ push: Push) async -> (outcome: Outcome, uniqueID: String?) {
         let receipt = await deliver(push, traced: true)
         return (receipt.outcome, receipt.uniqueID)
     }
 
     private nonisolated func deliver(_ push: Push, traced: Bool) async -> Receipt {
-        // Not the actor's: who waits here is resumed where it was, without a turn on the courier's thread.
+        // Not isolated to this actor, so the caller resumes on its own executor without a turn on the courier's thread.
         await withCheckedContinuation { continuation in
             if loop.isCurrent {
                 assumeIsolated { $0.take(push, traced, continuation) }
@@ -129,16 +131,25 @@ public actor Courier: LoopActor, PushSender {
         if let fault = push.fault { return fail(fault) }
         let now = deadlineClock()
         guard push.deadlineMs > now else { return fail(.late) }
-        guard let account = accounts.index(push.topic, push.environment, push.type) else {
+        guard let route = route(of: push) else {
             shared.raise(.noAccount(push.environment, topic: push.topic, push.type))
             return fail(accounts.all.isEmpty ? .notConfigured : .topicDisallowed, .configuration)
         }
-        let lane = lanes[LaneID(account: account, environment: push.environment).index]
         let deadline = loop.now + (push.deadlineMs - now)
-        lane.enqueue(Delivery(push, lane.topic(push.topic), deadline: deadline, traced: traced, continuation))
+        route.lane.enqueue(Delivery(push, route.topic, deadline: deadline, traced: traced, continuation))
     }
 
-    /// Takes nothing more, gives what is under way `withinMs` to be answered, and closes the connections.
+    /// Returns nil if no account serves the push.
+    private func route(of push: Push) -> Route? {
+        if let lastRoute, lastRoute.carries(push) { return lastRoute }
+        guard let account = accounts.index(push.topic, push.environment, push.type) else { return nil }
+        let lane = lanes[LaneID(account: account, environment: push.environment).index]
+        let route = Route(lane: lane, topic: lane.topic(push.topic), environment: push.environment, type: push.type)
+        lastRoute = route
+        return route
+    }
+
+    /// Accepts no more pushes, waits up to `withinMs` for those in flight, and closes the connections.
     public func stop(withinMs: UInt64) async {
         for lane in lanes { lane.stop() }
         if !lanes.allSatisfy({ $0.isIdle }) {
@@ -157,13 +168,13 @@ public actor Courier: LoopActor, PushSender {
         drained = []
     }
 
-    // MARK: What lanes ask for
+    // MARK: Called by lanes
 
     func laneIsIdle() {
         if !drained.isEmpty, lanes.allSatisfy({ $0.isIdle }) { drain() }
     }
 
-    /// Has a provider token's birth stored; the pushes that wait for it go on then.
+    /// Stores a provider token's issue time, then resumes the pushes that wait for it.
     func store(_ issuedAtS: UInt64, of signer: String, _ store: @escaping @Sendable (UInt64) async -> Void) {
         Task {
             await store(issuedAtS)
@@ -172,7 +183,7 @@ public actor Courier: LoopActor, PushSender {
         }
     }
 
-    /// Looks a name up on a thread of its own: the system's resolver blocks.
+    /// Resolves a name on a separate thread, because the system's resolver blocks.
     nonisolated func resolve(_ lane: LaneID, _ endpoint: Endpoint) {
         let work: @Sendable () -> Void = { [loop, resolver, weak self] in
             let addresses = resolver(endpoint)
@@ -186,7 +197,17 @@ public actor Courier: LoopActor, PushSender {
     private func resolved(_ lane: LaneID, _ addresses: [SocketAddress]) { lanes[lane.index].resolved(addresses) }
 }
 
-/// Names one lane of a courier.
+/// Where pushes of one topic, environment and type go.
+private struct Route {
+    let lane: Lane
+    let topic: Topic
+    let environment: PushEnvironment
+    let type: PushType
+
+    func carries(_ push: Push) -> Bool { push.topic == topic.name && push.environment == environment && push.type == type }
+}
+
+/// Identifies one lane of a courier.
 struct LaneID: Sendable {
     let account: Int
     let environment: PushEnvironment
@@ -199,4 +220,49 @@ public struct Figures: Sendable, Equatable {
     public var delivered = 0
     public var failed = 0
     public var retries = 0
+}
+
+/// State shared by all lanes of a courier. Used only on the loop's thread.
+final class Shared {
+    let wallMs: @Sendable () -> UInt64
+    let hasSeveralAccounts: Bool
+    weak var courier: Courier?
+    private(set) var figures = Figures()
+    private let onAlarm: @Sendable (Alarm) -> Void
+    private var raised: [String: UInt64] = [:]
+
+    init(_ configuration: Courier.Configuration) {
+        wallMs = configuration.wallMs
+        hasSeveralAccounts = configuration.accounts.count > 1
+        onAlarm = configuration.onAlarm
+    }
+
+    var retries: Int {
+        get { figures.retries }
+        set { figures.retries = newValue }
+    }
+
+    func count(_ outcome: Outcome) {
+        switch outcome {
+        case .delivered: figures.delivered += 1
+        case .failed: figures.failed += 1
+        }
+    }
+
+    func raise(_ alarm: Alarm) {
+        let now = Clock.monotonicMs
+        if let last = raised[alarm.kind], now - last < 60_000 { return }
+        // Many accounts have many kinds of alarms. Forget those older than a minute.
+        if raised.count > 1000 { raised = raised.filter { now - $0.value < 60_000 } }
+        raised[alarm.kind] = now
+        onAlarm(alarm)
+    }
+
+    func resolve(_ lane: LaneID, _ endpoint: Endpoint) { courier?.resolve(lane, endpoint) }
+
+    func store(_ issuedAtS: UInt64, of signer: String, _ store: @escaping @Sendable (UInt64) async -> Void) {
+        courier?.assumeIsolated { $0.store(issuedAtS, of: signer, store) }
+    }
+
+    func laneIsIdle() { courier?.assumeIsolated { $0.laneIsIdle() } }
 }

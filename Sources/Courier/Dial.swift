@@ -1,13 +1,13 @@
 import EventLoop
 import Linux
 
-/// One attempt to open a connection: takes a name's addresses in turn, each a moment after the one before, and keeps the first that is ready
-/// (RFC 8305, simplified). So a dead address costs a moment, and one that takes connections and then says nothing a little more.
+/// One attempt to open a connection. It tries a name's addresses one after the other and keeps the first that is ready (RFC 8305, simplified).
+/// A dead address therefore costs little time, and a silent one a little more.
 final class Dial {
     private let loop: EventLoop
     private let timing: Timing
     private let connect: (SocketAddress) throws(ConnectionEnd) -> Connection
-    /// The end of all: the one connection that is ready, or why there is none.
+    /// Called once with the ready connection, or with the last error.
     private let done: (Result<Connection, ConnectionEnd>) -> Void
 
     private var addresses: ArraySlice<SocketAddress> = []
@@ -15,13 +15,13 @@ final class Dial {
     private var timer: TimerID?
     private var lastCause = ConnectionEnd.unresolved
     private var isDone = false
-    /// How many addresses it has tried.
+    /// The number of addresses tried so far.
     private(set) var tried = 0
 
-    /// More addresses than these are not tried at once.
+    /// The most addresses tried in one attempt.
     private static let mostAddresses = 8
 
-    /// Waits for the addresses, as long as for a connection.
+    /// Waits for the addresses. The timeout is that of a connection.
     init(
         _ loop: EventLoop, _ timing: Timing, connect: @escaping (SocketAddress) throws(ConnectionEnd) -> Connection,
         done: @escaping (Result<Connection, ConnectionEnd>) -> Void
@@ -33,7 +33,7 @@ final class Dial {
         timer = loop.after(timing.connectMs) { [self] in finish(.failure(.unresolved)) }
     }
 
-    /// - Parameter skipping: how many addresses failed before: those come last.
+    /// - Parameter skipping: how many addresses failed before. They are tried last.
     func start(_ found: [SocketAddress], skipping: Int) {
         let order = Self.alternating(found)
         guard !order.isEmpty else { return finish(.failure(.unresolved)) }
@@ -52,7 +52,7 @@ final class Dial {
         next()
     }
 
-    /// Without telling `done`.
+    /// Stops without calling `done`.
     func cancel() {
         isDone = true
         if let timer { loop.cancel(timer) }
@@ -91,7 +91,7 @@ final class Dial {
         done(result)
     }
 
-    /// IPv6 and IPv4 by turns, beginning with the kind that the system puts first.
+    /// Alternates IPv6 and IPv4, starting with the system's first choice.
     static func alternating(_ addresses: [SocketAddress]) -> [SocketAddress] {
         var kinds: [[SocketAddress]] = [[], []]
         for address in addresses { kinds[address.isV6 == addresses.first?.isV6 ? 0 : 1].append(address) }

@@ -2,14 +2,14 @@ public import Vocabulary
 
 /// A reason in words, for `mayfly apns explain`. `docs/why-no-push.md` lists the reasons by fault.
 public struct Explanation: Sendable, Equatable {
-    /// Who can do something about it.
+    /// Who can fix it.
     public enum Fault: String, Sendable, CaseIterable {
-        /// The app, its phone, or which of its tokens it gave.
+        /// The app, the phone, or the wrong kind of token.
         case app
-        /// Keys, team, topic, environment, clock or network of this broker.
+        /// This broker's keys, team, topic, environment, clock or network.
         case settings
         case apple
-        /// This program: to be reported.
+        /// A bug of this program that should be reported.
         case mayfly
         case nobody
 
@@ -26,7 +26,7 @@ public struct Explanation: Sendable, Equatable {
 
     public let means: String
     public let fault: Fault
-    /// What a person can do.
+    /// What the operator can do.
     public let remedy: String
 
     public init(_ means: String, _ fault: Fault, _ remedy: String) {
@@ -37,7 +37,7 @@ public struct Explanation: Sendable, Equatable {
 }
 
 extension APNsReason {
-    /// What Mayfly does about it, given that its status is Apple's too.
+    /// What Mayfly does, provided that the status matches Apple's documentation.
     public var does: String {
         switch self {
         case .unreachable: "tries until the push's deadline, then records `unreachable`; the token is kept"

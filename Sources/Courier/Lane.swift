@@ -3,8 +3,9 @@ import Linux
 import TLS
 import Vocabulary
 
-/// One account in one of Apple's two environments, apart from all others because a connection belongs to the team whose push it carried
-/// first: its queue, its connections and its memory of what went wrong. Touched on the loop's thread only.
+/// The queue, connections and failures of one account in one environment. Used only on the loop's thread.
+///
+/// Lanes share no connections, because Apple binds a connection to the team of its first push.
 final class Lane: DeliveryOwner {
     private let environment: PushEnvironment
     private let account: Account
@@ -15,11 +16,11 @@ final class Lane: DeliveryOwner {
     private var pool: Pool!
 
     private var topics: [String: Topic] = [:]
-    private var queue = Turns()
+    private var queue = PushQueue()
     private var parked: [ObjectIdentifier: (delivery: Delivery, timer: TimerID)] = [:]
     private var overdueTimer: TimerID?
     private var holds = TokenHolds()
-    /// When the first push was lost, or refused unseen, since the last answer.
+    /// When the first push since the last response was lost or refused.
     private var unansweredSince: UInt64?
     private var isStopped = false
     private var isPumping = false
@@ -52,10 +53,11 @@ final class Lane: DeliveryOwner {
     func enqueue(_ delivery: Delivery) {
         guard !isStopped else { return finish(delivery, .failed(status: 0, reason: .stopped, verdict: .keep)) }
         queue.append(delivery)
-        pump()
+        // All pushes of a turn are sent by one run: the processor then keeps the code in its cache.
+        pumpLater()
     }
 
-    /// Sends nothing more; what is under way is answered, lost or given up by its deadline.
+    /// Sends no more pushes. Those in flight still end with a response, a loss or their deadline.
     func stop() {
         isStopped = true
         let waiting = queue.extract { _ in true } + parked.values.map { $0.delivery }
@@ -65,36 +67,35 @@ final class Lane: DeliveryOwner {
         pool.stop()
     }
 
-    /// Drops every connection.
+    /// Closes every connection.
     func close() {
         stop()
         pool.close()
     }
 
-    /// The pool's name was looked up.
+    /// The endpoint's name was resolved.
     func resolved(_ addresses: [SocketAddress]) { pool.resolved(addresses) }
 
     // MARK: The queue
 
-    /// Gives waiting pushes to connections with room.
+    /// Sends waiting pushes on connections with room.
     func pump() {
-        // Finishing and refusing lead back here.
+        // Finished and refused pushes call this again.
         guard !isPumping else { return }
         isPumping = true
         defer { isPumping = false }
         if !queue.isEmpty {
             filling: for connection in pool.connections {
                 while connection.hasRoom, let delivery = queue.popFirst(trying: !connection.isAuthenticated) {
-                    guard start(delivery, on: connection) else { break filling }
+                    guard start(delivery, on: connection), !queue.isEmpty else { break filling }
                 }
-                if queue.isEmpty { break }
             }
         }
         pool.review(waiting: queue.wantsStream)
         watchQueue()
     }
 
-    /// From inside a connection's events, where no request may be started.
+    /// Pumps at the end of the turn. No request can start inside a connection's events.
     func pumpLater() {
         guard !isPumpDue else { return }
         isPumpDue = true
@@ -104,7 +105,7 @@ final class Lane: DeliveryOwner {
         }
     }
 
-    /// - Returns: false where the provider token can't be used yet; nothing has changed then.
+    /// - Returns: false if the provider token can't be used yet. Then nothing has changed.
     private func start(_ delivery: Delivery, on connection: Connection) -> Bool {
         let now = loop.now
         if now >= delivery.deadline {
@@ -137,7 +138,7 @@ final class Lane: DeliveryOwner {
         return true
     }
 
-    /// What waits too long in the queue is told so in time.
+    /// Ends queued pushes whose deadline passes.
     private func watchQueue() {
         guard overdueTimer == nil, !queue.isEmpty else { return }
         overdueTimer = loop.after(timing.tickMs) { [self] in
@@ -146,14 +147,14 @@ final class Lane: DeliveryOwner {
             for delivery in queue.extract(where: { now >= $0.deadline || !$0.push.isWanted() }) {
                 if now >= delivery.deadline { giveUp(delivery) } else { drop(delivery) }
             }
-            if !queue.isEmpty { pool.leaveShut() }
+            if !queue.isEmpty { pool.retireStalled() }
             pump()
         }
     }
 
     private func park(_ delivery: Delivery, _ delayMs: UInt64) {
         let now = loop.now
-        // A deadline that comes first is the end: the next attempt would be too late.
+        // If the deadline comes first, the next attempt would be too late.
         guard now + delayMs < delivery.deadline else { return giveUp(delivery) }
         let timer = loop.after(delayMs) { [self] in
             parked[ObjectIdentifier(delivery)] = nil
@@ -162,19 +163,19 @@ final class Lane: DeliveryOwner {
         parked[ObjectIdentifier(delivery)] = (delivery, timer)
     }
 
-    /// Its token was destroyed.
+    /// Ends a push whose token was destroyed.
     private func drop(_ delivery: Delivery) {
-        finish(delivery, .failed(status: delivery.standing?.status ?? 0, reason: .revoked, verdict: .keep))
+        finish(delivery, .failed(status: delivery.lastFailure?.status ?? 0, reason: .revoked, verdict: .keep))
     }
 
     private func giveUp(_ delivery: Delivery) {
         let none: APNsReason = pool.isReady ? .late : .unreachable
-        let standing = delivery.standing ?? (0, none)
+        let last = delivery.lastFailure ?? (0, none)
         // What was lost has an alarm of its own.
-        if standing.status != 0 {
-            raise(.givenUp(environment, topic: delivery.topic.name, status: standing.status, standing.reason))
+        if last.status != 0 {
+            raise(.givenUp(environment, topic: delivery.topic.name, status: last.status, last.reason))
         }
-        finish(delivery, .failed(status: standing.status, reason: standing.reason, verdict: .keep))
+        finish(delivery, .failed(status: last.status, reason: last.reason, verdict: .keep))
     }
 
     private func finish(_ delivery: Delivery, _ outcome: Outcome) {
@@ -193,7 +194,7 @@ final class Lane: DeliveryOwner {
 
     func poolIsIdle() { shared.laneIsIdle() }
 
-    // MARK: What connections tell
+    // MARK: Called by connections
 
     func connection(_ connection: Connection, answered delivery: Delivery, _ answer: Answer, _ attempt: Attempt) {
         pool.answered(by: connection)
@@ -205,7 +206,7 @@ final class Lane: DeliveryOwner {
         let counted: PurgeBreaker.Answer? =
             answer.status == 200
             ? .taken : isRefusal ? .refused(delivery.tokenKey) : answer.reaction == .purgeIfOlder ? .gone : nil
-        // What will be tried again, or is our fault, would hide how many tokens are refused.
+        // Retries and our own errors would hide how many tokens are rejected.
         if let counted { topic.breaker.record(counted, nowMs: now) }
         let breaker = isRefusal ? topic.breaker.state(nowMs: now) : .closed
         let step = answer.step(
@@ -221,7 +222,7 @@ final class Lane: DeliveryOwner {
             }
             finish(delivery, outcome)
         case .retry(let retry):
-            delivery.standing = (answer.status, answer.reason)
+            delivery.lastFailure = (answer.status, answer.reason)
             if retry.replacesConnection { connection.retire() }
             if retry.renewsProviderToken { renewProviderToken(attempt.issued, topic.name) }
             self.retry(delivery, retry)
@@ -232,26 +233,26 @@ final class Lane: DeliveryOwner {
         delivery.topic.isRefused()
         delivery.refusals += 1
         noteUnanswered()
-        // One or two in a row are a GOAWAY and its successor; a peer that refuses on and on must not be hammered.
+        // A GOAWAY causes one or two refusals in a row. A peer that refuses more must not be hammered.
         self.retry(delivery, Retry(waits: delivery.refusals > 2))
     }
 
     func lost(_ delivery: Delivery) {
         delivery.topic.isLost()
-        delivery.standing = (0, .unknown)
+        delivery.lastFailure = (0, .unknown)
         noteUnanswered()
         self.retry(delivery, Retry())
     }
 
-    /// A connection that breaks loses many pushes at one moment; that it goes on so is worth an alarm.
+    /// A broken connection loses many pushes at once. Only losses that continue for a second raise an alarm.
     private func noteUnanswered() {
         let since = unansweredSince ?? loop.now
         unansweredSince = since
         if loop.now - since >= 1_000 { raise(.unanswered(environment, topic: apps)) }
     }
 
-    func connection(_ connection: Connection, dismissedFor dismissal: Dismissal) {
-        guard let reason = dismissal.reason else { return }
+    func connection(_ connection: Connection, receivedGoAway goAway: GoAway) {
+        guard let reason = goAway.reason else { return }
         switch reason.reaction {
         case .configuration, .reconnectOnce: raise(.configuration(environment, topic: account.topicNames, reason))
         case .renewProviderToken: renewProviderToken(connection.lastIssued, account.topicNames)
@@ -261,7 +262,7 @@ final class Lane: DeliveryOwner {
 
     private func renewProviderToken(_ refused: ProviderToken.Issued?, _ topic: String) {
         guard let signer, let refused else { return }
-        // Too young to be expired: one of the two clocks is wrong.
+        // The token is too young to be expired, so one of the two clocks is wrong.
         if !signer.renew(after: refused, nowMs: shared.wallMs()) {
             raise(.configuration(environment, topic: topic, .expiredProviderToken))
         }
@@ -269,7 +270,7 @@ final class Lane: DeliveryOwner {
 
     private func retry(_ delivery: Delivery, _ retry: Retry) {
         guard !isStopped else {
-            // What is left of its time is the next start's.
+            // The next start resumes the push if it has time left.
             guard loop.now < delivery.deadline else { return giveUp(delivery) }
             return finish(delivery, .failed(status: 0, reason: .stopped, verdict: .keep))
         }
@@ -286,8 +287,34 @@ final class Lane: DeliveryOwner {
         park(delivery, delay)
     }
 
-    /// Whom this lane is for, where not for all.
+    /// The lane's topics. Nil if all topics use this lane.
     private var apps: String? { shared.hasSeveralAccounts ? account.topicNames : nil }
 
     private func raise(_ alarm: Alarm) { shared.raise(alarm) }
+}
+
+/// Tokens that Apple throttles (429 TooManyRequests), by hash. Other tokens are unaffected.
+private struct TokenHolds {
+    private var holds: [Int: UInt64] = [:]
+    private static let most = 10_000
+
+    var isEmpty: Bool { holds.isEmpty }
+
+    mutating func hold(_ delivery: Delivery, until: UInt64) {
+        let key = delivery.tokenKey
+        holds[key] = max(holds[key] ?? 0, until)
+        if holds.count > Self.most { holds.removeAll() }  // Costs one more 429 for each.
+    }
+
+    /// Returns when the token's hold ends, or nil if it isn't held.
+    mutating func until(_ delivery: Delivery, _ now: UInt64) -> UInt64? {
+        guard !holds.isEmpty else { return nil }
+        let key = delivery.tokenKey
+        guard let until = holds[key] else { return nil }
+        guard until > now else {
+            holds[key] = nil
+            return nil
+        }
+        return until
+    }
 }

@@ -2,8 +2,8 @@ import EventLoop
 import HTTP2
 import Linux
 
-/// A lane's connections: the first opened when it is needed and kept, more one at a time while all streams are in use, closed again when
-/// they are not needed. Touched on the loop's thread only.
+/// A lane's connections. The first is opened on demand and kept. More are opened one at a time while all streams are in use,
+/// and closed when they are idle. Used only on the loop's thread.
 final class Pool: ConnectionOwner {
     private let loop: EventLoop
     private let timing: Timing
@@ -11,20 +11,20 @@ final class Pool: ConnectionOwner {
     private let resolve: (Endpoint) -> Void
     private unowned let lane: Lane
 
-    /// Ready, in the order in which they are filled: where fewer would do, those at the end are idle.
+    /// Ready connections, in the order in which they are filled. Spare ones at the end stay idle.
     private(set) var connections: [Connection] = []
     private var retired: [ObjectIdentifier: Connection] = [:]
-    /// The connection that is being opened: one at a time.
+    /// The connection attempt in progress. There is at most one.
     private var dial: Dial?
-    /// The system's resolver is asked, and may take its time.
+    /// A name lookup is in progress.
     private var isResolving = false
-    /// A failed attempt is being slept off.
+    /// The wait after a failed attempt.
     private var pause: TimerID?
-    /// Attempts in a row that failed, or whose connection ended soon.
+    /// Consecutive attempts that failed, or whose connection ended early.
     private var failures = 0
-    /// And the addresses that they tried.
+    /// The addresses tried by those attempts.
     private var failedAddresses = 0
-    /// Since when pushes wait and every stream is in use.
+    /// Since when pushes have been waiting with every stream in use.
     private var fullSince: UInt64?
     private var lastAnswer: UInt64 = 0
     private var calmUntil: UInt64 = 0
@@ -41,11 +41,11 @@ final class Pool: ConnectionOwner {
         self.resolve = resolve
     }
 
-    /// There is a connection, and not just since this moment.
+    /// True if a connection has been ready for at least one tick.
     var isReady: Bool { connections.contains { loop.now - ($0.readyAt ?? loop.now) >= timing.tickMs } }
     var isIdle: Bool { retired.isEmpty && connections.allSatisfy { !$0.isBusy } }
 
-    /// Takes no more requests; those under way go on.
+    /// Accepts no more requests. Requests in flight continue.
     func stop() {
         isStopped = true
         dial?.cancel()
@@ -55,7 +55,7 @@ final class Pool: ConnectionOwner {
         for connection in connections { connection.retire() }
     }
 
-    /// Drops every connection.
+    /// Closes every connection.
     func close() {
         stop()
         for connection in retired.values { connection.close() }
@@ -63,17 +63,17 @@ final class Pool: ConnectionOwner {
 
     // MARK: Growing
 
-    /// Opens a connection if one is called for.
-    /// - Parameter waiting: pushes wait, though every connection was given what it takes.
+    /// Opens a connection if one is needed.
+    /// - Parameter waiting: true if pushes wait though every connection is full.
     func review(waiting: Bool) {
         if !waiting { fullSince = nil }
         guard !isStopped, dial == nil, pause == nil else { return }
         let isCalledFor =
-            connections.isEmpty ? waiting : connections.contains { $0.isWorn } || waiting && isDueToGrow()
+            connections.isEmpty ? waiting : connections.contains { $0.needsReplacement } || waiting && isDueToGrow()
         if isCalledFor { open() }
     }
 
-    /// Not at the first full moment, and only while the peer answers: more connections would not make it answer.
+    /// True if all streams have been in use for a while and the peer answers. A silent peer wouldn't answer on more connections either.
     private func isDueToGrow() -> Bool {
         let now = loop.now
         guard connections.count < timing.connections, now >= calmUntil, connections.allSatisfy({ $0.isAuthenticated }) else {
@@ -89,8 +89,8 @@ final class Pool: ConnectionOwner {
         return true
     }
 
-    /// Leaves connections that let no request in at all. To be called while pushes wait.
-    func leaveShut() {
+    /// Retires connections that accept no request at all. Call it while pushes wait.
+    func retireStalled() {
         let now = loop.now
         for connection in connections
         where !connection.isBusy && !connection.hasRoom && now - connection.lastUse >= timing.requestMs {
@@ -118,7 +118,7 @@ final class Pool: ConnectionOwner {
         }
     }
 
-    /// The name was looked up. An answer that came too late is the next attempt's, if that waits for it.
+    /// The name was resolved. A late result is used by the next attempt if that one is waiting.
     func resolved(_ addresses: [SocketAddress]) {
         isResolving = false
         dial?.start(addresses, skipping: failedAddresses)
@@ -130,14 +130,14 @@ final class Pool: ConnectionOwner {
         switch result {
         case .success(let connection):
             connections.append(connection)
-            for worn in connections where worn.isWorn { worn.retire() }
+            for worn in connections where worn.needsReplacement { worn.retire() }
             watchIdle()
             lane.pump()
         case .failure(let cause):
             failures += 1
             failedAddresses += tried
             guard !connections.isEmpty else { return pause(cause) }
-            // The others carry on: perhaps the peer allows no more of them.
+            // The other connections continue. The peer may not allow more.
             calmUntil = loop.now + timing.calmMs
             pause(.finished)
         }
@@ -169,15 +169,15 @@ final class Pool: ConnectionOwner {
         }
     }
 
-    // MARK: What connections tell
+    // MARK: Called by connections
 
     func connectionIsReady(_ connection: Connection) { dial?.isReady(connection) }
 
-    func connectionMoved(_ connection: Connection) { lane.pump() }
+    func connectionMayHaveRoom(_ connection: Connection) { lane.pump() }
 
-    func connectionIsWorn(_ connection: Connection) { lane.pumpLater() }
+    func connectionNeedsReplacement(_ connection: Connection) { lane.pumpLater() }
 
-    func connectionIsToBeCalm(_ connection: Connection) { calmUntil = loop.now + timing.calmMs }
+    func connectionIsThrottled(_ connection: Connection) { calmUntil = loop.now + timing.calmMs }
 
     func connectionRetired(_ connection: Connection, _ cause: ConnectionEnd) {
         retired[ObjectIdentifier(connection)] = connection
@@ -191,19 +191,19 @@ final class Pool: ConnectionOwner {
         if isIdle { lane.poolIsIdle() }
     }
 
-    /// A connection that ends soon counts as a failed attempt, so that a peer that ends one connection after another is not hammered. If it got
-    /// answers, the wait is the shortest, and the first time there is none: waits must not grow while pushes are delivered.
+    /// A connection that ends early counts as a failed attempt, so that a peer that keeps closing isn't hammered. If it got responses, the wait
+    /// doesn't grow, and the first time there is none: pushes are being delivered.
     private func leave(_ connection: Connection, _ cause: ConnectionEnd) {
         guard let index = connections.firstIndex(where: { $0 === connection }) else { return }
         connections.remove(at: index)
-        guard !isStopped, !connection.isWorn else { return }
-        var isRebuke = false
-        if case .dismissed(let dismissal) = cause {
-            isRebuke = dismissal.isRebuke
-            if dismissal.code == .enhanceYourCalm { calmUntil = loop.now + timing.calmMs }
+        guard !isStopped, !connection.needsReplacement else { return }
+        var isOurFault = false
+        if case .goAway(let goAway) = cause {
+            isOurFault = goAway.isOurFault
+            if goAway.code == .enhanceYourCalm { calmUntil = loop.now + timing.calmMs }
         }
         let wasSpare = cause == .finished && !connections.isEmpty
-        let didWork = connection.isProven && !isRebuke
+        let didWork = connection.isProven && !isOurFault
         if connection.isSteady, didWork { (failures, failedAddresses) = (0, 0) }
         if wasSpare || connection.isSteady && didWork { return lane.pumpLater() }
         failedAddresses += 1

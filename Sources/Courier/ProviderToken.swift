@@ -3,11 +3,12 @@ import Sealing
 import Sodium
 public import TLS
 
-/// The JWT by which Apple knows the provider: one for all connections, kept for 50 minutes and across restarts, because Apple
-/// refuses both one older than an hour and more than one in 20 minutes. Across restarts only its birth is kept: signed again with the
-/// same `iat` it is the same to Apple, and what lies on disk lets nobody push.
+/// The JWT that authenticates the provider with Apple. All connections use the same one for 50 minutes.
+///
+/// Apple rejects tokens older than an hour, and more than one new token in 20 minutes. So the issue time is stored across restarts: a token
+/// signed again with the same `iat` counts as the same. The JWT itself is never stored.
 public struct ProviderToken: Sendable {
-    /// A JWT and its birth. A secret for an hour.
+    /// A JWT and its issue time. Secret while it is valid.
     public struct Issued: Sendable, Equatable, Redacted {
         /// `iat`, unix seconds.
         public let issuedAtS: UInt64
@@ -22,25 +23,25 @@ public struct ProviderToken: Sendable {
         }
     }
 
-    /// How old one gets.
+    /// Maximum age.
     static let lifeS: UInt64 = 50 * 60
-    /// How old one must be before Apple takes another.
+    /// Minimum age before Apple accepts another.
     static let leastLifeS: UInt64 = 20 * 60
 
     public let keyID: String
     public let teamID: String
     private let key: ES256.PrivateKey
-    /// Stores a birth; returns when it is stored, or can't be. Nil: births are not stored.
+    /// Stores an issue time, and returns when that succeeded or failed. Nil if issue times aren't stored.
     let store: (@Sendable (UInt64) async -> Void)?
     private var issued: Issued?
-    /// The birth of an earlier run's, until it is used or too old.
+    /// The issue time of an earlier run, until it is used or too old.
     private var storedIssuedAtS: UInt64?
 
     /// - Parameters:
     ///   - keyID: the key's ten characters, `kid`. - teamID: `iss`.
-    ///   - issuedAtS: when an earlier run of the same key and team made its last one, unix seconds.
-    ///   - store: is told the birth of every new one, which is not used before this has returned.
-    /// - Throws: `CourierError.badKeyID` and `.badTeamID` unless they are 1 to 32 letters and digits.
+    ///   - issuedAtS: when an earlier run issued its last token with the same key and team, in Unix seconds.
+    ///   - store: called with the issue time of every new token. The token isn't used before the call returns.
+    /// - Throws: `CourierError.badKeyID` or `.badTeamID` unless both are 1 to 32 letters and digits.
     public init(
         keyID: String, teamID: String, key: ES256.PrivateKey, issuedAtS: UInt64? = nil,
         store: (@Sendable (_ issuedAtS: UInt64) async -> Void)? = nil
@@ -54,18 +55,18 @@ public struct ProviderToken: Sendable {
         storedIssuedAtS = issuedAtS
     }
 
-    /// The one to send now.
-    /// - Throws: when the key can't sign.
+    /// Returns the current token, and issues a new one if needed.
+    /// - Throws: if signing fails.
     public mutating func current(nowMs: UInt64) throws(TLSError) -> Issued {
         let now = nowMs / 1000
-        // One from the future was made by a clock that was wrong; Apple would refuse it.
+        // A token from the future was issued with a wrong clock. Apple would reject it.
         if let issued, issued.issuedAtS <= now, now - issued.issuedAtS < Self.lifeS { return issued }
         if let stored = storedIssuedAtS, stored <= now, now - stored < Self.lifeS { return try issue(stored) }
         return try issue(now)
     }
 
-    /// Apple called `refused` expired: makes another, unless that was done already or Apple would call it too many.
-    /// - Returns: whether there is another one than `refused` now.
+    /// Issues a new token after Apple reported `refused` as expired. Does nothing if it was replaced already, or is too young.
+    /// - Returns: true if the current token differs from `refused`.
     mutating func renew(after refused: Issued, nowMs: UInt64) throws(TLSError) -> Bool {
         let now = nowMs / 1000
         guard issued == refused else { return true }
@@ -109,12 +110,12 @@ public struct ProviderToken: Sendable {
 
 extension ProviderToken: Redacted {}
 
-/// A courier that can't be made.
+/// An invalid configuration.
 public enum CourierError: Error, Sendable, Equatable, CustomStringConvertible {
     case badKeyID
     case badTeamID
     case noTopics
-    /// A topic, and those that the certificate is for.
+    /// A topic that isn't among the certificate's topics (`listed`).
     case notInCertificate(String, listed: [String])
 
     public var description: String {
@@ -126,5 +127,39 @@ public enum CourierError: Error, Sendable, Equatable, CustomStringConvertible {
         case .notInCertificate(let topic, let listed):
             "the certificate is not for the topic \(topic), but for \(listed.joined(separator: ", "))"
         }
+    }
+}
+
+/// One key's provider token, shared by all lanes because Apple limits new tokens for each key. Used only on the loop's thread.
+final class Signer {
+    private var token: ProviderToken
+    private let name: String
+    private let shared: Shared
+    /// The issue time that was stored last, and the one that `store` was last called with.
+    private var storedIssuedAtS: UInt64?
+    private var givenIssuedAtS: UInt64?
+
+    init(_ token: ProviderToken, _ name: String, _ shared: Shared) {
+        self.token = token
+        self.name = name
+        self.shared = shared
+    }
+
+    /// Returns nil while the issue time is being stored. Without it, a crash would cost a second token within 20 minutes.
+    func current(nowMs: UInt64) throws(TLSError) -> ProviderToken.Issued? {
+        let issued = try token.current(nowMs: nowMs)
+        guard let store = token.store, issued.issuedAtS != storedIssuedAtS else { return issued }
+        if issued.issuedAtS != givenIssuedAtS {
+            givenIssuedAtS = issued.issuedAtS
+            shared.store(issued.issuedAtS, of: name, store)
+        }
+        return nil
+    }
+
+    func isStored(_ issuedAtS: UInt64) { storedIssuedAtS = issuedAtS }
+
+    /// - Returns: true if the current token differs from `refused`.
+    func renew(after refused: ProviderToken.Issued, nowMs: UInt64) -> Bool {
+        (try? token.renew(after: refused, nowMs: nowMs)) ?? false
     }
 }

@@ -1,10 +1,10 @@
-/// Tells bad tokens from a bad configuration: a wrong topic or environment makes Apple refuse every token, and none of them may be purged for it.
-/// One for each topic and environment.
+/// Distinguishes invalid tokens from a wrong configuration. With a wrong topic or environment, Apple rejects every token, and none may be purged.
+/// Each topic and environment has its own.
 struct PurgeBreaker: Sendable {
     enum State: Sendable {
-        /// A token that is refused is bad.
+        /// A rejected token is invalid.
         case closed
-        /// Apple has taken no push yet: what it refuses may be bad or not.
+        /// Apple has accepted no push yet, so a rejected token may still be valid.
         case unproven
         /// The configuration is likely wrong.
         case open
@@ -13,15 +13,15 @@ struct PurgeBreaker: Sendable {
     enum Answer: Sendable {
         /// 200.
         case taken
-        /// The token was refused; by its hash.
+        /// The token with this hash was rejected.
         case refused(Int)
-        /// The token was good once for that topic and environment.
+        /// The token was once valid for this topic and environment.
         case gone
     }
 
-    /// So many tokens, and no push taken in between: however slowly they come.
+    /// Opens after this many different rejected tokens without an accepted push in between.
     static let leastInARow = 3
-    /// And so many, more than half of all that say something of their token, in a minute: where some are taken.
+    /// Also opens after this many rejections in a minute, if they are more than half of the responses.
     static let leastRefusals = 20
     static let windowS: UInt64 = 60
 
@@ -33,10 +33,11 @@ struct PurgeBreaker: Sendable {
 
     private var seconds = [Second](repeating: Second(), count: Int(windowS))
     private var isProven = false
-    /// Different tokens that were refused since a push was taken; no more than count.
+    /// Different tokens rejected since the last accepted push, up to `leastInARow`.
     private var refusedInARow: Set<Int> = []
 
-    /// Counts one answer; `nowMs` of a clock that doesn't step.
+    /// Counts one response.
+    /// - Parameter nowMs: monotonic.
     mutating func record(_ answer: Answer, nowMs: UInt64) {
         let second = nowMs / 1000
         let index = Int(second % Self.windowS)

@@ -1,9 +1,10 @@
 public import Sealing
+import Sodium
 public import Vocabulary
 
-/// One notification for one device, ready to be sent.
+/// One notification for one device.
 public struct Push: Sendable {
-    /// A lower-case UUID, the same for every attempt: Apple drops what it has seen.
+    /// A lower-case UUID. It stays the same for all attempts, so that Apple drops duplicates.
     public var apnsID: String
     public var token: Secret
     public var environment: PushEnvironment
@@ -11,17 +12,17 @@ public struct Push: Sendable {
     public var type: PushType
     /// 10 immediate, 5 power-aware, 1 never wakes the device.
     public var priority: UInt8
-    /// `apns-expiration` in unix seconds. 0: one attempt, nothing is stored. nil: Apple stores it for up to 30 days.
+    /// `apns-expiration` in Unix seconds. With 0, Apple stores nothing. Nil lets Apple store the push for up to 30 days.
     public var expirationS: UInt64?
     /// At most 64 bytes.
     public var collapseID: String?
     /// UTF-8 JSON.
     public var payload: [UInt8]
-    /// When the token was sealed, unix ms: an older 410 does not concern it.
+    /// When the token was sealed, in Unix ms. A 410 with an earlier timestamp doesn't apply.
     public var sealedAtMs: UInt64
-    /// When the courier gives up, unix ms.
+    /// When the courier gives up, in Unix ms.
     public var deadlineMs: UInt64
-    /// Asked before each attempt: false once the token is not to be used any more.
+    /// Called before each attempt. Returns false once the token must not be used.
     public var isWanted: @Sendable () -> Bool
 
     public init(
@@ -43,7 +44,7 @@ public struct Push: Sendable {
         self.isWanted = isWanted
     }
 
-    /// What Apple would refuse, found before it is sent: refusals make Apple disconnect.
+    /// An error that Apple would report. Checked before sending, because Apple disconnects after repeated errors.
     var fault: APNsReason? {
         if !Self.isLowerCaseUUID(apnsID) { return .badMessageID }
         if !(1...100).contains(token.count) { return .badDeviceToken }
@@ -51,7 +52,7 @@ public struct Push: Sendable {
         if topic.utf8.count > 255 || !Self.isVisible(topic) { return .badTopic }
         if ![1, 5, 10].contains(priority) { return .badPriority }
         if let collapseID {
-            // A header's value: Apple counts bytes; control characters would end it.
+            // Apple counts bytes. Control characters are invalid in a header.
             if !(1...64).contains(collapseID.utf8.count) || !Self.isVisible(collapseID, beyondASCII: true) {
                 return .badCollapseID
             }
@@ -63,8 +64,9 @@ public struct Push: Sendable {
 
     private static func isVisible(_ text: String, beyondASCII: Bool = false) -> Bool {
         let bytes = text.utf8.span
-        for index in bytes.indices where bytes[index] <= 0x20 || bytes[index] == 0x7f || bytes[index] > 0x7f && !beyondASCII {
-            return false
+        for index in bytes.indices {
+            let byte = bytes[index]
+            if byte <= 0x20 || byte == 0x7f || byte > 0x7f && !beyondASCII { return false }
         }
         return true
     }
@@ -72,14 +74,43 @@ public struct Push: Sendable {
     private static func isLowerCaseUUID(_ text: String) -> Bool {
         let bytes = text.utf8.span
         guard bytes.count == 36 else { return false }
-        for index in 0..<36 {
-            switch (index, bytes[index]) {
-            case (8, let byte), (13, let byte), (18, let byte), (23, let byte):
-                guard byte == UInt8(ascii: "-") else { return false }
-            case (_, UInt8(ascii: "0")...UInt8(ascii: "9")), (_, UInt8(ascii: "a")...UInt8(ascii: "f")): break
-            default: return false
+        let hyphen = UInt8(ascii: "-")
+        guard bytes[8] == hyphen, bytes[13] == hyphen, bytes[18] == hyphen, bytes[23] == hyphen else { return false }
+        var digits = 0
+        for index in bytes.indices {
+            switch bytes[index] {
+            case UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "a")...UInt8(ascii: "f"): digits += 1
+            default: break
             }
         }
-        return true
+        return digits == 32
     }
+}
+
+extension Push {
+    /// Returns a new `apns-id` (RFC 9562, version 4).
+    public static func randomID() -> String {
+        var bytes = Sodium.randomBytes(16)
+        bytes[6] = bytes[6] & 0x0f | 0x40
+        bytes[8] = bytes[8] & 0x3f | 0x80
+        let digits = Array(Hex.encode(bytes.span))
+        return [0..<8, 8..<12, 12..<16, 16..<20, 20..<32].map { String(digits[$0]) }.joined(separator: "-")
+    }
+}
+
+/// The final result of a push.
+public enum Outcome: Sendable, Equatable {
+    /// Apple accepted the push.
+    case delivered
+    /// `status` is that of Apple's last response, or 0 if there was none.
+    case failed(status: Int, reason: APNsReason, verdict: Verdict)
+}
+
+/// What happens to the token.
+public enum Verdict: Sendable, Equatable {
+    case keep
+    /// Purge the token if it was sealed at or before this time (Unix ms), or unconditionally if nil.
+    case purge(ifSealedBefore: UInt64?)
+    /// Keep the token. An operator has to fix keys, certificate, topic or environment.
+    case configuration
 }

@@ -1,34 +1,36 @@
+import Sealing
 import Synchronization
 public import Vocabulary
 
-/// The courier in use. Another takes its place when keys or certificates were replaced and Apple takes the new ones: pushes under way end on
-/// the old one's connections, all others go by the new one.
+/// The current courier, which can be replaced at run time when keys or certificates change.
+///
+/// Pushes in flight end on the old courier's connections. All others use the new courier, but only after Apple accepted it.
 public final class RenewableCourier: PushSender {
-    /// What became of a candidate.
+    /// The result of offering a candidate.
     public enum Renewal: Sendable, Equatable {
         case inUse
-        /// Apple refuses it for this app, there. The courier before stays.
+        /// Apple rejects the candidate for this app and environment. The old courier stays.
         case refused(topic: String, PushEnvironment, APNsReason)
-        /// Apple could not be asked. The courier before stays.
+        /// Apple couldn't be asked. The old courier stays.
         case unknown(topic: String, PushEnvironment, APNsReason)
-        /// A later candidate was offered meanwhile, or this courier was stopped.
+        /// A later candidate was offered, or this courier was stopped.
         case superseded
     }
 
     private struct State {
         var courier: Courier
-        /// Candidates that were offered so far.
+        /// The number of candidates offered so far.
         var candidates = 0
         var isStopped = false
     }
 
-    /// Longer than any request waits for its answer.
+    /// Longer than the timeout of any request.
     private static let drainMs: UInt64 = 15_000
 
     private let state: Mutex<State>
     private let probeMs: UInt64
 
-    /// - Parameter probeMs: how long Apple is asked about a candidate.
+    /// - Parameter probeMs: the timeout of each probe.
     public init(_ courier: Courier, probeMs: UInt64 = 5_000) {
         state = Mutex(State(courier: courier))
         self.probeMs = probeMs
@@ -36,19 +38,19 @@ public final class RenewableCourier: PushSender {
 
     var courier: Courier { state.withLock(\.courier) }
 
-    /// Whom to ask what can be sent now.
+    /// The current courier's accounts.
     public var accounts: Accounts { courier.accounts }
 
     public func send(_ push: Push) async -> Outcome {
         while true {
             let courier = self.courier
             let outcome = await courier.send(push)
-            // What the old one had not sent when it was stopped.
+            // The old courier was stopped before it sent the push.
             guard case .failed(_, .stopped, _) = outcome, self.courier !== courier else { return outcome }
         }
     }
 
-    /// Asks Apple about `candidate`, and puts it in use if Apple takes it. Until then pushes go by the present courier.
+    /// Replaces the current courier if Apple accepts `candidate`. Until then, pushes use the current one.
     public func replace(by candidate: Courier, after probes: [Probe]) async -> Renewal {
         let number = state.withLock { state in
             state.candidates += 1
@@ -68,7 +70,7 @@ public final class RenewableCourier: PushSender {
         return .inUse
     }
 
-    /// Why `candidate` can't take the place of the present courier; nil if it can.
+    /// Returns why `candidate` can't replace the current courier, or nil if it can.
     private func fault(of candidate: Courier, _ probes: [Probe]) async -> Renewal? {
         let verdicts = await withTaskGroup(of: (Int, Probe.Verdict).self) { group in
             for (index, probe) in probes.enumerated() {
@@ -80,7 +82,7 @@ public final class RenewableCourier: PushSender {
         for (index, probe) in probes.enumerated() {
             switch verdicts[index] {
             case .refused(let reason):
-                // Nothing is lost if Apple refuses the present one there as well.
+                // Nothing is lost if Apple rejects the current courier there as well.
                 let isLoss = if probe.isRequired { true } else { await courier.ask(probe, withinMs: probeMs) == .taken }
                 if isLoss { return .refused(topic: probe.topic, probe.environment, reason) }
             case .unknown(let reason) where probe.isRequired:
@@ -91,12 +93,65 @@ public final class RenewableCourier: PushSender {
         return unknown
     }
 
-    /// Takes nothing more; see `Courier.stop`.
+    /// Accepts no more pushes. See `Courier.stop`.
     public func stop(withinMs: UInt64) async {
         let courier = state.withLock { state in
             state.isStopped = true
             return state.courier
         }
         await courier.stop(withinMs: withinMs)
+    }
+}
+
+/// Checks whether Apple accepts this provider for an app and environment. A probe is a background push to a token of zeros, which no phone has:
+/// Apple checks the provider before the token.
+public struct Probe: Sendable {
+    public enum Verdict: Sendable, Equatable {
+        case taken
+        /// Key, certificate or topic is wrong.
+        case refused(APNsReason)
+        /// Apple couldn't be reached, or its response doesn't concern the provider.
+        case unknown(APNsReason)
+    }
+
+    /// The app's bundle id.
+    public let topic: String
+    public let environment: PushEnvironment
+    /// False if the key may be for the other environment only.
+    public let isRequired: Bool
+
+    public init(topic: String, environment: PushEnvironment, isRequired: Bool) {
+        (self.topic, self.environment, self.isRequired) = (topic, environment, isRequired)
+    }
+
+    /// - Parameter deadlineMs: in Unix ms, by the sender's deadline clock.
+    public func push(deadlineMs: UInt64) throws -> Push {
+        Push(
+            apnsID: Push.randomID(), token: try Secret(count: 32) { _ in }, environment: environment, topic: topic,
+            type: .background, priority: 5, expirationS: 0, payload: Array(#"{"aps":{"content-available":1}}"#.utf8),
+            sealedAtMs: 0,
+            deadlineMs: deadlineMs)
+    }
+}
+
+extension Probe.Verdict {
+    /// Interprets a probe's outcome.
+    public init(_ outcome: Outcome) {
+        switch outcome {
+        case .delivered, .failed(_, .badDeviceToken, _), .failed(_, .unregistered, _), .failed(_, .expiredToken, _): self = .taken
+        case .failed(_, .invalidProviderToken, _): self = .refused(.invalidProviderToken)
+        case .failed(let status, let reason, .configuration) where status != 0: self = .refused(reason)
+        // Apple rejected the push, so it accepted the provider.
+        case .failed(400, _, _), .failed(410, _, _): self = .taken
+        case .failed(_, let reason, _): self = .unknown(reason)
+        }
+    }
+}
+
+extension Courier {
+    func ask(_ probe: Probe, withinMs: UInt64) async -> Probe.Verdict {
+        // There was no memory for the token, so Apple wasn't asked.
+        guard let push = try? probe.push(deadlineMs: deadlineClock() + withinMs) else { return .unknown(.other) }
+        return Probe.Verdict(await send(push))
     }
 }

@@ -226,12 +226,13 @@ public final class EventLoop: SerialExecutor, TaskExecutor, Sendable {
     }
 
     private func runJobs(_ confined: Confined) {
-        let executor = unsafe asUnownedSerialExecutor()
+        // A task that prefers this loop goes on without another turn only where both are named.
+        let (serial, preferred) = unsafe (asUnownedSerialExecutor(), asUnownedTaskExecutor())
         for _ in 0..<Self.roundsATurn {
             takeInbox(confined)
             guard !confined.jobs.isEmpty else { return }
             swap(&confined.jobs, &confined.running)
-            for job in confined.running { unsafe job.runSynchronously(on: executor) }
+            for job in confined.running { unsafe job.runSynchronously(isolatedTo: serial, taskExecutor: preferred) }
             confined.running.removeAll(keepingCapacity: true)
         }
     }
@@ -260,8 +261,8 @@ public final class EventLoop: SerialExecutor, TaskExecutor, Sendable {
 
 /// An actor that runs on an event loop's thread.
 ///
-/// Other actors of the same loop can call it without a switch, and the loop's callbacks can with `assumeIsolated`. A closure created in such an actor
-/// and passed to `after` or `atEndOfTurn` may use the actor directly.
+/// A task that prefers the loop calls from one of its actors to the next without another turn. The loop's callbacks call them with
+/// `assumeIsolated`. A closure created in such an actor and passed to `after` or `atEndOfTurn` may use the actor directly.
 public protocol LoopActor: Actor {
     nonisolated var loop: EventLoop { get }
 }

@@ -21,7 +21,7 @@ public struct HTTP2Headers: Sendable {
 
     /// - Parameter capacity: expected bytes of names and values.
     public init(capacity: Int = 0) {
-        storage = WipedBytes(capacity: capacity)
+        storage = capacity == 0 ? .empty : WipedBytes(capacity: capacity)
         fields.reserveCapacity(min(16, capacity / 8))
     }
 
@@ -138,7 +138,7 @@ public struct HTTP2Headers: Sendable {
     /// Zeroes and empties the block. Keeps its capacity.
     public mutating func wipe() {
         fields.removeAll(keepingCapacity: true)
-        if isKnownUniquelyReferenced(&storage) { storage.clear() } else { storage = WipedBytes(capacity: 0) }
+        if isKnownUniquelyReferenced(&storage) { storage.clear() } else { storage = .empty }
     }
 
     /// Returns all names and values in the order of `forEachField`. The copy is not wiped, so the block must not contain secrets.

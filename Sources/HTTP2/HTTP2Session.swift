@@ -6,25 +6,30 @@ internal import CNghttp2
     public enum Role: Sendable { case client, server }
 
     public let role: Role
-    let limits: HTTP2Limits
+    private let limits: HTTP2Limits
     private var session: OpaquePointer!
+    /// nghttp2 hands this address to the callbacks. No callback runs inside another, and none calls this class.
+    private let state: UnsafeMutablePointer<State>
 
-    var events: [HTTP2Event] = []
-    /// Open streams and those that wait to be opened.
-    var streams: [Int32: Stream] = [:]
-    /// The header block being received. Blocks are never interleaved.
-    var block = HTTP2Headers()
-    var blockBytes = 0
-    var wastedStreams = 0
-    var controlFrames = 0
-    var bytesSinceRequest = 0
-    /// Whether the peer's settings have arrived.
-    public internal(set) var hasRemoteSettings = false
-    /// Whether a header block is incomplete. Until it ends, the peer can send nothing else.
-    public internal(set) var isInHeaderBlock = false
+    /// What the callbacks change.
+    struct State {
+        let role: Role
+        let limits: HTTP2Limits
+        var events: [HTTP2Event] = []
+        /// Open streams and those that wait to be opened.
+        var streams: [Int32: Stream] = [:]
+        /// The header block being received. Blocks are never interleaved.
+        var block = HTTP2Headers()
+        var blockBytes = 0
+        var wastedStreams = 0
+        var controlFrames = 0
+        var bytesSinceRequest = 0
+        var hasRemoteSettings = false
+        var isInHeaderBlock = false
+    }
 
-    final class Stream {
-        var outgoing: [UInt8]
+    struct Stream {
+        var outgoing: [UInt8] = []
         var sent = 0
         var received = 0
         var tooLarge = false
@@ -38,19 +43,21 @@ internal import CNghttp2
         var unsent = false
         /// The body is shared with others, so it is no secret and is not wiped.
         var isShared = false
-
-        init(outgoing: [UInt8] = []) { self.outgoing = outgoing }
     }
 
     public init(_ role: Role, limits: HTTP2Limits) throws(HTTP2Error) {
         self.role = role
         self.limits = limits
-        unsafe session = try makeSession()
+        unsafe state = .allocate(capacity: 1)
+        unsafe state.initialize(to: State(role: role, limits: limits))
+        unsafe session = try makeSession(role, state)
         try unsafe submitPreface(session)
     }
 
     deinit {
         if unsafe session != nil { unsafe nghttp2_session_del(session) }
+        unsafe state.deinitialize(count: 1)
+        unsafe state.deallocate()
     }
 
     // MARK: Bytes and events
@@ -58,8 +65,8 @@ internal import CNghttp2
     /// Parses bytes from the peer. The events wait for `takeEvents`.
     public func receive(_ bytes: Span<UInt8>) throws(HTTP2Error) {
         if role == .server {
-            bytesSinceRequest += bytes.count
-            if bytesSinceRequest > limits.bytesBetweenRequests { terminate(.enhanceYourCalm) }
+            unsafe state.pointee.bytesSinceRequest += bytes.count
+            if unsafe state.pointee.bytesSinceRequest > limits.bytesBetweenRequests { terminate(.enhanceYourCalm) }
         }
         let result = unsafe bytes.withUnsafeBufferPointer { unsafe nghttp2_session_mem_recv(session, $0.baseAddress, $0.count) }
         if result < 0 { throw HTTP2Error(code: Int32(result)) }
@@ -68,7 +75,9 @@ internal import CNghttp2
     /// Returns the events since the last call, in order.
     public func takeEvents() -> [HTTP2Event] {
         var taken: [HTTP2Event] = []
-        swap(&taken, &events)
+        // As many are likely to follow.
+        unsafe taken.reserveCapacity(state.pointee.events.count)
+        unsafe swap(&taken, &state.pointee.events)
         return taken
     }
 
@@ -95,14 +104,19 @@ internal import CNghttp2
         unsafe nghttp2_session_want_read(session) == 0 && nghttp2_session_want_write(session) == 0
     }
 
+    /// Whether the peer's settings have arrived.
+    public var hasRemoteSettings: Bool { unsafe state.pointee.hasRemoteSettings }
+    /// Whether a header block is incomplete. Until it ends, the peer can send nothing else.
+    public var isInHeaderBlock: Bool { unsafe state.pointee.isInHeaderBlock }
+
     // MARK: Streams
 
     /// The number of open streams and of those that wait to be opened.
-    public var openStreams: Int { streams.count }
+    public var openStreams: Int { unsafe state.pointee.streams.count }
 
     /// The peer's limit on concurrent streams; 1 before its settings have arrived.
     public var remoteConcurrentStreams: Int {
-        guard hasRemoteSettings else { return 1 }
+        guard unsafe state.pointee.hasRemoteSettings else { return 1 }
         return Int(unsafe nghttp2_session_get_remote_settings(session, NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS))
     }
 
@@ -119,7 +133,7 @@ internal import CNghttp2
     public func submitRequest(_ headers: HTTP2Headers, body: [UInt8]) throws(HTTP2Error) -> Int32 {
         precondition(role == .client, "a server sends no requests")
         guard takesRequests else { throw .noMoreStreams }
-        var provider = unsafe bodyProvider()
+        var provider = unsafe State.bodyProvider()
         let id = unsafe headers.withNameValues { values in
             unsafe withUnsafePointer(to: &provider) { provider in
                 unsafe nghttp2_submit_request(
@@ -127,9 +141,7 @@ internal import CNghttp2
             }
         }
         guard id > 0 else { throw HTTP2Error(code: id) }
-        let stream = Stream(outgoing: body)
-        stream.finished = body.isEmpty
-        streams[id] = stream
+        unsafe state.pointee.streams[id] = Stream(outgoing: body)
         return id
     }
 
@@ -139,10 +151,10 @@ internal import CNghttp2
         stream: Int32, _ headers: HTTP2Headers, body: [UInt8], isShared: Bool = false
     ) throws(HTTP2Error) {
         precondition(role == .server, "a client sends no responses")
-        guard let state = streams[stream] else { throw .noSuchStream }
-        state.outgoing = body
-        state.isShared = isShared
-        var provider = unsafe bodyProvider()
+        guard let index = unsafe state.pointee.streams.index(forKey: stream) else { throw .noSuchStream }
+        unsafe state.pointee.streams.values[index].outgoing = body
+        unsafe state.pointee.streams.values[index].isShared = isShared
+        var provider = unsafe State.bodyProvider()
         let result = unsafe headers.withNameValues { values in
             unsafe withUnsafePointer(to: &provider) { provider in
                 unsafe nghttp2_submit_response(
@@ -154,7 +166,7 @@ internal import CNghttp2
 
     /// Queues an interim response of `stream`, such as 100.
     public func submitInterimResponse(stream: Int32, status: String) throws(HTTP2Error) {
-        guard streams[stream] != nil else { throw .noSuchStream }
+        guard unsafe state.pointee.streams[stream] != nil else { throw .noSuchStream }
         let headers: HTTP2Headers = [":status": status]
         let result = unsafe headers.withNameValues { values in
             unsafe nghttp2_submit_headers(
@@ -164,13 +176,13 @@ internal import CNghttp2
     }
 
     /// Whether the peer's message on a stream is complete. True for a closed stream.
-    public func hasEnded(stream: Int32) -> Bool { streams[stream]?.ended ?? true }
+    public func hasEnded(stream: Int32) -> Bool { unsafe state.pointee.streams[stream]?.ended ?? true }
 
     /// The bytes of our body on `stream` already taken for sending.
-    public func sentBytes(stream: Int32) -> Int { streams[stream]?.sent ?? 0 }
+    public func sentBytes(stream: Int32) -> Int { unsafe state.pointee.streams[stream]?.sent ?? 0 }
 
     public func reset(stream: Int32, _ code: HTTP2ErrorCode) throws(HTTP2Error) {
-        guard streams[stream] != nil else { throw .noSuchStream }
+        guard unsafe state.pointee.streams[stream] != nil else { throw .noSuchStream }
         try check(unsafe nghttp2_submit_rst_stream(session, UInt8(NGHTTP2_FLAG_NONE.rawValue), stream, code.rawValue))
     }
 

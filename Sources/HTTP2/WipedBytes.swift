@@ -3,8 +3,11 @@ import Linux
 
 /// Bytes that are zeroed on deinit and wherever they are moved from.
 final class WipedBytes: Sendable {
-    // Written only while its owner holds the only reference.
-    private nonisolated(unsafe) var store: [UInt8] = []
+    // Written only while its owner holds the only reference, so accesses can't overlap.
+    @exclusivity(unchecked) private nonisolated(unsafe) var store: [UInt8] = []
+
+    /// Shared by blocks that have no field yet.
+    static let empty = WipedBytes(capacity: 0)
 
     var bytes: [UInt8] { unsafe store }
 
@@ -33,10 +36,15 @@ final class WipedBytes: Sendable {
     ) -> (start: Int, middle: Int, end: Int) {
         store.reserveWiping(first.count + second.count)
         let start = store.count
-        unsafe first.withUnsafeBufferPointer { unsafe store.append(contentsOf: $0) }
-        let middle = store.count
-        unsafe second.withUnsafeBufferPointer { unsafe store.append(contentsOf: $0) }
-        return (start, middle, store.count)
+        store.append(addingCapacity: first.count + second.count) { target in
+            unsafe target.withUnsafeMutableBufferPointer { bytes, count in
+                unsafe first.withUnsafeBytes { unsafe UnsafeMutableRawBufferPointer(bytes).copyMemory(from: $0) }
+                let rest = unsafe UnsafeMutableRawBufferPointer(rebasing: UnsafeMutableRawBufferPointer(bytes)[first.count...])
+                unsafe second.withUnsafeBytes { unsafe rest.copyMemory(from: $0) }
+                count = first.count + second.count
+            }
+        }
+        return (start, start + first.count, store.count)
     }
 
     /// Appends `name`, `prefix` and `count` bytes that `fill` writes in place.
@@ -52,7 +60,7 @@ final class WipedBytes: Sendable {
     ) -> (start: Int, middle: Int, end: Int) {
         store.reserveWiping(name.count + prefix.count + count)
         let place = append(name, prefix, to: &store)
-        store.append(contentsOf: repeatElement(0, count: count))
+        store.append(addingCapacity: count) { $0.append(repeating: 0, count: count) }
         var all = store.mutableSpan
         var rest = all._mutatingExtracting(place.end..<place.end + count)
         fill(&rest)

@@ -27,12 +27,14 @@ public struct Queue<Element> {
     @inlinable
     public mutating func popFirst() -> Element? {
         guard head < elements.count else { return nil }
-        let element = elements[head]
-        elements[head] = nil
+        let element = elements[head].take()
         head += 1
-        if head == elements.count || head > 1_024 && head * 2 > elements.count {
+        if isEmpty {
             // Free the memory after a burst.
-            if isEmpty, head > 1_024 { elements = [] } else { elements.removeFirst(head) }
+            elements.removeAll(keepingCapacity: head <= 1_024)
+            head = 0
+        } else if head > 1_024, head * 2 > elements.count {
+            elements.removeFirst(head)
             head = 0
         }
         return element

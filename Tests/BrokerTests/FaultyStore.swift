@@ -89,21 +89,25 @@ final class FaultyStore: Store {
 
     func shutDown() async { await inner.shutDown() }
 
-    func submit(_ operation: any Operation, _ access: Access) {
+    func submit(_ operation: Operation, _ access: Access) {
         state.withLock { $0.open += 1 }
         enter(access == .write ? .write : .read) { [self] passes in
             guard passes else {
-                operation.finish(.closed)
+                operation.fail(.closed)
                 return leave()
             }
-            inner.submit(FaultyOperation(operation, self), access)
+            let faulty = FaultyOperation(operation, self)
+            inner.submit(Operation(run: faulty.run, fail: { faulty.end(.failure($0)) }), access)
         }
     }
 
     /// On the loop, when the store has answered an operation.
-    fileprivate func end(_ operation: any Operation, _ error: StoreError?) {
+    fileprivate func end(_ operation: Operation, _ outcome: FaultyOperation.Outcome) {
         meet { [self] in
-            operation.finish(isDead ? .closed : error)
+            switch isDead ? .failure(.closed) : outcome {
+            case .success(let finish): finish()
+            case .failure(let error): operation.fail(error)
+            }
             leave()
         }
     }
@@ -184,17 +188,20 @@ final class FaultyStore: Store {
 }
 
 /// An operation that gets its fault at its first lock or query.
-private final class FaultyOperation: Operation {
-    private let operation: any Operation
+private final class FaultyOperation: Sendable {
+    typealias Outcome = Result<@Sendable () -> Void, StoreError>
+
+    private let operation: Operation
     private let store: FaultyStore
     /// Decided once, although a batch may be repeated.
     private let fate = Mutex<FaultyStore.Fault?>(nil)
 
-    init(_ operation: any Operation, _ store: FaultyStore) { (self.operation, self.store) = (operation, store) }
+    init(_ operation: Operation, _ store: FaultyStore) { (self.operation, self.store) = (operation, store) }
 
-    func run(_ transaction: Transaction) throws {
+    func run(_ transaction: Transaction) throws -> @Sendable () -> Void {
         if store.isDead { throw StoreError.closed }
-        try operation.run(Transaction(FaultyDatabase(transaction.database, self)))
+        let finish = try operation.run(Transaction(FaultyDatabase(transaction.database, self)))
+        return { self.end(.success(finish)) }
     }
 
     /// - Throws: if the operation is not to be done.
@@ -212,11 +219,11 @@ private final class FaultyOperation: Operation {
         if fault == .failed { throw .full }
     }
 
-    func finish(_ error: StoreError?) {
-        var answer = error
+    func end(_ outcome: Outcome) {
+        var answer = outcome
         switch fate.withLock({ $0 }) {
         case .doneAndKilled: store.kill()
-        case .doneAndFailed: answer = answer ?? .full
+        case .doneAndFailed: if case .success = outcome { answer = .failure(.full) }
         default: break
         }
         store.loop.submit { [store, operation, answer] in store.end(operation, answer) }

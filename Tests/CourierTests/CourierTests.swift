@@ -1,6 +1,7 @@
 import EventLoop
 import HTTP2
 import Sealing
+import TLS
 import Testing
 import Vocabulary
 
@@ -275,7 +276,7 @@ import Vocabulary
     }
 
     @Test func anUntrustedAPNsGetsNothing() async throws {
-        let other = try SelfSignedCertificateFixture.other()
+        let other = try SelfSignedCertificate.make(names: ["127.0.0.1"], days: 1).certificate
         try await Stage.play(trust: other, script: ScriptedServer.accepting) { stage in
             let outcome = await stage.courier.send(Push.sample(deadlineInMs: 200))
             #expect(outcome == .failed(status: 0, reason: .unreachable, verdict: .keep))

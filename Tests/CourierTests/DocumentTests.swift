@@ -6,7 +6,7 @@ import Vocabulary
 
 /// `docs/delivery.md` says what the code does: its table of answers is rendered from the enum.
 @Suite struct DocumentTests {
-    @Test func theTableOfReactionsIsTheCodes() throws {
+    @Test func theDocumentedReactionsMatchTheCode() throws {
         let table = Self.table()
         #expect(
             try Self.text("delivery.md").contains("\n\n" + table + "\n"),
@@ -14,7 +14,7 @@ import Vocabulary
     }
 
     /// Each is one clause, and none says the same as another.
-    @Test func explanationsAreClausesOfTheirOwn() {
+    @Test func explanationsAreDistinctClauses() {
         var seen: Set<String> = []
         for reason in APNsReason.allCases where reason != .badEnvironmentKeyInToken {
             let said = reason.explanation

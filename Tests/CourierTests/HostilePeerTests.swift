@@ -26,7 +26,7 @@ import Vocabulary
         ScriptedServer.Manner.hangsUp, .speaks(http1), .speaks(noise), .speaksInTLS(http1), .speaksInTLS(noise),
         .alpn("http/1.1"),
     ])
-    func whoDoesNotSpeakHTTP2IsTriedWithWaits(manner: ScriptedServer.Manner) async throws {
+    func peersWithoutHTTP2AreRetriedWithWaits(manner: ScriptedServer.Manner) async throws {
         try await Stage.play(manner: manner, script: ScriptedServer.accepting) { stage in
             let outcomes = await stage.send((1...20).map { Push.sample($0, deadlineInMs: 250) })
             #expect(outcomes.allSatisfy { $0 == .failed(status: 0, reason: .unreachable, verdict: .keep) })
@@ -36,7 +36,7 @@ import Vocabulary
         }
     }
 
-    @Test func whoTakesTheConnectionAndSaysNothingIsLeftInTime() async throws {
+    @Test func silentPeersTimeOut() async throws {
         var timing = Stage.timing
         timing.connectMs = 50
         try await Stage.play(manner: .mute, timing: timing, script: ScriptedServer.accepting) { stage in
@@ -109,7 +109,7 @@ import Vocabulary
         }
     }
 
-    @Test func whoResetsEveryStreamIsNotHammered() async throws {
+    @Test func peersThatResetEveryStreamAreNotHammered() async throws {
         let script: ScriptedServer.Script = { _ in [.reset(.internalError)] }
         try await Stage.play(script: script) { stage in
             let outcome = await stage.courier.send(Push.sample(deadlineInMs: 250))
@@ -118,7 +118,7 @@ import Vocabulary
         }
     }
 
-    @Test func whoRefusesEveryStreamIsNotHammeredByManyPushes() async throws {
+    @Test func peersThatRefuseEveryStreamAreNotHammeredByManyPushes() async throws {
         let script: ScriptedServer.Script = { $0.number == 1 ? [.settings(1000), .answer(200)] : [.reset(.refusedStream)] }
         try await Stage.play(script: script) { stage in
             #expect(await stage.courier.send(Push.sample(1000)) == .delivered)
@@ -130,7 +130,7 @@ import Vocabulary
         }
     }
 
-    @Test func whoClosesAfterEachAnswerIsNotHammered() async throws {
+    @Test func peersThatCloseAfterEachResponseAreNotHammered() async throws {
         let script: ScriptedServer.Script = { _ in [.answer(200), .send, .hangUp] }
         try await Stage.play(script: script) { stage in
             let start = stage.loop.now
@@ -143,7 +143,7 @@ import Vocabulary
     }
 
     /// The next push goes elsewhere long before the request's deadline. The one under way keeps its time: a peer that is only slow may still answer it.
-    @Test func aDeadPeerIsFoundOutLongBeforeTheRequestsDeadline() async throws {
+    @Test func aDeadPeerIsDetectedLongBeforeTheRequestTimeout() async throws {
         var timing = Stage.timing
         timing.requestMs = 1000
         let script: ScriptedServer.Script = { $0.connection == 1 ? [.freeze] : [.answer(200)] }
@@ -159,7 +159,7 @@ import Vocabulary
     }
 
     /// A GOAWAY says that they were not processed: no wait, and no doubt about their outcome.
-    @Test func requestsThatCouldNotLeaveBeforeTheEndGoAgainAtOnce() async throws {
+    @Test func unsentRequestsOfAClosedConnectionAreRetriedAtOnce() async throws {
         let script: ScriptedServer.Script = { request in
             guard request.number == 2 else { return [.settings(1000), .answer(200)] }
             return [.answer(200), .goAway(lastStream: request.stream), .send, .abort]
@@ -181,7 +181,7 @@ import Vocabulary
     }
 
     /// The next request can't be written any more; the answers that came before are read all the same.
-    @Test func answersThatCameBeforeAResetCount() async throws {
+    @Test func responsesBeforeAResetCount() async throws {
         let next = Mutex<(@Sendable () -> Void)?>(nil)
         let script: ScriptedServer.Script = { request in
             guard request.number == 2 else { return [.settings(1000), .answer(200)] }
@@ -264,7 +264,7 @@ import Vocabulary
         }
     }
 
-    @Test func twoGoAwaysOnOneConnectionNameTheStreamsThatAreSentAgain() async throws {
+    @Test func twoGoAwaysOnOneConnectionNameTheStreamsToRetry() async throws {
         // Eleven are open when the first says that all may stay, and the second that those above 9 were not looked at.
         let script: ScriptedServer.Script = { request in
             switch (request.connection, request.onConnection) {

@@ -10,7 +10,7 @@ import Vocabulary
 /// What other clients of APNs got wrong, as far as no other suite of this module shows it.
 @Suite(.timeLimit(.minutes(1))) struct OthersMistakesTests {
     /// For a server whose clock is 20 minutes ahead, a token of 45 minutes is too old and a new one is not.
-    @Test func anExpiredProviderTokenWedgesNothing() async throws {
+    @Test func anExpiredProviderTokenBlocksNoPush() async throws {
         let old = Clock.wallMs / 1000 - 45 * 60
         let setting = try SimulatedAPNs.setting { ($0.issuedAtS, $0.aheadMs) = (old, 20 * 60_000) }
         try await SimulatedAPNs.play(setting) { world in
@@ -28,7 +28,7 @@ import Vocabulary
     @Test(arguments: [
         Fault(.shutdown), Fault(.tooManyRequests), .with { ($0.goaway, $0.refuse) = (true, true) }, .with { $0.form.half = true },
     ])
-    func noFaultThatStandsMakesAHotLoop(fault: Fault) async throws {
+    func noPermanentFaultCausesABusyLoop(fault: Fault) async throws {
         try await SimulatedAPNs.play { world in
             await world.plan(always: [fault])
             let outcome = await world.send { $0.deadlineMs = Clock.wallMs + 250 }
@@ -40,7 +40,7 @@ import Vocabulary
 
     /// Neither outcomes nor alarms, nor what either prints or dumps, hold a token, wherever in a request's life it fails.
     // Promise: no-secret-in-alarms
-    @Test func noTokenIsInAnOutcomeOrAlarm() async throws {
+    @Test func outcomesAndAlarmsContainNoToken() async throws {
         try await SimulatedAPNs.play { world in
             var text = ""
             for (number, fault) in (AnswerRows.rows.map { Fault($0.0) } + ConnectionRows.worst.map(\.1)).enumerated() {

@@ -40,7 +40,7 @@ import Vocabulary
         }
     }
 
-    @Test func aShortRushNeedsNoSecondConnection() async throws {
+    @Test func aShortBurstOpensNoSecondConnection() async throws {
         try await Stage.play(timing: Self.timing(grow: 1000), script: Self.slow(2, 2)) { stage in
             let outcomes = await stage.send((1...60).map { Push.sample($0) })
             #expect(outcomes.allSatisfy { $0 == .delivered })
@@ -48,7 +48,7 @@ import Vocabulary
         }
     }
 
-    @Test func aPeerThatDoesNotAnswerGetsNoMoreConnections() async throws {
+    @Test func aSilentPeerGetsNoMoreConnections() async throws {
         let script: ScriptedServer.Script = { $0.onConnection == 1 ? [.settings(2), .answer(200)] : [] }
         try await Stage.play(timing: Self.timing(grow: 20), script: script) { stage in
             let outcomes = await stage.send((1...30).map { Push.sample($0, deadlineInMs: 250) })
@@ -57,7 +57,7 @@ import Vocabulary
         }
     }
 
-    @Test func connectionsThatWereNotNeededAreClosedAgainAndTheFirstIsKept() async throws {
+    @Test func idleConnectionsAreClosedExceptTheFirst() async throws {
         try await Stage.play(timing: Self.timing(grow: 40, shrink: 200), script: Self.slow(2, 20)) { stage in
             _ = await stage.send((1...200).map { Push.sample($0, deadlineInMs: 20_000) })
             #expect(await stage.server.openConnections > 2)
@@ -70,7 +70,7 @@ import Vocabulary
         }
     }
 
-    @Test func calmIsKeptOnceItWasAskedFor() async throws {
+    @Test func thePoolDoesNotGrowAfterEnhanceYourCalm() async throws {
         let script: ScriptedServer.Script = { request in
             switch request.onConnection {
             case 1: [.settings(2), .answer(200)]
@@ -145,7 +145,7 @@ import Vocabulary
 
     // MARK: Addresses
 
-    @Test func aDeadAddressCostsAMoment() async throws {
+    @Test func aDeadAddressCausesAShortDelay() async throws {
         let dead = try EventLoop(name: "dead")
         try dead.start()
         let nobody = try ScriptedServer(on: dead, Stage.identity, script: ScriptedServer.silent)
@@ -165,7 +165,7 @@ import Vocabulary
         dead.stop()
     }
 
-    @Test func anAddressThatConnectsAndSaysNothingCostsALittleMore() async throws {
+    @Test func aSilentAddressCausesALongerDelay() async throws {
         let other = try EventLoop(name: "mute")
         try other.start()
         let mute = try ScriptedServer(on: other, Stage.identity, manner: .mute, script: ScriptedServer.silent)
@@ -184,7 +184,7 @@ import Vocabulary
     }
 
     /// Its thread can't be ended: there is one, however often its answer is waited for in vain.
-    @Test func aResolverThatDoesNotAnswerIsWaitedForNoLongerThanAConnection() async throws {
+    @Test func aHangingResolverTimesOutLikeAConnection() async throws {
         let (looked, hears) = (Counter(), DispatchSemaphore(value: 0))
         let resolver: Stage.Resolver = { endpoint in
             looked.add()
@@ -219,7 +219,7 @@ import Vocabulary
     }
 
     /// Eight are tried at once: the next attempt goes on where they end.
-    @Test func anAttemptBeginsWhereTheOneBeforeEnded() async throws {
+    @Test func anAttemptStartsWithTheNextAddress() async throws {
         let looked = Counter()
         let resolver: Stage.Resolver = { endpoint in
             looked.add()
@@ -232,7 +232,7 @@ import Vocabulary
         }
     }
 
-    @Test func kindsOfAddressTakeTurns() {
+    @Test func addressFamiliesAlternate() {
         let v4: [SocketAddress] = (1...3).map { .v4($0, port: 1) }
         let v6: [SocketAddress] = (1...2).map { .v6(high: 0, low: $0, port: 1) }
         #expect(Dial.alternating(v6 + v4) == [v6[0], v4[0], v6[1], v4[1], v4[2]])

@@ -53,7 +53,7 @@ import Vocabulary
         }
     }
 
-    @Test func aFreshProviderTokenThatIsCalledExpiredEndsTheTries() async throws {
+    @Test func aFreshProviderTokenReportedAsExpiredEndsRetries() async throws {
         let script = Self.refusing(403, "ExpiredProviderToken") { _ in true }
         try await Stage.play(script: script) { stage in
             let outcome = await stage.courier.send(Push.sample())
@@ -65,7 +65,7 @@ import Vocabulary
         }
     }
 
-    @Test func anEndlessRefusalOfTheProviderIsNotHammered() async throws {
+    @Test func aPermanentRejectionOfTheProviderIsNotHammered() async throws {
         let script = Self.refusing(403, "ExpiredProviderToken") { _ in true }
         var timing = Stage.timing
         timing.reconnect = Backoff(firstMs: 50, longestMs: 2000)
@@ -196,7 +196,7 @@ import Vocabulary
         #expect(Timing().longestWaitMs == 120_000)
     }
 
-    @Test func unregisteredPurgesWhatWasSealedByThen() async throws {
+    @Test func unregisteredPurgesTokensSealedBefore() async throws {
         let script: ScriptedServer.Script = { _ in [.answer(410, #"{"reason":"Unregistered","timestamp":1700000000500}"#)] }
         try await Stage.play(script: script) { stage in
             var push = Push.sample()
@@ -211,7 +211,7 @@ import Vocabulary
     }
 
     /// Far below twenty a minute. A broker whose topic and environment were good learns of it at the third token in a row.
-    @Test func aSettingThatIsWrongPurgesNextToNothingHoweverSlowly() async throws {
+    @Test func aWrongSettingPurgesHardlyAnyTokenEvenSlowly() async throws {
         // The numbers of the tokens that Apple takes, of those that come in between.
         let good: Set<Int> = [10, 20]
         let refused = ScriptedServer.Act.answer(400, Self.reason("BadDeviceToken"))
@@ -254,7 +254,7 @@ import Vocabulary
         }
     }
 
-    @Test func oneWrongTopicPurgesNotEveryone() async throws {
+    @Test func oneWrongTopicDoesNotPurgeAllTokens() async throws {
         let script: ScriptedServer.Script = { request in
             let wrong = request.fields["apns-topic"] == "wrong.app"
             return wrong ? [.settings(10), .answer(400, Self.reason("DeviceTokenNotForTopic"))] : [.settings(10), .answer(200)]
@@ -330,7 +330,7 @@ import Vocabulary
         }
     }
 
-    @Test func stoppingEndsWhatWaitsAndLetsTheRestBeAnswered() async throws {
+    @Test func stopEndsWaitingPushesAndAwaitsResponsesOfOthers() async throws {
         let script: ScriptedServer.Script = { $0.number == 1 ? [.answer(503)] : [.answer(200)] }
         var timing = Stage.timing
         timing.retry = Backoff(firstMs: 2000, longestMs: 2000)

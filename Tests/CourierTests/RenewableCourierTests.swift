@@ -20,7 +20,7 @@ import Vocabulary
         request.number == 1 ? [.after(100, [.answer(200)])] : [.settings(1000), .answer(200)]
     }
 
-    @Test func whatIsUnderWayEndsOnTheOldOneAndTheRestGoesByTheNew() async throws {
+    @Test func pushesInFlightFinishOnTheOldCourierAndOthersUseTheNew() async throws {
         try await Stage.play(script: Self.slowAtFirst) { stage in
             let renewable = RenewableCourier(try Self.courier("OLD", stage))
             async let outcomes = withTaskGroup(of: Outcome.self) { group in
@@ -41,7 +41,7 @@ import Vocabulary
     }
 
     /// Or the private key of each stays in memory.
-    @Test func theOldOneGoes() async throws {
+    @Test func theOldCourierIsReleased() async throws {
         try await Stage.play(script: ScriptedServer.accepting) { stage in
             let renewable = RenewableCourier(try Self.courier("OLD", stage))
             weak let old = renewable.courier
@@ -54,7 +54,7 @@ import Vocabulary
         }
     }
 
-    @Test func whatCanBeSentIsAskedOfTheNewOne() async throws {
+    @Test func accountsAreThoseOfTheNewCourier() async throws {
         try await Stage.play(script: ScriptedServer.accepting) { stage in
             let renewable = RenewableCourier(stage.courier)
             #expect(renewable.accounts.account(for: "com.one", .production, .alert) != nil)
@@ -65,7 +65,7 @@ import Vocabulary
         }
     }
 
-    @Test func afterAStopNoneTakesItsPlace() async throws {
+    @Test func aStoppedCourierIsNotReplaced() async throws {
         try await Stage.play(script: ScriptedServer.accepting) { stage in
             let renewable = RenewableCourier(try Self.courier("OLD", stage))
             await renewable.stop(withinMs: 200)
@@ -100,7 +100,7 @@ import Vocabulary
         }
     }
 
-    @Test func aKeyThatAppleRefusesTakesNothingAndLosesNothing() async throws {
+    @Test func aRejectedKeyIsNotUsedAndNoPushIsLost() async throws {
         try await Stage.play(script: Self.refusingTheNew { _ in true }) { stage in
             let renewable = RenewableCourier(try Self.courier("OLD", stage))
             #expect(await renewable.send(Push.sample(1000)) == .delivered)
@@ -117,7 +117,7 @@ import Vocabulary
         }
     }
 
-    @Test func pushesGoByTheOldOneUntilAppleHasTakenTheNew() async throws {
+    @Test func pushesUseTheOldCourierUntilAppleAcceptsTheNew() async throws {
         let script: ScriptedServer.Script = { request in
             request.token == Self.nobody
                 ? [.settings(1000), .after(200, [.answer(400, #"{"reason":"BadDeviceToken"}"#)])]
@@ -138,7 +138,7 @@ import Vocabulary
     }
 
     /// A key may be for one environment. Nothing is lost there unless the present one is taken.
-    @Test(arguments: [false, true]) func whereBothAreRefusedNothingIsLost(oldIsTaken: Bool) async throws {
+    @Test(arguments: [false, true]) func noPushIsLostIfBothAreRejected(oldIsTaken: Bool) async throws {
         let script: ScriptedServer.Script = { request in
             let isRefused = request.fields["apns-topic"] == "other.app" && (request.connection > 1 || !oldIsTaken)
             return isRefused ? [.answer(403, #"{"reason":"BadEnvironmentKeyIdInToken"}"#)] : [.settings(1000), .answer(200)]
@@ -154,7 +154,7 @@ import Vocabulary
         }
     }
 
-    @Test func whereAppleCannotBeAskedTheOldOneStays() async throws {
+    @Test func theOldCourierStaysIfAppleIsUnreachable() async throws {
         let script: ScriptedServer.Script = { $0.token == Self.nobody ? [] : [.settings(1000), .answer(200)] }
         try await Stage.play(script: script) { stage in
             let renewable = RenewableCourier(try Self.courier("OLD", stage), probeMs: 300)
@@ -165,7 +165,7 @@ import Vocabulary
         }
     }
 
-    @Test func theLastOfferedWins() async throws {
+    @Test func theLastCandidateWins() async throws {
         let script: ScriptedServer.Script = { request in
             request.number == 1 ? [.settings(1000), .after(100, [.answer(200)])] : [.settings(1000), .answer(200)]
         }

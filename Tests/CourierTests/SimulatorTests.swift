@@ -118,7 +118,7 @@ import Vocabulary
     }
 
     /// What was lost after Apple took it is sent again under its own id, by which Apple drops the second one.
-    @Test func lostAnswersAreAskedForUnderTheSameID() async throws {
+    @Test func lostResponsesAreRetriedWithTheSameID() async throws {
         try await World.play { world in
             var lost = Fault()
             (lost.drop, lost.accepted, lost.rate) = (true, true, 0.02)

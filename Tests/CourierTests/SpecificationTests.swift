@@ -109,7 +109,7 @@ import Vocabulary
     }
 
     /// Apple's limit, had it left.
-    @Test func aMismatchOfTypeAndPayloadIsOurFaultAndEndsThere() async throws {
+    @Test func aMismatchOfTypeAndPayloadIsNotRetried() async throws {
         try await SimulatedAPNs.play { world in
             let outcome = await world.send { ($0.type, $0.priority) = (.background, 5) }
             #expect(outcome == .failed(status: 400, reason: .invalidPushType, verdict: .keep))
@@ -188,7 +188,7 @@ import Vocabulary
         }
     }
 
-    @Test func theNameOfADeliveryIsReadForThoseWhoAsk() async throws {
+    @Test func theUniqueIDIsReadOnlyOnRequest() async throws {
         for isSandbox in [true, false] {
             let setting = try SimulatedAPNs.setting { $0.simulator.isSandbox = isSandbox }
             try await SimulatedAPNs.play(setting) { world in

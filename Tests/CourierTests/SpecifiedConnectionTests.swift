@@ -61,7 +61,7 @@ import Vocabulary
     }
 
     /// A connection belongs to the team and key of its first push: each account has its own.
-    @Test func severalTeamsAndKeysDoNotMeetOnAConnection() async throws {
+    @Test func teamsAndKeysShareNoConnection() async throws {
         let names = [
             ("KEYONE0001", "TEAMONE001", "com.one"), ("KEYTWO0002", "TEAMONE001", "com.two"),
             ("KEYTHREE03", "TEAMTWO002", "com.three"),
@@ -106,7 +106,7 @@ import Vocabulary
         }
     }
 
-    @Test func aWrongCertificateIsAnAlarmAndNoLoop() async throws {
+    @Test func aWrongCertificateRaisesAnAlarmAndIsNotHammered() async throws {
         let files = try ClientCertificateFiles(userIDs: ["example.app"])
         try await play(files, trusted: ClientCertificateFiles(userIDs: ["x"])) { world in
             #expect(await world.send() == .failed(status: 403, reason: .badCertificate, verdict: .configuration))
@@ -143,7 +143,7 @@ import Vocabulary
     }
 
     /// Every tenth answer ends its connection, and with it most others. With waits that grow, 30 pushes would take minutes.
-    @Test func connectionsThatDeliverAreReplacedWithoutLongerAndLongerWaits() async throws {
+    @Test func replacingWorkingConnectionsDoesNotGrowWaits() async throws {
         let setting = try SimulatedAPNs.setting { setting in
             setting.timing.reconnect = Backoff(firstMs: 50, longestMs: 60_000)
             // What was under way on a connection that ends waits before it goes again. That is not what this is about.
@@ -174,7 +174,7 @@ import Vocabulary
         ("an answer slower than the deadline", .with { ($0.reason, $0.form.dribbleMs) = ("BadDeviceToken", 2000) }),
     ]
 
-    @Test(arguments: worst) func aPeerAtItsWorstCostsNoPush(name: String, fault: Fault) async throws {
+    @Test(arguments: worst) func noPushIsLostToAFaultyPeer(name: String, fault: Fault) async throws {
         let setting = try SimulatedAPNs.setting { setting in
             setting.faults = FaultPlan(next: [fault])
             setting.timing.requestMs = 200

@@ -23,7 +23,7 @@ import Vocabulary
     }
 
     /// All streams are its own at first, and each new connection begins with one.
-    @Test func anAppWhosePushesHangLeavesStreamsToOthers() async throws {
+    @Test func anUnansweredAppLeavesStreamsToOthers() async throws {
         let script: ScriptedServer.Script = { Self.topic($0) == "hangs" ? [.settings(20)] : [.settings(20), .answer(200)] }
         try await Stage.play(script: script) { stage in
             #expect(await stage.courier.send(Push.sample(topic: "good")) == .delivered)
@@ -50,7 +50,7 @@ import Vocabulary
         }
     }
 
-    @Test func anAppThatIsAnsweredAgainHasAllStreams() async throws {
+    @Test func anAppWithResponsesAgainUsesAllStreams() async throws {
         let isMended = Mutex(false)
         let script: ScriptedServer.Script = {
             Self.topic($0) == "good" || isMended.withLock { $0 } ? [.settings(20), .after(5, [.answer(200)])] : [.settings(20)]

@@ -64,7 +64,8 @@ private actor Counter: LoopActor {
 
     @Test func actorsOfOneLoopCallEachOtherWithoutASwitch() async throws {
         let running = try RunningLoop()
-        #expect(await Counter(running.loop).callsWithoutASwitch(Counter(running.loop)))
+        let (one, other) = (Counter(running.loop), Counter(running.loop))
+        #expect(await Task(executorPreference: running.loop) { await one.callsWithoutASwitch(other) }.value)
     }
 
     @Test func actorsOfTwoLoopsCallEachOther() async throws {

@@ -60,7 +60,7 @@ enum PolicyCommand {
             var findings = Policy.lint(bytes).map { "\($0)" }
             if findings.isEmpty {
                 // The policy is valid, but may lack a template that the broker needs.
-                if let misfit = try Policy(bytes).incompatibility() { findings = ["\(misfit)"] }
+                if let error = try Policy(bytes).incompatibility() { findings = ["\(error)"] }
             }
             for finding in findings { Terminal.out("\(file): \(finding)") }
             if findings.isEmpty { Terminal.out("\(file): good") }
