@@ -158,7 +158,8 @@ extension KeyRing {
         let sealed = try sealJob(JobContent(token: token.token, sealedAtMs: token.sealedAtMs, handle: handle), context: job)
         let fields = try content.map { content throws(SealingError) in
             try sealNote(
-                content.encoded, .fields, ExpirySlot(generation: job.generation, expiryMs: job.deadlineMs), [job.job.bytes], block: 64)
+                content.encoded, .fields, ExpirySlot(generation: job.generation, expiryMs: job.deadlineMs), [job.job.bytes],
+                block: 64)
         }
         let record = JobRecord(
             job: job.job, deadline: job.deadlineMs, notBefore: plan.notBefore, purgeID: job.purgeID, room: room,
