@@ -65,7 +65,7 @@ extension KeyRing {
     /// The length of a padded token or job.
     static let paddedCount = 128
 
-    /// Seals a token of 1 to 100 bytes for a room. It can be opened only with the room id, until the epoch of its expiry is over.
+    /// Seals a token of 1 to 100 bytes for a room. It can be opened only with the room id, until the epoch after its expiry's is over.
     /// - Returns: 168 bytes.
     public func sealToken(
         _ token: Secret, ref: Ref, sealedAtMs: UInt64, context: TokenContext, room: RoomID
@@ -80,7 +80,7 @@ extension KeyRing {
         return try openToken(sealed, context, key: key.secret())
     }
 
-    /// Seals a token for an audience. The broker alone can open it, until the epoch of its expiry is over.
+    /// Seals a token for an audience. The broker alone can open it, until the epoch after its expiry's is over.
     /// - Precondition: the context's slot is 0.
     public func sealToken(
         _ token: Secret, ref: Ref, sealedAtMs: UInt64, context: TokenContext, audience: Span<UInt8>
