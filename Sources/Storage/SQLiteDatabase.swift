@@ -9,7 +9,7 @@ final class SQLiteDatabase: Database, RowReading {
     /// Entries to record after an absence.
     let resumption: [Entry.Op]
     /// The length of the write-ahead log in frames at which the next checkpoint is due.
-    var checkpointAt = SQLiteStore.checkpointFrames
+    var checkpointAt = SQLiteStore.copiedFrames
     var isCheckpointing = false
     /// The books at the start of the transaction.
     private var beginning: Books?

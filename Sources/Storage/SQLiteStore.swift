@@ -65,18 +65,22 @@ public final class SQLiteStore: Store {
         thread.submit(StoreThread.Job(run: { try operation.run($0.transaction) }, fail: operation.fail))
     }
 
-    /// The length of the write-ahead log at which a checkpoint is due, in frames of 4 KiB.
-    static let checkpointFrames = 4_000
-    /// The length at which writers wait for a checkpoint.
+    // The next three are lengths of the write-ahead log in frames of 4 KiB.
+
+    /// A background thread copies the log into the database each time it has grown by this much. Each copy ends in a sync that delays
+    /// commits, so small copies keep the delay short.
+    static let copiedFrames = 1_000
+    /// At this length the writer then copies the small rest, so that the log can restart.
+    private static let restartFrames = 4_000
+    /// At this length the writer copies everything, because the background thread can't keep up.
     private static let mostFrames = 16_000
 
-    /// Starts a checkpoint in the background while others write. The writer then does the small rest, so that the log can restart.
     private static func checkpoint(_ database: SQLiteDatabase, _ writer: StoreThread, _ background: StoreThread) {
         let frames = database.connection.framesInLog
-        if frames < checkpointFrames { database.checkpointAt = checkpointFrames }
+        if frames < copiedFrames { database.checkpointAt = copiedFrames }
         if frames >= max(mostFrames, database.checkpointAt) {
             try? database.connection.checkpoint()
-            database.checkpointAt = frames + checkpointFrames
+            database.checkpointAt = frames + restartFrames
         }
         guard frames >= database.checkpointAt, !database.isCheckpointing else { return }
         database.isCheckpointing = true
@@ -84,8 +88,8 @@ public final class SQLiteStore: Store {
             run: { database in
                 database.isCheckpointing = false
                 // Readers may have blocked part of it. Don't retry at every commit.
-                database.checkpointAt = database.connection.framesInLog + checkpointFrames / 4
-                try database.connection.checkpoint()
+                database.checkpointAt = database.connection.framesInLog + copiedFrames
+                if frames >= restartFrames { try database.connection.checkpoint() }
                 return {}
             }, fail: { _ in }, turn: .alone)
         background.submit(

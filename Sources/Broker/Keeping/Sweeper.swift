@@ -13,11 +13,11 @@ public actor Sweeper: LoopActor {
     private let log: @Sendable (String) -> Void
 
     /// Rows of each kind in one transaction. It adapts, so that a request at the same time waits for about `patienceNs`.
-    private var batch = 500
-    private static let batches = 100...2_000
-    private static let patienceNs: UInt64 = 5_000_000
+    private var batch = 200
+    private static let batches = 200...1_000
+    private static let patienceNs: UInt64 = 1_500_000
     /// If rows expire all the time, those that expire within this time are purged together.
-    private static let shortestSleep: UInt64 = 10
+    private static let shortestSleep: UInt64 = 20
     /// How long after its deadline a job is purged that the outbox does not own. Its outcome is unknown.
     private static let jobSlack: UInt64 = 30_000
     /// The time between a purge and the emptying of the write-ahead log.
