@@ -87,7 +87,7 @@ public struct API: Sendable {
                 return try await found.answer(request, self)
             }
         } catch let error as InvalidRequest {
-            broker.noteRefusal(error.errors[0])
+            broker.recordRefusal(error.errors[0])
             return HTTPResponse(error)
         } catch let error as BrokerError {
             return refuse(error)
@@ -95,13 +95,13 @@ public struct API: Sendable {
             return refuse(BrokerError(error))
         } catch {
             // A file of the log can't be read.
-            broker.noteTrouble("requests: \(error)")
+            broker.reportFault("requests: \(error)")
             return HTTPResponse(.storageUnavailable)
         }
     }
 
     private func refuse(_ error: BrokerError) -> HTTPResponse {
-        broker.noteRefusal(error)
+        broker.recordRefusal(error)
         return HTTPResponse(error)
     }
 
@@ -110,7 +110,7 @@ public struct API: Sendable {
     func principal(_ request: HTTPRequest) throws(BrokerError) -> Principal {
         guard let authenticator else { throw .audiencesOff }
         let principal = try authenticator.principal(request, nowMs: broker.wallMs)
-        try RequestCharges.current?.become(principal)
+        try RequestCharges.current?.charge(principal)
         return principal
     }
 }

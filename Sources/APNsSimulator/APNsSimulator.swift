@@ -198,7 +198,7 @@ struct Control: HTTPHandler {
     }
 
     private static func methodNotAllowed(_ allowed: String) -> HTTPResponse {
-        var response = problem(405, "method_not_allowed", "This path doesn't have that method. Use \(allowed).")
+        var response = problem(405, "method_not_allowed", "This path doesn't support that method. Use \(allowed).")
         response.headers.append(.init("Allow", allowed))
         return response
     }

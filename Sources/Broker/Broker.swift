@@ -32,7 +32,7 @@ public final class Broker: Sendable {
             self.serves = serves
         }
 
-        /// Returns the app and the environment of a token. An app that is served in one environment only need not name it.
+        /// Returns the app and the environment of a token. The environment may be omitted if the app is served in only one.
         /// - Throws: `.appNotServed` if no push could be sent there.
         func destination(
             _ kind: TokenKind, topic: String?, environment: PushEnvironment?
@@ -83,7 +83,7 @@ public final class Broker: Sendable {
     // MARK: Refusals
 
     /// Counts a refusal for the ledger's next window.
-    public func noteRefusal(_ error: BrokerError) {
+    public func recordRefusal(_ error: BrokerError) {
         shared.metrics.add(.refused)
         shared.store.report(error)
         if let cause = error.ledgerCause { refusals.withLock { $0[cause, default: 0] += 1 } }
@@ -91,7 +91,7 @@ public final class Broker: Sendable {
 
     /// Reports a fault that no caller caused.
     /// - Parameter text: the kind of fault, a colon, and a description.
-    public func noteTrouble(_ text: String) { shared.store.report(text) }
+    public func reportFault(_ text: String) { shared.store.report(text) }
 
     /// Returns the refusals since the last call, rounded, at most one entry for each cause.
     public func takeRefusals() -> [Entry.Op] {

@@ -35,7 +35,7 @@ public enum BrokerError: Error, Sendable, Equatable {
     /// No policy is in force for this kind of app, or no key for JWTs is configured.
     case audiencesOff
     case methodNotAllowed(allowed: String)
-    /// A listener on loopback was called by a name that is not loopback's.
+    /// A listener on loopback was called by a name other than localhost.
     case foreignHost
     case upgradeRequired
     case joinCodeInUse
@@ -158,7 +158,7 @@ public enum BrokerError: Error, Sendable, Equatable {
         case .notFound: "This path doesn't exist. See the documentation for the calls."
         case .audiencesOff:
             "This broker doesn't serve this kind of app. Its operator must set --jwt-algorithm and a key, and add a policy for it."
-        case .methodNotAllowed(let allowed): "This path doesn't have that method. Use \(allowed)."
+        case .methodNotAllowed(let allowed): "This path doesn't support that method. Use \(allowed)."
         case .foreignHost: "This listener serves this machine only. Call it as localhost, 127.0.0.1 or [::1]."
         case .upgradeRequired: "This path is for WebSockets only. Use a WebSocket client (RFC 6455)."
         case .joinCodeInUse: "The join code is in use. Choose another one."

@@ -75,7 +75,7 @@ final class KeyedBudget: Sendable {
         try state.withLock { state throws(SealingError) in
             state.forget(now)
             let key: Secret
-            if let standing = state.key { key = standing } else { key = try Secret.random(32) }
+            if let current = state.key { key = current } else { key = try Secret.random(32) }
             let end = state.end ?? now + budget.windowMs
             (state.key, state.end) = (key, end)
             let name = name(key)

@@ -29,20 +29,20 @@ public final class RequestCharges: Sendable {
     public var owners: Owners { state.withLock { $0.owners } }
 
     /// Charges the principal of a JWT instead of the caller's network. A back end of `--backends` is still charged as before.
-    public func become(_ principal: Principal) throws(BrokerError) {
+    public func charge(_ principal: Principal) throws(BrokerError) {
         if owners.payer.isBackEnd { return }
         let user = principal.user
-        try become(principal.isBackEnd ? shares.backEnd(user.span) : shares.user(user.span))
+        try charge(principal.isBackEnd ? shares.backEnd(user.span) : shares.user(user.span))
     }
 
     /// Charges the back end that signed the request instead of the caller's network.
-    public func becomeBackEnd(named name: String) throws(BrokerError) {
+    public func chargeBackEnd(named name: String) throws(BrokerError) {
         if owners.payer.isBackEnd { return }
         let name = Array(name.utf8)
-        try become(shares.backEnd(name.span))
+        try charge(shares.backEnd(name.span))
     }
 
-    private func become(_ payer: Owner) throws(BrokerError) {
+    private func charge(_ payer: Owner) throws(BrokerError) {
         let holds = state.withLock { !$0.held.isEmpty }
         end()
         var owners = owners
@@ -52,7 +52,7 @@ public final class RequestCharges: Sendable {
     }
 
     /// Charges the operation at the store to a room side as well, because the request acts for this side.
-    func hold(of side: Owner) throws(BrokerError) {
+    func charge(side: Owner) throws(BrokerError) {
         if state.withLock({ $0.held.isEmpty }) { return }
         do throws(Shortage) {
             let operation = try shares.charge(.storeOperations, to: Owners(side))
@@ -105,7 +105,7 @@ final class CallerCharges: Sendable {
     }
 
     /// When the last window of a charge ends. Nil if there is none.
-    var end: UInt64? { window.withLock(\.end) }
+    var windowEnd: UInt64? { window.withLock(\.end) }
 
     /// Charges entries in the public log. The budget of creations bounds them, and so does their share of the backlog while the log can't be
     /// published.

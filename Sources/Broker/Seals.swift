@@ -13,7 +13,7 @@ extension TokenRecord {
 }
 
 extension RegistrationRecord {
-    var place: ExpirySlot { ExpirySlot(generation: generation, expiryMs: expires) }
+    var expirySlot: ExpirySlot { ExpirySlot(generation: generation, expiryMs: expires) }
 
     var context: TokenContext {
         TokenContext(
@@ -50,7 +50,7 @@ func available<Value>(_ body: () throws(SealingError) -> Value) throws(BrokerErr
 }
 
 /// - Throws: `.overloaded` after a shortage, which doesn't show whether the secret is valid.
-func unlessShort<Value>(_ body: () throws(SlotShortage) -> Value) throws(BrokerError) -> Value {
+func throwingOverload<Value>(_ body: () throws(SlotShortage) -> Value) throws(BrokerError) -> Value {
     do {
         return try body()
     } catch {
@@ -61,28 +61,5 @@ func unlessShort<Value>(_ body: () throws(SlotShortage) -> Value) throws(BrokerE
 /// Opens something sealed. Returns nil if it is invalid or its key is gone.
 /// - Throws: `.overloaded` after a shortage.
 func ifItOpens<Value>(_ open: () throws(SealingError) -> Value) throws(BrokerError) -> Value? {
-    try unlessShort { () throws(SlotShortage) in try opened(open) }
-}
-
-// MARK: Names in sealed notes
-
-extension [UInt8] {
-    /// Appends a name of at most 255 bytes after its length in one byte.
-    mutating func append(name: some Collection<UInt8>) {
-        precondition(name.count < 256)
-        append(UInt8(name.count))
-        append(contentsOf: name)
-    }
-}
-
-extension ArraySlice<UInt8> {
-    /// Removes the first bytes. Returns nil if there are fewer.
-    mutating func pop(_ count: Int) -> [UInt8]? {
-        guard self.count >= count else { return nil }
-        defer { removeFirst(count) }
-        return Array(prefix(count))
-    }
-
-    /// Removes a name and the length before it. Returns nil if bytes are missing.
-    mutating func popName() -> [UInt8]? { popFirst().flatMap { pop(Int($0)) } }
+    try throwingOverload { () throws(SlotShortage) in try opened(open) }
 }

@@ -171,7 +171,7 @@ final class Lane: DeliveryOwner {
     private func giveUp(_ delivery: Delivery) {
         let none: APNsReason = pool.isReady ? .late : .unreachable
         let last = delivery.lastFailure ?? (0, none)
-        // What was lost has an alarm of its own.
+        // Lost pushes raise their own alarm.
         if last.status != 0 {
             raise(.givenUp(environment, topic: delivery.topic.name, status: last.status, last.reason))
         }
@@ -183,7 +183,7 @@ final class Lane: DeliveryOwner {
         delivery.finish(outcome)
     }
 
-    // MARK: What the pool tells
+    // MARK: Called by the pool
 
     func unreachable(_ cause: ConnectionEnd) {
         if case .certificate = account.credential, cause.isAboutCertificate {

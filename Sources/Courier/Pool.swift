@@ -191,8 +191,8 @@ final class Pool: ConnectionOwner {
         if isIdle { lane.poolIsIdle() }
     }
 
-    /// A connection that ends early counts as a failed attempt, so that a peer that keeps closing isn't hammered. If it got responses, the wait
-    /// doesn't grow, and the first time there is none: pushes are being delivered.
+    /// A connection that ends early counts as a failed attempt, so that a peer that keeps closing isn't hammered. A connection that got responses
+    /// doesn't lengthen the wait. The first such end has no wait, because pushes are being delivered.
     private func leave(_ connection: Connection, _ cause: ConnectionEnd) {
         guard let index = connections.firstIndex(where: { $0 === connection }) else { return }
         connections.remove(at: index)

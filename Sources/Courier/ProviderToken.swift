@@ -38,7 +38,8 @@ public struct ProviderToken: Sendable {
     private var storedIssuedAtS: UInt64?
 
     /// - Parameters:
-    ///   - keyID: the key's ten characters, `kid`. - teamID: `iss`.
+    ///   - keyID: `kid`.
+    ///   - teamID: `iss`.
     ///   - issuedAtS: when an earlier run issued its last token with the same key and team, in Unix seconds.
     ///   - store: called with the issue time of every new token. The token isn't used before the call returns.
     /// - Throws: `CourierError.badKeyID` or `.badTeamID` unless both are 1 to 32 letters and digits.

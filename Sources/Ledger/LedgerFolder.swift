@@ -38,7 +38,7 @@ public struct LedgerFolder: Sendable {
     }
 
     /// The folder's state compared with the store's head.
-    public enum Standing: Sendable {
+    public enum Comparison: Sendable {
         case current(log: TileLog)
         /// Everything from `log.size` on must be published again. The store still has it.
         case behind(log: TileLog)
@@ -116,7 +116,7 @@ public struct LedgerFolder: Sendable {
     ///
     /// Only the files with the state are checked against the checkpoint. `Verifier` checks the others.
     /// - Parameter head: nil before the store's first head.
-    public func standing(comparedWith head: Checkpoint?, key: VerifierKey) throws(Failure) -> Standing {
+    public func compare(with head: Checkpoint?, key: VerifierKey) throws(Failure) -> Comparison {
         guard let bytes = try checkpoint() else { return head == nil ? .current(log: TileLog()) : .behind(log: TileLog()) }
         guard let published = SignedNote(bytes)?.checkpoint(signedBy: key) else { throw .foreignCheckpoint }
         guard let head, published.size <= head.size else { throw .ahead(folder: published.size, store: head?.size ?? 0) }

@@ -59,7 +59,7 @@ public struct Limits: Sendable, Equatable {
     }
 
     /// The longest time a join code is stored, pending and used.
-    public var codeStandsMs: UInt64 { UInt64(codeLifeSeconds.upperBound) * 1_000 + codeKeptAfterAcceptMs }
+    public var codeRetentionMs: UInt64 { UInt64(codeLifeSeconds.upperBound) * 1_000 + codeKeptAfterAcceptMs }
 
     public func isShort(codeOf count: Int) -> Bool { count < shortCodeBelow }
 }

@@ -15,7 +15,7 @@ public final class Arena: Sendable {
         case acknowledgedPush
     }
 
-    public static let slotCount = 128
+    public static let slotBytes = 128
     static let slotsPerChunk = 512
 
     private struct State {
@@ -69,7 +69,7 @@ public final class Arena: Sendable {
         let first = state.chunks.count * Self.slotsPerChunk
         guard first < capacity else { throw .outOf(.exhausted) }
         do throws(LockedMemory.Unavailable) {
-            state.chunks.append(try LockedMemory(count: Self.slotsPerChunk * Self.slotCount))
+            state.chunks.append(try LockedMemory(count: Self.slotsPerChunk * Self.slotBytes))
         } catch {
             throw .outOf(.cannotLock)
         }
@@ -90,13 +90,13 @@ struct Slot: ~Copyable, Sendable {
         self.index = index
     }
 
-    private var start: Int { Int(index) % Arena.slotsPerChunk * Arena.slotCount }
+    private var start: Int { Int(index) % Arena.slotsPerChunk * Arena.slotBytes }
 
     /// Lends the first `count` bytes.
     func withBytes<Result: ~Copyable, Failure: Error>(
         _ count: Int, _ body: (Span<UInt8>) throws(Failure) -> Result
     ) throws(Failure) -> Result {
-        precondition(count <= Arena.slotCount)
+        precondition(count <= Arena.slotBytes)
         return try memory.withBytes(start..<start + count, body)
     }
 
@@ -104,12 +104,12 @@ struct Slot: ~Copyable, Sendable {
     func withMutableBytes<Result: ~Copyable, Failure: Error>(
         _ count: Int, _ body: (inout MutableSpan<UInt8>) throws(Failure) -> Result
     ) throws(Failure) -> Result {
-        precondition(count <= Arena.slotCount)
+        precondition(count <= Arena.slotBytes)
         return try memory.withMutableBytes(start..<start + count, body)
     }
 
     deinit {
-        memory.wipe(start..<start + Arena.slotCount)
+        memory.wipe(start..<start + Arena.slotBytes)
         arena.release(index)
     }
 }

@@ -7,7 +7,7 @@
 /// at normal speed. When broker time has advanced by a minute, without further steps, the ratchet's time becomes broker time again.
 public struct BrokerClock: Sendable {
     public static let largestStepMs: UInt64 = 60_000
-    /// DESIGN.md allows an epoch. The audit of the log allows two minutes of delay after a start, so a minute leaves time.
+    /// A delay of one epoch is acceptable. The audit of the log allows two minutes of delay after a start, so a minute leaves time.
     static let holdMs: UInt64 = 60_000
 
     public struct Reading: Sendable, Equatable {

@@ -5,7 +5,7 @@ import Sodium
 /// Has the chain of its base epoch and nothing older. It computes later keys on demand and keeps all of the next week's and few beyond.
 struct Generation: Sendable {
     /// The number of epochs whose keys are all kept: a week, plus a day for clock differences.
-    static let near: UInt64 = 7 * Epoch.perDay + 2 + Epoch.perDay
+    static let nearCount: UInt64 = 7 * Epoch.perDay + 2 + Epoch.perDay
 
     let id: UInt32
     /// The first epoch with seals of this generation.
@@ -14,9 +14,9 @@ struct Generation: Sendable {
 
     // Offset 0: the chain of the base. 32: the chain of the frontier.
     let memory: LockedMemory
-    /// A ring of the keys of `base..<frontier`. Epoch e is at index e % nearest.
+    /// A ring of the keys of `base..<frontier`. Epoch e is at index e % ringCount.
     private(set) var ring: LockedMemory?
-    private let nearest: UInt64
+    private let ringCount: UInt64
     private var frontier: UInt64
     /// Nil if the ring reaches all epochs.
     private(set) var far: FarKeys?
@@ -30,9 +30,9 @@ struct Generation: Sendable {
         id: UInt32, born: Epoch, base: Epoch, reach: UInt64, isOld: Bool = false, chain: (inout MutableSpan<UInt8>) -> Void
     ) throws(LockedMemory.Unavailable) {
         memory = try LockedMemory(count: 64)
-        nearest = min(reach, Self.near)
-        if reach > nearest { far = try FarKeys(reach: reach) }
-        if far == nil || !isOld { ring = try LockedMemory(count: 32 * Int(nearest)) }
+        ringCount = min(reach, Self.nearCount)
+        if reach > ringCount { far = try FarKeys(reach: reach) }
+        if far == nil || !isOld { ring = try LockedMemory(count: 32 * Int(ringCount)) }
         memory.withMutableBytes(0..<32, chain)
         self.id = id
         self.born = born
@@ -48,7 +48,7 @@ struct Generation: Sendable {
     /// - Precondition: the epoch is within reach.
     mutating func derivation(_ epoch: Epoch, _ label: Label) -> Derivation {
         precondition(reaches(epoch))
-        guard let ring, epoch.number - base.number < nearest else {
+        guard let ring, epoch.number - base.number < ringCount else {
             return far!.derivation(epoch.number, label, base: base.number, chain: memory)
         }
         while frontier <= epoch.number {
@@ -84,7 +84,7 @@ struct Generation: Sendable {
     /// Lends the base's chain for the key file.
     func withChain(_ body: (Span<UInt8>) -> Void) { memory.withBytes(0..<32, body) }
 
-    private func offset(_ epoch: UInt64) -> Int { 32 * Int(epoch % nearest) }
+    private func offset(_ epoch: UInt64) -> Int { 32 * Int(epoch % ringCount) }
 }
 
 /// The keys of epochs more than a week ahead. Keeps every 32nd chain and the last keys used.

@@ -102,16 +102,16 @@ public final class KeyRing: Sendable {
 
     /// `D(dayKey[d], "join", joinid)` for today and each earlier day from which a code may be left, today's first. Store a code under the first
     /// index, and look it up under all.
-    /// - Parameter standsMs: the longest life of a code's row, in ms. At most two days are covered.
+    /// - Parameter retentionMs: the longest life of a code's row, in ms. Covers today and at most two earlier days.
     public func codeIndexes(
-        _ joinID: Span<UInt8>, nowMs: UInt64, standsMs: UInt64 = .max
+        _ joinID: Span<UInt8>, nowMs: UInt64, retentionMs: UInt64 = .max
     ) throws(SealingError) -> [Digest] {
         try ratchet.withLock { ratchet throws(SealingError) in
             let dayMs = Epoch.lengthMs * Epoch.perDay
             let today = nowMs / dayMs
             // Broker time may be ahead of a held ratchet, but not by a century.
             guard today < ratchet.days.base + 40_000 else { throw .outOfReach }
-            return ratchet.days.indexes(joinID, from: (nowMs - min(nowMs, standsMs)) / dayMs, today: today)
+            return ratchet.days.indexes(joinID, from: (nowMs - min(nowMs, retentionMs)) / dayMs, today: today)
         }
     }
 }

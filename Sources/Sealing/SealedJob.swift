@@ -102,7 +102,7 @@ extension KeyRing {
     }
 
     /// Returns the job's `apns-id`: a lower-case UUID (RFC 9562, version 8) from `D(epochKey[epoch(deadline)], "apns-id", job)`. The operator can
-    /// find a recent job by it. After the epoch, nobody can.
+    /// find a recent job by it. The key lives about ten minutes longer than the deadline; then nobody can.
     public func apnsID(_ job: JobID, deadlineMs: UInt64, generation: UInt32) throws(SealingError) -> String {
         guard var derivation = derivation(generation, deadlineMs, .apnsID) else { throw .outOfReach }
         job.withBytes { derivation.add($0) }

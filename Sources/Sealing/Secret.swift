@@ -3,7 +3,7 @@ import Vocabulary
 
 /// Up to 128 secret bytes in the arena. It prints as `<redacted>`, compares in constant time and is wiped when the last reference ends.
 public final class Secret: Sendable, Equatable, Redacted {
-    public static let largestCount = Arena.slotCount
+    public static let largestCount = Arena.slotBytes
 
     public let count: Int
     private let slot: Slot

@@ -60,9 +60,9 @@ public final class RowLoop {
     }
 
     /// Adds accepted rooms without their codes, in one durable transaction. Their seals wait for the log.
-    public func commit(standing: [StandingRoom]) throws(StoreError) {
+    public func commit(accepted: [AcceptedRoom]) throws(StoreError) {
         try commit { transaction in
-            for rows in standing { try transaction.insert(standing: rows.room, tokens: rows.tokens) }
+            for rows in accepted { try transaction.insert(accepted: rows.room, tokens: rows.tokens) }
         }
     }
 
@@ -79,7 +79,7 @@ public final class RowLoop {
 }
 
 /// An accepted room and its tokens.
-public struct StandingRoom: Sendable {
+public struct AcceptedRoom: Sendable {
     public var room: RoomRecord
     public var tokens: [NewToken]
 
@@ -90,7 +90,7 @@ public struct StandingRoom: Sendable {
 }
 
 extension Transaction {
-    fileprivate func insert(standing room: RoomRecord, tokens: [NewToken]) throws {
+    fileprivate func insert(accepted room: RoomRecord, tokens: [NewToken]) throws {
         guard let joiner = room.joiner else { throw StoreError.damaged("an accepted room has no second side") }
         let creator = room.creator
         try queue(

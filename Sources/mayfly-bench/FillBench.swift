@@ -54,14 +54,14 @@ struct FillBench {
         var made = 0
         while made < rooms {
             let next = min(made + Self.roomsPerTransaction, rooms)
-            try rows.commit(standing: try (made..<next).map { try room($0, rows.timing) })
+            try rows.commit(accepted: try (made..<next).map { try room($0, rows.timing) })
             made = next
         }
         try await sequencer.flush()
         await store.shutDown()
     }
 
-    private func room(_ number: Int, _ timing: LedgerTiming) throws -> StandingRoom {
+    private func room(_ number: Int, _ timing: LedgerTiming) throws -> AcceptedRoom {
         let id = try RoomID.random()
         let index = keys.roomIndex(id)
         let expires = first + UInt64(number) * over / UInt64(rooms)
@@ -74,7 +74,7 @@ struct FillBench {
                     generation: keys.currentGeneration),
                 member: keys.memberHash(try MemberSecret.random()), token: token.record.purgeID)
         }
-        return StandingRoom(
+        return AcceptedRoom(
             room: RoomRecord(room: index, expires: expires, creator: sides[0], joiner: sides[1]), tokens: tokens)
     }
 

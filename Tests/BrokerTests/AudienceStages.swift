@@ -132,9 +132,9 @@ struct CompanionStage: AudienceStage {
     private final class Sockets: CompanionSockets {
         private let messages = Mutex<[(to: [UInt8], CompanionMessage)]>([])
 
-        func tell(user: [UInt8], _ message: CompanionMessage) async { tell(user, message) }
-        func tell(backEnd: [UInt8], _ message: CompanionMessage) async { tell(backEnd, message) }
-        private func tell(_ name: [UInt8], _ message: CompanionMessage) { messages.withLock { $0.append((name, message)) } }
+        func send(user: [UInt8], _ message: CompanionMessage) async { send(user, message) }
+        func send(backEnd: [UInt8], _ message: CompanionMessage) async { send(backEnd, message) }
+        private func send(_ name: [UInt8], _ message: CompanionMessage) { messages.withLock { $0.append((name, message)) } }
 
         func messages(to name: [UInt8]) -> [CompanionMessage] {
             messages.withLock { $0.compactMap { $0.to == name ? $0.1 : nil } }

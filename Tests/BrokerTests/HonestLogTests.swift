@@ -245,7 +245,7 @@ actor HonestLog: LoopActor {
                     try await self.perform(call, room, broker)
                 } catch let error as BrokerError {
                     // The call was refused. The log counts such refusals like those of the API.
-                    broker.noteRefusal(call < 50 ? .memberRequired : error)
+                    broker.recordRefusal(call < 50 ? .memberRequired : error)
                 } catch {}
             }
         }
@@ -271,7 +271,7 @@ actor HonestLog: LoopActor {
         case ..<96:
             _ = try await broker.rooms.close(room.id)
             facts.closed(room)
-        default: broker.noteRefusal(.notAMember)
+        default: broker.recordRefusal(.notAMember)
         }
     }
 

@@ -37,14 +37,14 @@ import Vocabulary
     func expiryIsCountedFromTheKnock(_ ttl: Int, _ left: UInt64, _ tried: UInt64, _ worth: UInt64) throws {
         let times = try times(ttl)
         let end = Self.now + left
-        let plan = try #require(times.plan(now: Self.now, heldUntil: 0, tokenExpires: end))
+        let plan = try #require(times.plan(now: Self.now, delayedUntil: 0, tokenExpires: end))
         #expect(plan == JobTimes.Plan(notBefore: 0, deadline: Self.now + tried, knocked: Self.now))
-        let counted = times.counted(deadline: plan.deadline, tokenExpires: end)
+        let counted = times.countedFrom(deadline: plan.deadline, tokenExpires: end)
         #expect(min(counted + UInt64(ttl) * 1_000, end) == Self.now + worth)
     }
 
     @Test func aSingleAttemptHasTheWholeDeadline() throws {
-        #expect(try times(0).plan(now: Self.now, heldUntil: 0, tokenExpires: .max)?.deadline == Self.now + 120_000)
+        #expect(try times(0).plan(now: Self.now, delayedUntil: 0, tokenExpires: .max)?.deadline == Self.now + 120_000)
     }
 
     /// All that Apple sees must follow from the time at which the push leaves.
@@ -54,13 +54,13 @@ import Vocabulary
         let end = Self.now + 600_000
         var seen: [UInt64: Set<[UInt64]>] = [:]
         for knock in stride(from: Self.now, to: Self.now + 20_000, by: 10) {
-            let heldUntil = held == 0 ? 0 : Self.now + held
-            let plan = try #require(times.plan(now: knock, heldUntil: heldUntil, tokenExpires: end))
-            let from = max(knock, heldUntil)
+            let delayedUntil = held == 0 ? 0 : Self.now + held
+            let plan = try #require(times.plan(now: knock, delayedUntil: delayedUntil, tokenExpires: end))
+            let from = max(knock, delayedUntil)
             #expect(plan.notBefore > from && plan.notBefore < from + 60_000)
             #expect(plan.deadline <= knock + 120_000, "two minutes from the knock, at most")
             #expect(plan.deadline >= plan.notBefore + 20_000 + 10_000, "a slot missed, and time to send")
-            let counted = times.counted(deadline: plan.deadline, tokenExpires: end)
+            let counted = times.countedFrom(deadline: plan.deadline, tokenExpires: end)
             #expect(counted <= from)
             let times = [plan.deadline, counted, plan.knocked].map { $0 + 1_000_000 - plan.notBefore }
             seen[plan.notBefore % 20_000, default: []].insert(times)
@@ -73,17 +73,17 @@ import Vocabulary
         let times = try times(120, #""sendSlotSeconds":20,"#)
         // The next boundary is 13 s away.
         let end = Self.now + 13_001
-        let plan = try #require(times.plan(now: Self.now, heldUntil: 0, tokenExpires: end))
+        let plan = try #require(times.plan(now: Self.now, delayedUntil: 0, tokenExpires: end))
         #expect(plan.notBefore == Self.now + 13_000 && plan.deadline == end)
-        #expect(times.counted(deadline: end, tokenExpires: end) == end)
-        #expect(times.plan(now: Self.now, heldUntil: 0, tokenExpires: end - 1) == nil)
+        #expect(times.countedFrom(deadline: end, tokenExpires: end) == end)
+        #expect(times.plan(now: Self.now, delayedUntil: 0, tokenExpires: end - 1) == nil)
     }
 
     @Test func aPushThatMayBeTooLateIsNotPlanned() throws {
         let times = try times(120, #""sendSlotSeconds":20,"jitterSeconds":40,"#)
         for _ in 0..<50 {
-            #expect(times.plan(now: Self.now, heldUntil: 0, tokenExpires: Self.now + 53_000) == nil)
-            #expect(times.plan(now: Self.now, heldUntil: 0, tokenExpires: Self.now + 53_001) != nil)
+            #expect(times.plan(now: Self.now, delayedUntil: 0, tokenExpires: Self.now + 53_000) == nil)
+            #expect(times.plan(now: Self.now, delayedUntil: 0, tokenExpires: Self.now + 53_001) != nil)
         }
     }
 }

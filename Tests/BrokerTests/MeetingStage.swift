@@ -164,7 +164,7 @@ final class Sockets: RoomSockets {
     func pings(_ socket: UInt64) -> [UInt64] { state.withLock { $0.pings[socket, default: []] } }
     var closed: [UInt64] { state.withLock { $0.closed } }
 
-    func tell(_ socket: UInt64, _ event: RoomEvent) async { state.withLock { $0.heard[socket, default: []].append(event) } }
+    func send(_ socket: UInt64, _ event: RoomEvent) async { state.withLock { $0.heard[socket, default: []].append(event) } }
 
     func ping(_ socket: UInt64, _ number: UInt64) async {
         let broker: Broker? = state.withLock { state in

@@ -38,9 +38,9 @@ import Testing
     @Test func bucketsCountDelaysUpToTheirBound() {
         let metrics = Metrics()
         let end: UInt64 = 1_800_000_000_000
-        metrics.notePurges(of: Array(repeating: end, count: 240), at: end + 10)
-        metrics.notePurges(of: [end, end + 100, end + 5_000], at: end + 1_000)
-        metrics.notePurges(of: Array(repeating: end, count: 20), at: end + 60_001)
+        metrics.recordPurges(of: Array(repeating: end, count: 240), at: end + 10)
+        metrics.recordPurges(of: [end, end + 100, end + 5_000], at: end + 1_000)
+        metrics.recordPurges(of: Array(repeating: end, count: 20), at: end + 60_001)
         let lines = metrics.exposition(version: "1", gauges: []).split(separator: "\n").map(String.init)
             .filter { $0.contains("mayfly_purge_lag") }
         #expect(metrics.value(.purgesLate) == 20)

@@ -30,12 +30,12 @@ import Vocabulary
     @Test func startsAreLimited() {
         var queue = OutboxQueue(shuffles: false)
         // Rooms and sockets need slots of the arena, too.
-        #expect(OutboxQueue.mostUnderWay <= 20_480)
+        #expect(OutboxQueue.maxUnderWay <= 20_480)
         let count = 25_000
         for number in 0..<count { queue.makeDue(entry(UInt8(truncatingIfNeeded: number))) }
         var started = 0
         while queue.startNext() != nil { started += 1 }
-        #expect(started == OutboxQueue.mostGettingReady && queue.openCount == count)
+        #expect(started == OutboxQueue.maxPreparing && queue.openCount == count)
         while started < Self.mostOfOne {
             queue.endPreparation()
             #expect(queue.startNext() != nil && queue.startNext() == nil)
@@ -54,7 +54,7 @@ import Vocabulary
     }
 
     /// The limit of one app if no other app has jobs under way: eight times the free places.
-    private static let mostOfOne = OutboxQueue.mostUnderWay / 9 * 8
+    private static let mostOfOne = OutboxQueue.maxUnderWay / 9 * 8
 
     @Test func anAppWithHangingPushesLeavesRoomForOthers() {
         var queue = OutboxQueue(shuffles: false)
@@ -87,7 +87,7 @@ import Vocabulary
     private func fill(_ queue: inout OutboxQueue, _ topic: String, _ environment: PushEnvironment = .production) -> Int {
         let job = entry(0, topic: topic).job
         var taken = 0
-        while !queue.isFull(topic: topic, environment: environment), taken <= OutboxQueue.mostQueued {
+        while !queue.isFull(topic: topic, environment: environment), taken <= OutboxQueue.maxQueued {
             queue.reserve(job)
             taken += 1
         }
@@ -97,14 +97,14 @@ import Vocabulary
     @Test func theLastPlacesAreForOtherApps() {
         var queue = OutboxQueue(shuffles: false)
         // 177,778 fit, and 22,222 places are left.
-        #expect(fill(&queue, "dead") == OutboxQueue.mostQueued * 8 / 9 + 1)
+        #expect(fill(&queue, "dead") == OutboxQueue.maxQueued * 8 / 9 + 1)
         #expect(!queue.isFull(topic: "a", environment: .production))
         // Environments of one app are separate.
         #expect(!queue.isFull(topic: "dead", environment: .sandbox))
         #expect(fill(&queue, "dying") > 19_000 && !queue.isFull(topic: "a", environment: .production))
         #expect(fill(&queue, "a") > 2_000 && !queue.isFull(topic: "b", environment: .production))
         for number in 0..<100 { _ = fill(&queue, "many \(number)") }
-        #expect(queue.queued == OutboxQueue.mostQueued && queue.isFull(topic: "new", environment: .production))
+        #expect(queue.queued == OutboxQueue.maxQueued && queue.isFull(topic: "new", environment: .production))
         // A place that becomes free is for an app with few jobs.
         queue.release(entry(0, topic: "dead").job)
         #expect(

@@ -120,9 +120,9 @@ import Vocabulary
             let after = await broker.rooms.tokenKnocks.count
             #expect(before == 1 && after == 0)
             // The networks of creators are kept for ten minutes.
-            let addresses = broker.shared.charges.end
+            let addresses = broker.shared.charges.windowEnd
             await simulated.advance(window)
-            let none = broker.shared.charges.end
+            let none = broker.shared.charges.windowEnd
             #expect(addresses != nil && none == nil)
             await simulated.stop()
             await simulated.runOut()

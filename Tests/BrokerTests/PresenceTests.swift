@@ -172,7 +172,7 @@ import Vocabulary
         #expect(stage.take() == [.absent(one, knocks: true)])
     }
 
-    @Test func aStaleSocketIsNoPresence() {
+    @Test func aStaleSocketDoesNotCountAsPresent() {
         var stage = Stage()
         stage.join(1, one)
         stage.pass(60_000)

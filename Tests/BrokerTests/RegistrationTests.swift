@@ -165,7 +165,7 @@ import Vocabulary
 
     @Test func anOwnersWaitingRegistrationsAreLimited() async throws {
         try await Stage.play { stage in
-            let (audiences, most) = (try await stage.companion.audiences, Audiences.mostRegistering)
+            let (audiences, most) = (try await stage.companion.audiences, Audiences.maxRegistering)
             let (alice, bob) = (Array("alice".utf8), Array("bob".utf8))
             try await audiences.beginRegistering(alice)
             let waiting = (0..<most).map { _ in

@@ -125,7 +125,7 @@ import Vocabulary
             try await stage.register(1)
             try await stage.register(2)
             let charges = try RequestCharges(broker.shares, Owners(broker.shares.network(Self.other)))
-            try charges.become(CompanionStage.alice)
+            try charges.charge(CompanionStage.alice)
             try await RequestCharges.$current.withValue(charges) { _ = try await stage.take(.question) }
             #expect(broker.shares.used(.queuedPushes) == 2)
             #expect(broker.shares.used(.creations, now: stage.now) == 2)
@@ -228,14 +228,14 @@ import Vocabulary
         let shares = Shares()
         let network = shares.network(BrokerFixture.here)
         let charges = try RequestCharges(shares, Owners(network))
-        try charges.become(CompanionStage.alice)
+        try charges.charge(CompanionStage.alice)
         #expect(charges.owners.payer != network && !charges.owners.payer.isBackEnd)
         #expect(shares.used(.storeOperations) == 1)
-        try charges.become(CompanionStage.backEnd)
+        try charges.charge(CompanionStage.backEnd)
         #expect(charges.owners.payer.isBackEnd)
         let named = Array("named".utf8)
         let backEnd = try RequestCharges(shares, Owners(shares.backEnd(named.span)))
-        try backEnd.become(CompanionStage.alice)
+        try backEnd.charge(CompanionStage.alice)
         #expect(backEnd.owners.payer.isBackEnd, "the operator has named it")
     }
 

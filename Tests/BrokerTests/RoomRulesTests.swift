@@ -318,8 +318,8 @@ import Vocabulary
 
     @Test func refusalsReachTheLedgerRoundedAndOnce() async throws {
         let fixture = try await BrokerFixture()
-        for _ in 0..<123 { fixture.broker.noteRefusal(.notAMember) }
-        fixture.broker.noteRefusal(.malformedJSON)
+        for _ in 0..<123 { fixture.broker.recordRefusal(.notAMember) }
+        fixture.broker.recordRefusal(.malformedJSON)
         #expect(fixture.broker.takeRefusals() == [.requestRefused(cause: .forbidden, count: 120)])
         #expect(fixture.broker.takeRefusals().isEmpty)
         try await fixture.end()
@@ -341,7 +341,7 @@ extension SQLiteStore {
 private struct ClosingSockets: RoomSockets {
     let broker: Broker
 
-    func tell(_ socket: UInt64, _ event: RoomEvent) async {
+    func send(_ socket: UInt64, _ event: RoomEvent) async {
         if event == .roomClosed { await broker.presence.leave(socket: socket, isDeliberate: true) }
     }
     func ping(_ socket: UInt64, _ number: UInt64) async {}
@@ -350,5 +350,5 @@ private struct ClosingSockets: RoomSockets {
 
 extension Rooms {
     /// Makes every room look as if it was accepted a while ago.
-    func forgetAccepts() { knockHolds.accepts = [:] }
+    func forgetAccepts() { knockDelays.accepts = [:] }
 }

@@ -11,7 +11,7 @@ import Testing
 /// the log verifies and contains all acknowledged operations.
 @Suite struct SequencerFaultTests {
     /// The step of a publication that fails.
-    enum ExpirySlot: Sendable, CaseIterable, CustomStringConvertible {
+    enum FaultPoint: Sendable, CaseIterable, CustomStringConvertible {
         case refusals, closedEntries, commit, tiles, checkpoint, published
 
         /// The store's call, nil for the folder's.
@@ -38,19 +38,19 @@ import Testing
     }
 
     struct Case: Sendable, CustomStringConvertible {
-        var place: ExpirySlot
+        var point: FaultPoint
         var fault: FaultyStore.Fault
         /// The number of faults in a row.
         var times: Int
 
-        var description: String { "\(place) \(fault) \(times) times" }
+        var description: String { "\(point) \(fault) \(times) times" }
         var isDone: Bool { fault == .doneAndFailed || fault == .doneAndKilled }
         var kills: Bool { fault == .killed || fault == .doneAndKilled }
 
-        static let all = ExpirySlot.allCases.flatMap { place in
+        static let all = FaultPoint.allCases.flatMap { point in
             FaultyStore.Fault.allCases.filter { $0 != .none }.flatMap { fault in
                 (fault == .failed || fault == .doneAndFailed ? [1, 2, 5] : [1]).map {
-                    Case(place: place, fault: fault, times: $0)
+                    Case(point: point, fault: fault, times: $0)
                 }
             }
         }
@@ -82,11 +82,11 @@ import Testing
         }
 
         func fault(at call: FaultyStore.Call) -> FaultyStore.Fault {
-            call == story.place.call && strikes() ? story.fault : .none
+            call == story.point.call && strikes() ? story.fault : .none
         }
 
         func fault(at stage: LedgerFolder.Stage) throws(Errno) {
-            if stage == story.place.stage(story.isDone), strikes() { throw Errno(code: 5, call: "a write") }
+            if stage == story.point.stage(story.isDone), strikes() { throw Errno(code: 5, call: "a write") }
         }
     }
 
@@ -114,7 +114,7 @@ import Testing
 
             fate.arm()
             try await makeRooms(3)
-            if story.kills, story.place.call == nil {
+            if story.kills, story.point.call == nil {
                 // The folder fails, and then the broker is killed.
                 while fate.isPending { await broker.advance(100) }
                 await broker.kill()
@@ -150,7 +150,7 @@ import Testing
 
         /// Creates rooms, and a refusal.
         private func makeRooms(_ count: Int) async throws {
-            await broker.run?.broker.noteRefusal(.notAMember)
+            await broker.run?.broker.recordRefusal(.notAMember)
             for _ in 0..<count { try await broker.makeRoom(facts) }
         }
 

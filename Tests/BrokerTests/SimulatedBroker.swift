@@ -184,7 +184,7 @@ actor SimulatedBroker: LoopActor {
         func audiences(_ kind: Policy.Kind) async throws -> Audiences? {
             guard let (policy, limits) = policies.audience(kind) else { return nil }
             let audiences = Audiences(broker: broker, policy: policy, limits: limits)
-            try await audiences.learnPlaces()
+            try await audiences.learnSlots()
             return audiences
         }
         var companion: Companion?
@@ -193,7 +193,7 @@ actor SimulatedBroker: LoopActor {
         }
         let sequencer = Sequencer(
             loop: loop, store: store, folder: ledger, key: key, resolution: resolution, time: time, metrics: metrics, log: log,
-            refusals: { broker.takeRefusals() }, erased: { await sweeper.noteErasure() },
+            refusals: { broker.takeRefusals() }, erased: { await sweeper.scheduleScrub() },
             caughtUp: { broker.shares.clear(.ledgerBacklog) })
         try await startup.catchUp(
             starts, policies: policies.all.map(\.bytes), folder: ledger, sequencer: sequencer, keeper: keeper, sweeper: sweeper)

@@ -55,7 +55,7 @@ import Testing
             let run = try #require(await broker.simulated.run)
             func told() -> Int { broker.simulated.prints.all.count { $0.hasPrefix("secrets: no slot") } }
             for minute in 1...2 {
-                for _ in 0..<100 { run.broker.noteRefusal(.overloaded(.exhausted)) }
+                for _ in 0..<100 { run.broker.recordRefusal(.overloaded(.exhausted)) }
                 #expect(told() == minute && run.metrics.value(.alarms) == minute)
                 await broker.simulated.advance(60_000)
             }

@@ -48,7 +48,7 @@ import Vocabulary
 
         private func scrubbing() -> FaultyStore.Fault {
             scrubs.withLock { $0 += 1 }
-            if isNoting.withLock({ $0 }) { sweeper.assumeIsolated { $0.noteErasure() } }
+            if isNoting.withLock({ $0 }) { sweeper.assumeIsolated { $0.scheduleScrub() } }
             return fault.withLock { $0 }
         }
 

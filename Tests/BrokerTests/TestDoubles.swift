@@ -189,12 +189,12 @@ extension JobRecord {
 
 extension Outbox {
     /// Reserves room for jobs that are never sent.
-    func fill(_ count: Int = OutboxQueue.mostQueued, of topic: String = "com.example.app") {
+    func fill(_ count: Int = OutboxQueue.maxQueued, of topic: String = "com.example.app") {
         for _ in 0..<count { queue.reserve(.dummy(topic: topic)) }
     }
 
     /// Reserves room until this many more jobs fit.
-    func fill(leaving places: Int) { fill(OutboxQueue.mostQueued - places - queue.queued, of: "") }
+    func fill(leaving places: Int) { fill(OutboxQueue.maxQueued - places - queue.queued, of: "") }
 
     /// Reserves as much room as one app may have.
     func fillItsShare(environment: PushEnvironment) {

@@ -146,7 +146,7 @@ import Vocabulary
         }
     }
 
-    @Test func whatNoAccountServesFailsAndIsNotSent() async throws {
+    @Test func aPushWithoutAnAccountFailsUnsent() async throws {
         let accounts = [try Account(.token(Self.token("SECRETKEY1")), topics: ["com.one"], environments: [.production])]
         try await Stage.play(accounts: accounts, script: ScriptedServer.accepting) { stage in
             var push = Push.sample(topic: "com.one")
@@ -245,7 +245,7 @@ import Vocabulary
             let outcome = await stage.courier.send(Push.sample(deadlineInMs: 250, topic: "com.app"))
             #expect(outcome == .failed(status: 0, reason: .unreachable, verdict: .keep))
             #expect(stage.alarms.all == [.configuration(.production, topic: "com.app", .badCertificate)])
-            #expect(await stage.server.connections <= HostilePeerTests.mostConnections)
+            #expect(await stage.server.connections <= FaultyPeerTests.mostConnections)
         }
     }
 }

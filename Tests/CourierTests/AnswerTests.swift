@@ -41,7 +41,7 @@ import Vocabulary
     }
 
     /// Apple: never retry these.
-    @Test func whatMustNotBeRetriedEnds() {
+    @Test func aFinalErrorEndsThePush() {
         for reason: APNsReason in [
             .badDeviceToken, .deviceTokenNotForTopic, .forbidden, .expiredToken, .unregistered, .payloadTooLarge,
         ] {
@@ -164,7 +164,7 @@ import Vocabulary
         #expect(step(200, #"{"reason":"BadDeviceToken"}"#) == .finish(.delivered))
     }
 
-    @Test func whatMayBeDoneOnceIsDoneOnce() {
+    @Test func aSingleRetryHappensOnce() {
         let expired = #"{"reason":"ExpiredProviderToken"}"#
         #expect(step(403, expired) == .retry(Retry(waits: false, replacesConnection: true, renewsProviderToken: true)))
         #expect(
@@ -204,7 +204,7 @@ import Vocabulary
         #expect(read.timestamp == timestamp)
     }
 
-    @Test func noBodyMakesTheScannerTrapOrBelieve() {
+    @Test func invalidBodiesHaveNoReason() {
         let good = Array(#"{"reason":"BadTopic","a":[1,{"b":"\\"}],"timestamp":5}"#.utf8)
         for count in 0..<good.count { #expect(AnswerBody(Array(good.prefix(count))).reason == nil) }
         for index in good.indices {

@@ -137,13 +137,13 @@ import Vocabulary
         try await Stage.play(script: script) { stage in
             let outcome = await stage.courier.send(Push.sample(deadlineInMs: 250))
             #expect(outcome == .failed(status: 0, reason: .late, verdict: .keep))
-            #expect(await stage.server.requests.count <= HostilePeerTests.mostConnections)
+            #expect(await stage.server.requests.count <= FaultyPeerTests.mostConnections)
         }
     }
 
     // MARK: GOAWAY
 
-    @Test func anIdleConnectionThatIsToldToGoAwayIsClosed() async throws {
+    @Test func anIdleConnectionIsClosedAfterAGoAway() async throws {
         let script: ScriptedServer.Script = { [.answer(200), .goAway(lastStream: $0.stream)] }
         try await Stage.play(script: script) { stage in
             #expect(await stage.courier.send(Push.sample()) == .delivered)
@@ -205,7 +205,7 @@ import Vocabulary
         try await Stage.play(greeting: [.goAway(lastStream: 0)], script: ScriptedServer.silent) { stage in
             let outcome = await stage.courier.send(Push.sample(deadlineInMs: 250))
             #expect(outcome == .failed(status: 0, reason: .unreachable, verdict: .keep))
-            #expect(await stage.server.connections <= HostilePeerTests.mostConnections)
+            #expect(await stage.server.connections <= FaultyPeerTests.mostConnections)
         }
     }
 
@@ -249,7 +249,7 @@ import Vocabulary
         try await Stage.play(script: script) { stage in
             let outcome = await stage.courier.send(Push.sample(deadlineInMs: 250))
             #expect(outcome == .failed(status: 0, reason: .unknown, verdict: .keep))
-            #expect(await stage.server.requests.count <= HostilePeerTests.mostConnections)
+            #expect(await stage.server.requests.count <= FaultyPeerTests.mostConnections)
         }
     }
 

@@ -319,7 +319,7 @@ import Vocabulary
         (429, "TooManyProviderTokenUpdates", "use each key on one broker"), (500, "InternalServerError", "system status page"),
         (599, "New", "report it"),
     ])
-    func whatIsTurnedAwayUntilTheDeadlineIsToldOnce(status: Int, reason: String, remedy: String) async throws {
+    func aRefusalUntilTheDeadlineRaisesOneAlarm(status: Int, reason: String, remedy: String) async throws {
         let script: ScriptedServer.Script = { _ in [.answer(status, Self.reason(reason))] }
         try await Stage.play(script: script) { stage in
             let outcomes = await stage.send((1...5).map { Push.sample($0, deadlineInMs: 300) })
@@ -348,7 +348,7 @@ import Vocabulary
     @Test(
         arguments: [[.answer(503)], [.reset(.refusedStream)], [.reset(.internalError)], [.goAway(lastStream: 0)], [.hangUp], []]
             as [[ScriptedServer.Act]])
-    func whatFailsDuringAStopIsLeftToTheNextStart(_ end: [ScriptedServer.Act]) async throws {
+    func aPushThatFailsDuringAStopIsReportedAsStopped(_ end: [ScriptedServer.Act]) async throws {
         var timing = Stage.timing
         timing.requestMs = 5_000
         timing.lateMs = 5_000

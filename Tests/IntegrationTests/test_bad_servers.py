@@ -56,7 +56,7 @@ def cpu_seconds(process):
     return (int(fields[11]) + int(fields[12])) / 100
 
 
-# What the broker logs, and the reasons that a push may end with. HostilePeerTests and TLSSessionTests have the other faults.
+# What the broker logs, and the reasons that a push may end with. FaultyPeerTests and TLSSessionTests have the other faults.
 KINDS = {
     "http/1.1": ("does not speak HTTP/2", {"unreachable"}),
     "no answer": ("answers no push", {"unknown", "unsent", "unreachable"}),

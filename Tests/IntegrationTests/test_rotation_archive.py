@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from processes import BINARY, State, clean_environment
-from test_rotation import NEXT, archived, continues, current, disturbed, stage, template  # noqa: F401
+from test_rotation import NEXT, archived, continues, current, template  # noqa: F401
+from test_rotation_crashes import disturbed, stage  # noqa: F401
 
 pytestmark = pytest.mark.campaign
 

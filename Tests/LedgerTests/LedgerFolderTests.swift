@@ -21,12 +21,12 @@ import Vocabulary
         Checkpoint(origin: key.verifierKey.name, size: plan.newSize, root: plan.root)
     }
 
-    func standing(_ plan: PublicationPlan?) throws -> LedgerFolder.Standing {
-        try folder.standing(comparedWith: plan.map(head), key: key.verifierKey)
+    func compare(_ plan: PublicationPlan?) throws -> LedgerFolder.Comparison {
+        try folder.compare(with: plan.map(head), key: key.verifierKey)
     }
 
     func isCurrent(_ plan: PublicationPlan?) throws -> Bool {
-        if case .current(let log) = try standing(plan) { log == plan?.log ?? TileLog() } else { false }
+        if case .current(let log) = try compare(plan) { log == plan?.log ?? TileLog() } else { false }
     }
 
     /// All files of the folder by their paths.
@@ -90,7 +90,7 @@ import Vocabulary
                 let part = written % 2 == 0 ? Array(file.bytes.prefix(7)) : file.bytes + file.bytes
                 try File.write(beside, part.span, mode: 0o644)
             }
-            guard case .behind(let log) = try standing(second) else {
+            guard case .behind(let log) = try compare(second) else {
                 Issue.record("not behind after \(written) files")
                 return
             }
@@ -116,7 +116,7 @@ import Vocabulary
     }
 
     @Test func aFolderBeforeItsFirstPublicationIsBehind() throws {
-        guard case .behind(let log) = try standing(TileLog().append([leaf(0)])) else {
+        guard case .behind(let log) = try compare(TileLog().append([leaf(0)])) else {
             Issue.record("not behind")
             return
         }
@@ -129,8 +129,8 @@ import Vocabulary
         let second = first.log.append([leaf(3)])
         try publish(first)
         try publish(second)
-        #expect(throws: LedgerFolder.Failure.ahead(folder: 4, store: 3)) { try standing(first) }
-        #expect(throws: LedgerFolder.Failure.ahead(folder: 4, store: 0)) { try standing(nil) }
+        #expect(throws: LedgerFolder.Failure.ahead(folder: 4, store: 3)) { try compare(first) }
+        #expect(throws: LedgerFolder.Failure.ahead(folder: 4, store: 0)) { try compare(nil) }
         #expect(throws: LedgerFolder.Failure.ahead(folder: 4, store: 3)) { try publish(first) }
         #expect(try isCurrent(second))
     }
@@ -139,11 +139,11 @@ import Vocabulary
     @Test func anotherHistoryStopsTheStart() throws {
         try publish(TileLog().append((0..<3).map(leaf)))
         let other = TileLog().append([leaf(0), leaf(1), leaf(9)])
-        #expect(throws: LedgerFolder.Failure.different(size: 3)) { try standing(other) }
+        #expect(throws: LedgerFolder.Failure.different(size: 3)) { try compare(other) }
         #expect(throws: LedgerFolder.Failure.different(size: 3)) { try publish(other) }
         let stranger = try signingKey("log.example/a", seed: 2).verifierKey
         #expect(throws: LedgerFolder.Failure.foreignCheckpoint) {
-            try folder.standing(comparedWith: head(other), key: stranger)
+            try folder.compare(with: head(other), key: stranger)
         }
     }
 
@@ -178,14 +178,14 @@ import Vocabulary
             let good = try File.read("\(folder.path)/\(state)", limit: 1 << 20)
             for damage in [Array(good.dropLast()), good + [0], [good[0] ^ 1] + good.dropFirst()] {
                 try File.write("\(folder.path)/\(state)", damage.span, mode: 0o644)
-                #expect(throws: LedgerFolder.Failure.self, "\(state)") { try standing(plan) }
+                #expect(throws: LedgerFolder.Failure.self, "\(state)") { try compare(plan) }
             }
             try File.remove("\(folder.path)/\(state)")
-            #expect(throws: LedgerFolder.Failure.missing(path: state)) { try standing(plan) }
+            #expect(throws: LedgerFolder.Failure.missing(path: state)) { try compare(plan) }
             try File.write("\(folder.path)/\(state)", good.span, mode: 0o644)
         }
         try File.write("\(folder.path)/checkpoint", bytes("nonsense").span, mode: 0o644)
-        #expect(throws: LedgerFolder.Failure.foreignCheckpoint) { try standing(plan) }
+        #expect(throws: LedgerFolder.Failure.foreignCheckpoint) { try compare(plan) }
         #expect(throws: LedgerFolder.Failure.foreignCheckpoint) { try publish(plan) }
     }
 
@@ -214,7 +214,7 @@ import Vocabulary
             #expect(try isCurrent(plan))
         }
         let next = plan.log.append([leaf(3)])
-        guard case .behind(let log) = try standing(next) else {
+        guard case .behind(let log) = try compare(next) else {
             Issue.record("not behind")
             return
         }
@@ -293,8 +293,8 @@ import Vocabulary
         try folder.write(second.files)
         folder.tidy()
         guard
-            case .behind(let log) = try folder.standing(
-                comparedWith: Checkpoint(origin: key.verifierKey.name, size: 600, root: second.root), key: key.verifierKey)
+            case .behind(let log) = try folder.compare(
+                with: Checkpoint(origin: key.verifierKey.name, size: 600, root: second.root), key: key.verifierKey)
         else {
             Issue.record("not behind")
             return

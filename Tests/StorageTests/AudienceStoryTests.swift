@@ -13,11 +13,11 @@ import Vocabulary
         let fixture = try Fixture()
         try await fixture.store.start([started()], marks: [])
         var chance = Chance(state: seed)
-        var standing: [RowName: RegistrationRecord] = [:]
+        var current: [RowName: RegistrationRecord] = [:]
         var jobs: [JobID: JobRecord] = [:]
         var outcomes: [String: Int] = [:]
         for number in 0..<1_500 {
-            let some = standing.values.sorted { $0.purgeID < $1.purgeID }.randomElement(using: &chance)
+            let some = current.values.sorted { $0.purgeID < $1.purgeID }.randomElement(using: &chance)
             switch chance.next() % 9 {
             case 0, 1:
                 var record = fixture.registration(
@@ -27,23 +27,23 @@ import Vocabulary
                 if let some, chance.next().isMultiple(of: 2) { replaced = [some] }
                 record.opens = replaced.first?.opens ?? 0
                 let outcome = try await fixture.register(record, replacing: replaced, limit: 2)
-                let isTaken = standing.values.contains { $0.device == record.device && !replaced.contains($0) }
-                let count = standing.values.count { $0.owner == record.owner && !replaced.contains($0) }
+                let isTaken = current.values.contains { $0.device == record.device && !replaced.contains($0) }
+                let count = current.values.count { $0.owner == record.owner && !replaced.contains($0) }
                 #expect(outcome == (isTaken ? .changed : count >= 2 ? .tooMany : .registered))
                 if outcome == .registered {
-                    for old in replaced { standing[old.row] = nil }
-                    standing[record.row] = record
+                    for old in replaced { current[old.row] = nil }
+                    current[record.row] = record
                 }
                 outcomes["\(outcome)", default: 0] += 1
             case 2:
                 guard let some else { continue }
                 #expect(try await fixture.store.write { try $0.unregister([some.row], cause: .ended) } == 1)
-                standing[some.row] = nil
+                current[some.row] = nil
             case 3, 4, 5:
                 // To all of one audience. Some registrations may be gone, and some get their last push.
                 guard let some else { continue }
                 var change = AudienceChange()
-                for record in standing.values where record.audience == some.audience {
+                for record in current.values where record.audience == some.audience {
                     let job = fixture.job(number * 100 + change.jobs.count, record)
                     let update = ActivityUpdate(wasOpens: record.opens, opens: fixture.clock.now + 15_000, stamp: 1)
                     change.jobs.append(
@@ -64,12 +64,12 @@ import Vocabulary
                     job.isLast = push.purge != nil || purged.contains(job.row)
                     jobs[job.job] = job
                     if let update = push.update {
-                        standing[job.row]?.opens = update.opens
-                        standing[job.row]?.stamp = update.stamp
+                        current[job.row]?.opens = update.opens
+                        current[job.row]?.stamp = update.stamp
                     }
                 }
-                for push in change.jobs where push.purge != nil { standing[push.row] = nil }
-                for row in purged { standing[row] = nil }
+                for push in change.jobs where push.purge != nil { current[push.row] = nil }
+                for row in purged { current[row] = nil }
             case 6:
                 guard let job = jobs.values.sorted(by: { $0.job < $1.job }).randomElement(using: &chance)
                 else { continue }
@@ -79,20 +79,20 @@ import Vocabulary
                         job, JobOutcome(status: isGone ? 410 : 200, reason: isGone ? .unregistered : nil, purge: isGone))
                 }
                 jobs[job.job] = nil
-                if isGone { standing[job.row] = nil }
+                if isGone { current[job.row] = nil }
             case 7:
                 fixture.clock.advance(chance.next() % 4_000)
             default:
                 let now = fixture.clock.now
                 while try await fixture.store.sweep(now: now, limit: 7, jobSlack: 5_000).more {}
-                standing = standing.filter { $0.value.expires > now }
+                current = current.filter { $0.value.expires > now }
                 jobs = jobs.filter { $0.value.deadline + 5_000 > now }
                 let epoch = now / 300_000
                 if epoch > 2 { try await fixture.store.record([.keysRatcheted(epoch: epoch - 2, swept: 0)]) }
             }
             if number.isMultiple(of: 50) {
                 let found = try await stored(fixture)
-                #expect(found == standing.values.sorted { $0.purgeID < $1.purgeID })
+                #expect(found == current.values.sorted { $0.purgeID < $1.purgeID })
                 #expect(try await fixture.store.read { try $0.jobs() }.count == jobs.count)
             }
         }

@@ -35,7 +35,7 @@ private struct Story {
     var chance: Chance
     var logs = [Log(origin: "log.example/0")]
     var reports: [Report] = []
-    private var standing: [RegistrationRecord] = []
+    private var current: [RegistrationRecord] = []
     private var jobs: [JobRecord] = []
     private var number = 0
     private var published: UInt64 = 0
@@ -103,9 +103,9 @@ private struct Story {
                     NewRegistration(record), replacing: [], owners: [record.owner], limit: 1)
             }
             #expect(outcome == .registered)
-            standing.append(record)
+            current.append(record)
         case 50..<65:
-            guard let record = standing.randomElement(using: &chance), record.expires > now + 20_000 else { return }
+            guard let record = current.randomElement(using: &chance), record.expires > now + 20_000 else { return }
             number += 1
             let job = fixture.job(number, record)
             let moment = now
@@ -119,8 +119,8 @@ private struct Story {
                     job, JobOutcome(status: isGone ? 410 : 200, reason: isGone ? .unregistered : nil, purge: isGone))
             }
         default:
-            guard !standing.isEmpty else { return }
-            let record = standing.remove(at: Int(chance.next() % UInt64(standing.count)))
+            guard !current.isEmpty else { return }
+            let record = current.remove(at: Int(chance.next() % UInt64(current.count)))
             let cause: PurgeCause = chance(5) ? .policy : .ended
             _ = try await store.write { [record] in try $0.unregister([record.row], cause: cause) }
         }

@@ -49,7 +49,7 @@ extension API {
             request.withHeader("x-cometchat-signature") { webhookSecrets.haveSigned(body, $0) } ?? false
         }
         guard isSigned else { throw BrokerError.invalidSignature }
-        try RequestCharges.current?.becomeBackEnd(named: "webhooks")
+        try RequestCharges.current?.chargeBackEnd(named: "webhooks")
         switch try request.fields({ CallBody($0) }) {
         case .call(let invitation, let dropped):
             let receipt = try await calls.ring(invitation)

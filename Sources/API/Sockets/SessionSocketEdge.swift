@@ -31,7 +31,7 @@ public actor SessionSocketEdge: LoopActor, CompanionSockets {
     /// Timeout of authentication.
     private static let authenticationMs: UInt64 = 10_000
     /// Limit per user, since each socket gets all of the user's news. Back ends have no limit: they are the operator's own.
-    private static let mostSockets = 64
+    private static let maxSockets = 64
 
     public init(loop: EventLoop, companion: Companion, authenticator: Authenticator) {
         self.loop = loop
@@ -52,7 +52,7 @@ public actor SessionSocketEdge: LoopActor, CompanionSockets {
     nonisolated func received(_ message: TextMessage, on socket: WebSocketHandle) async {
         do {
             if let principal = await principal(of: socket) {
-                try RequestCharges.current?.become(principal)
+                try RequestCharges.current?.charge(principal)
                 let request = try message.fields { SessionRequest($0) }
                 try await answer(request, of: principal, on: socket)
             } else {
@@ -67,7 +67,7 @@ public actor SessionSocketEdge: LoopActor, CompanionSockets {
     }
 
     private nonisolated func refuse(_ invalid: InvalidRequest, _ message: TextMessage, _ socket: WebSocketHandle) async {
-        companion.audiences.noteRefusal(invalid.errors[0])
+        companion.audiences.recordRefusal(invalid.errors[0])
         await socket.send(SocketMessage.refusal(invalid, to: SessionRequest.name(of: message)))
         // An invalid message does not close an authenticated socket.
         if await principal(of: socket) == nil { await socket.close(.policyViolation) }
@@ -93,8 +93,8 @@ public actor SessionSocketEdge: LoopActor, CompanionSockets {
         guard authenticator.withdrawals == withdrawals else { return await socket.close(.goingAway) }
         let listener = Listener(name: principal.user, isBackEnd: principal.isBackEnd)
         // Refuse the new socket. If the oldest were closed instead, clients that reconnect would evict each other forever.
-        guard principal.isBackEnd || listeners[listener, default: []].count < Self.mostSockets else {
-            throw BrokerError.tooManySockets(limit: Self.mostSockets)
+        guard principal.isBackEnd || listeners[listener, default: []].count < Self.maxSockets else {
+            throw BrokerError.tooManySockets(limit: Self.maxSockets)
         }
         // Calls tolerate clock skew after the expiry. A socket would be closed at once, and its client would reconnect at once.
         guard principal.expiresMs > companion.audiences.wallMs else { throw BrokerError.jwtExpired }
@@ -117,7 +117,7 @@ public actor SessionSocketEdge: LoopActor, CompanionSockets {
                 // A claim that fails for lack of resources doesn't stop the rest of the message.
                 guard error.status == 429 || error.status == 503 else { throw error }
                 if case .claimOnly = request.kind { throw error }
-                companion.audiences.noteRefusal(error)
+                companion.audiences.recordRefusal(error)
             }
         }
         switch request.kind {
@@ -162,15 +162,15 @@ public actor SessionSocketEdge: LoopActor, CompanionSockets {
 
     // MARK: To the socket
 
-    public func tell(user: [UInt8], _ message: CompanionMessage) async {
-        await tell(Listener(name: user, isBackEnd: false), message)
+    public func send(user: [UInt8], _ message: CompanionMessage) async {
+        await send(Listener(name: user, isBackEnd: false), message)
     }
 
-    public func tell(backEnd: [UInt8], _ message: CompanionMessage) async {
-        await tell(Listener(name: backEnd, isBackEnd: true), message)
+    public func send(backEnd: [UInt8], _ message: CompanionMessage) async {
+        await send(Listener(name: backEnd, isBackEnd: true), message)
     }
 
-    private func tell(_ listener: Listener, _ message: CompanionMessage) async {
+    private func send(_ listener: Listener, _ message: CompanionMessage) async {
         guard let sockets = listeners[listener] else { return }
         let text = Self.text(message)
         for socket in sockets { await socket.send(text) }

@@ -47,7 +47,7 @@ public actor SocketEdge: LoopActor, RoomSockets {
     }
 
     private func refuse(_ invalid: InvalidRequest, _ socket: WebSocketHandle) async {
-        broker.noteRefusal(invalid.errors[0])
+        broker.recordRefusal(invalid.errors[0])
         await socket.send(SocketMessage.message("error") { SocketMessage.write(invalid, to: &$0) })
         await socket.close(.policyViolation)
     }
@@ -87,7 +87,7 @@ public actor SocketEdge: LoopActor, RoomSockets {
                     json.add("peerPresent", joined.peerPresent)
                     json.add("delivery", joined.delivery.rawValue)
                 })
-            for event in early.removeValue(forKey: number) ?? [] { await tell(number, event) }
+            for event in early.removeValue(forKey: number) ?? [] { await send(number, event) }
         } catch {
             await end(socket, isDeliberate: false)
             throw error
@@ -96,7 +96,7 @@ public actor SocketEdge: LoopActor, RoomSockets {
 
     // MARK: To the socket
 
-    public func tell(_ socket: UInt64, _ event: RoomEvent) async {
+    public func send(_ socket: UInt64, _ event: RoomEvent) async {
         guard let handle = members[socket] else { return }
         guard early[socket]?.append(event) == nil else { return }
         await handle.send(

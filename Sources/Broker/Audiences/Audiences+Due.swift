@@ -112,7 +112,7 @@ extension Audiences {
     ) throws(BrokerError) -> [UInt8] {
         try available { () throws(SealingError) in
             try keys.sealNote(
-                [UInt8(audience.count)] + audience + content.encoded, .update, activity.place, [activity.purgeID.bytes],
+                [UInt8(audience.count)] + audience + content.encoded, .update, activity.expirySlot, [activity.purgeID.bytes],
                 block: 256)
         }
     }
@@ -128,7 +128,7 @@ extension Audiences {
 
     /// Returns the update that waits, and its audience. Returns nil if none waits, or if it does not open.
     func waiting(of activity: RegistrationRecord) throws(BrokerError) -> (audience: [UInt8], content: PushContent)? {
-        try unlessShort { () throws(SlotShortage) in try keys.waiting(of: activity) }
+        try throwingOverload { () throws(SlotShortage) in try keys.waiting(of: activity) }
     }
 
     private func sleep() async {
@@ -154,7 +154,7 @@ extension KeyRing {
     func waiting(of activity: RegistrationRecord) throws(SlotShortage) -> (audience: [UInt8], content: PushContent)? {
         guard let waiting = activity.waiting,
             let note = try opened({ () throws(SealingError) in
-                try openNote(waiting.span, .update, activity.place, [activity.purgeID.bytes], block: 256)
+                try openNote(waiting.span, .update, activity.expirySlot, [activity.purgeID.bytes], block: 256)
             })
         else { return nil }
         var rest = note[...]

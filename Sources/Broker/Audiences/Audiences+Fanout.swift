@@ -194,7 +194,7 @@ extension Audiences {
         if purged > 0 {
             metrics.add(.tokensPurged, purged)
             await outbox.revoke(change.purges.map(\.row.purgeID))
-            await sweeper.noteErasure()
+            await sweeper.scheduleScrub()
         }
         await outbox.add(jobs, charge: charge)
         // Only now, so that `run` finds the stored rows.
@@ -261,7 +261,7 @@ extension Audiences {
 
     private func job(_ content: PushContent, to registration: OpenedRegistration) throws(BrokerError) -> NewJob? {
         guard let template = policy.templates[content.template],
-            let plan = JobTimes(template).plan(now: time.now, heldUntil: 0, tokenExpires: registration.record.expires)
+            let plan = JobTimes(template).plan(now: time.now, delayedUntil: 0, tokenExpires: registration.record.expires)
         else { return nil }
         return try available { () throws(SealingError) in
             try keys.newJob(

@@ -53,27 +53,27 @@ extension Audiences {
         defer { endRegistering(asked.owner) }
         // A failed try means that an update of a Live Activity or a change of preferences came between.
         for _ in 0..<8 {
-            let place = place(asked.kind.life)
-            let standing = try await registrations(of: asked.owner).filter { $0.kind == asked.kind }
-            let same = try registrations(standing, for: asked.token, owner: asked.owner)
+            let slot = expirySlot(for: asked.kind.life)
+            let current = try await registrations(of: asked.owner).filter { $0.kind == asked.kind }
+            let same = try registrations(current, for: asked.token, owner: asked.owner)
             var replaced = same
             if let previous = asked.previous {
-                replaced += try registrations(standing, for: previous, owner: asked.owner).filter { !same.contains($0) }
+                replaced += try registrations(current, for: previous, owner: asked.owner).filter { !same.contains($0) }
             }
             // The same token comes before the previous one, so that its id is kept.
             let kept = try replaced.first.flatMap { record throws(BrokerError) in
                 try details(of: record).map { (record, $0) }
             }
-            if replaced.count == 1, let (record, details) = kept, same.count == 1, record.place == place,
+            if replaced.count == 1, let (record, details) = kept, same.count == 1, record.expirySlot == slot,
                 record.topic == topic, record.environment == environment,
-                record.audience == (try index(.audience, place, asked.audience)),
+                record.audience == (try index(.audience, slot, asked.audience)),
                 details.activity == asked.activity?.id ?? [], details.session == asked.activity?.session ?? [],
                 let ref = try ref(of: record, audience: asked.audience)
             {
                 // Nothing has changed, and a new seal would not live longer.
                 return Registered(id: record.id, ref: ref, expires: record.expires, handleKey: details.handleKey, isNew: false)
             }
-            var record = try seal(asked, at: place, topic: topic, environment: environment, after: kept)
+            var record = try seal(asked, at: slot, topic: topic, environment: environment, after: kept)
             // State of another activity is not carried over to this token.
             var sameActivity: [RegistrationRecord] = []
             for record in replaced {
@@ -104,7 +104,7 @@ extension Audiences {
                 let renewed = same.filter { !sameActivity.contains($0) }
                 await outbox.renew(renewed.map(\.purgeID))
                 await forget(replaced.filter { !renewed.contains($0) })
-                await sweeper.noteErasure()
+                await sweeper.scheduleScrub()
                 await sweeper.expect(record.row.expires)
                 metrics.add(.tokensRegistered)
                 if record.row.waiting != nil { expectDue(record.row.opens) }
@@ -128,24 +128,24 @@ extension Audiences {
         }
     }
 
-    /// Returns the token's indexes in every place in which its owner may have it.
+    /// Returns the token's indexes in every slot in which its owner may have it.
     private func deviceIndexes(_ asked: Registration) throws(BrokerError) -> [Digest] {
         let owner = ownerField(asked.owner)
         return try available { () throws(SealingError) in
-            try places(asked.kind.life).map { place throws(SealingError) in
-                try keys.deviceIndex(place, owner: owner, kind: asked.kind, token: asked.token)
+            try expirySlots(for: asked.kind.life).map { slot throws(SealingError) in
+                try keys.deviceIndex(slot, owner: owner, kind: asked.kind, token: asked.token)
             }
         }
     }
 
     private func seal(
-        _ asked: Registration, at place: ExpirySlot, topic: String, environment: PushEnvironment,
+        _ asked: Registration, at slot: ExpirySlot, topic: String, environment: PushEnvironment,
         after kept: (record: RegistrationRecord, details: RegistrationDetails)?
     ) throws(BrokerError) -> (row: RegistrationRecord, sealedID: EntryID, ref: Ref, handleKey: HandleKey) {
         let ref = Ref.random()
-        let until = policies.ledger.untilMs(expiryMs: place.expiryMs)
+        let until = policies.ledger.untilMs(expiryMs: slot.expiryMs)
         let context = TokenContext(
-            generation: place.generation, kind: asked.kind, environment: environment, slot: 0, expiryMs: place.expiryMs,
+            generation: slot.generation, kind: asked.kind, environment: environment, slot: 0, expiryMs: slot.expiryMs,
             purgeID: ref.purgeID(untilMs: until), topic: topic)
         let details = RegistrationDetails(
             handleKey: try available { () throws(SealingError) in
@@ -161,16 +161,16 @@ extension Audiences {
         }
         var row = RegistrationRecord(
             purgeID: context.purgeID, ref: sealedRef, id: kept?.record.id ?? RegistrationID.random(),
-            audience: try index(.audience, place, asked.audience), owner: try index(.owner, place, asked.owner),
+            audience: try index(.audience, slot, asked.audience), owner: try index(.owner, slot, asked.owner),
             device: try available { () throws(SealingError) in
-                try keys.deviceIndex(place, owner: ownerField(asked.owner), kind: asked.kind, token: asked.token)
+                try keys.deviceIndex(slot, owner: ownerField(asked.owner), kind: asked.kind, token: asked.token)
             },
-            session: nil, kind: asked.kind, environment: environment, generation: place.generation,
-            expires: place.expiryMs, topic: topic, sealed: sealed,
-            isLong: TokenContext.isLong(from: time.now, to: place.expiryMs), preferences: kept?.record.preferences ?? .max,
+            session: nil, kind: asked.kind, environment: environment, generation: slot.generation,
+            expires: slot.expiryMs, topic: topic, sealed: sealed,
+            isLong: TokenContext.isLong(from: time.now, to: slot.expiryMs), preferences: kept?.record.preferences ?? .max,
             details: try available { () throws(SealingError) in try keys.sealDetails(details, context) })
         if let session = asked.activity?.session {
-            row.session = try index(.session, place, asked.owner, session)
+            row.session = try index(.session, slot, asked.owner, session)
         }
         return (row, ref.sealedID(untilMs: until), ref, details.handleKey)
     }
@@ -212,12 +212,12 @@ extension Audiences {
     func forget(_ registrations: [RegistrationRecord]) async {
         if registrations.isEmpty { return }
         await outbox.revoke(registrations.map(\.purgeID))
-        await sweeper.noteErasure()
+        await sweeper.scheduleScrub()
     }
 
     /// Returns nil if the row does not open.
     func details(of record: RegistrationRecord) throws(BrokerError) -> RegistrationDetails? {
-        try unlessShort { () throws(SlotShortage) in try keys.details(of: record) }
+        try throwingOverload { () throws(SlotShortage) in try keys.details(of: record) }
     }
 }
 
@@ -225,7 +225,7 @@ extension KeyRing {
     /// Returns nil if the row does not open: it was edited, or its key is gone.
     func details(of record: RegistrationRecord) throws(SlotShortage) -> RegistrationDetails? {
         try opened { () throws(SealingError) in
-            try openDetails(record.details.span, record.place, record.purgeID, isDevice: record.session == nil)
+            try openDetails(record.details.span, record.expirySlot, record.purgeID, isDevice: record.session == nil)
         }
     }
 
@@ -242,9 +242,9 @@ extension KeyRing {
     private static func detailsBlock(_ isDevice: Bool) -> Int { isDevice ? 64 : 320 }
 
     private func openDetails(
-        _ sealed: Span<UInt8>, _ place: ExpirySlot, _ purgeID: EntryID, isDevice: Bool
+        _ sealed: Span<UInt8>, _ slot: ExpirySlot, _ purgeID: EntryID, isDevice: Bool
     ) throws(SealingError) -> RegistrationDetails {
-        let (key, names) = try openSecretNote(sealed, .details, place, [purgeID.bytes], block: Self.detailsBlock(isDevice))
+        let (key, names) = try openSecretNote(sealed, .details, slot, [purgeID.bytes], block: Self.detailsBlock(isDevice))
         var rest = names[...]
         guard let activity = rest.popName(), let session = rest.popName() else { throw .doesNotOpen }
         return RegistrationDetails(handleKey: HandleKey(key), activity: activity, session: session)

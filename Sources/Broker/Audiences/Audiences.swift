@@ -19,8 +19,8 @@ public actor Audiences: LoopActor, BrokerPart {
     let tokenPushes: KeyedBudget
     private let events: KeyedBudget
     private var windowsEnd: UInt64?
-    /// Places of registrations that were sealed under a policy with other lives.
-    private var formerPlaces: [(kind: TokenKind, place: ExpirySlot)] = []
+    /// Slots of registrations that were sealed under a policy with other lives.
+    private var formerSlots: [(kind: TokenKind, slot: ExpirySlot)] = []
     /// Called when one of the app's timers runs out.
     var timedOut: (@Sendable (TimerRecord) async throws(BrokerError) -> Void)?
     /// When the next known work is due.
@@ -45,7 +45,7 @@ public actor Audiences: LoopActor, BrokerPart {
     public nonisolated var wallMs: UInt64 { time.wallMs }
 
     /// Counts a refusal for the ledger's next window.
-    public nonisolated func noteRefusal(_ error: BrokerError) { broker.noteRefusal(error) }
+    public nonisolated func recordRefusal(_ error: BrokerError) { broker.recordRefusal(error) }
 
     func setTimedOut(_ action: @escaping @Sendable (TimerRecord) async throws(BrokerError) -> Void) { timedOut = action }
 
@@ -69,12 +69,12 @@ public actor Audiences: LoopActor, BrokerPart {
             registering[owner] = []
             return
         }
-        guard waiting < Self.mostRegistering else { throw .tooManyRequests(retryAfterSeconds: 1) }
+        guard waiting < Self.maxRegistering else { throw .tooManyRequests(retryAfterSeconds: 1) }
         await withCheckedContinuation { registering[owner]?.append($0) }
     }
 
     /// The limit bounds the arena, in which each waiting registration keeps its token.
-    static let mostRegistering = 64
+    static let maxRegistering = 64
 
     func waitingRegistrations(of owner: [UInt8]) -> Int { registering[owner]?.count ?? 0 }
 
@@ -101,7 +101,7 @@ public actor Audiences: LoopActor, BrokerPart {
         }
     }
 
-    // MARK: Places of rows
+    // MARK: Slots of rows
 
     /// Rows of one kind live equally long, so that one look-up finds all of them.
     enum Life {
@@ -122,68 +122,66 @@ public actor Audiences: LoopActor, BrokerPart {
 
     private static let requestStep: UInt64 = 300_000
 
-    /// The place to which a row of this life is written now.
-    func place(_ life: Life) -> ExpirySlot {
+    /// The slot in which a row of this life is written now.
+    func expirySlot(for life: Life) -> ExpirySlot {
         let (life, step) = span(life)
         return keys.expirySlot(lifeMs: life, stepMs: step, nowMs: time.now)
     }
 
-    /// All places in which a row of this life may be.
-    func places(_ life: Life) -> [ExpirySlot] {
+    /// All slots in which a row of this life may be.
+    func expirySlots(for life: Life) -> [ExpirySlot] {
         let now = time.now
-        formerPlaces.removeAll { $0.place.expiryMs <= now }
-        let former = formerPlaces.filter { $0.kind.life == life }.map(\.place)
-        return usualPlaces(life) + former
+        formerSlots.removeAll { $0.slot.expiryMs <= now }
+        let former = formerSlots.filter { $0.kind.life == life }.map(\.slot)
+        return usualSlots(life) + former
     }
 
-    private func usualPlaces(_ life: Life) -> [ExpirySlot] {
+    private func usualSlots(_ life: Life) -> [ExpirySlot] {
         let (life, step) = span(life)
         return life > 0 ? keys.expirySlots(lifeMs: life, stepMs: step, nowMs: time.now) : []
     }
 
-    /// Reads the places of registrations, once, before anything is looked up. So rows with the lives of an earlier policy are found, renewed and
+    /// Reads the slots of registrations, once, before anything is looked up. So rows with the lives of an earlier policy are found, renewed and
     /// deleted like all others until they expire.
-    public func learnPlaces() async throws(BrokerError) {
+    public func learnSlots() async throws(BrokerError) {
         let found = try await store.perform(.survey) { try $0.registrationSlots() }
-        formerPlaces = found.compactMap { found in
-            usualPlaces(found.kind.life).contains(found.place) ? nil : (found.kind, found.place)
+        formerSlots = found.compactMap { found in
+            usualSlots(found.kind.life).contains(found.expirySlot) ? nil : (found.kind, found.expirySlot)
         }
     }
 
-    /// Returns the index of a row at this place.
-    func index(_ label: AudienceLabel, _ place: ExpirySlot, _ fields: [UInt8]...) throws(BrokerError) -> Digest {
-        try index(label, place, fields)
+    /// Returns the index of a row at this slot.
+    func index(_ label: AudienceLabel, _ slot: ExpirySlot, _ fields: [UInt8]...) throws(BrokerError) -> Digest {
+        try index(label, slot, fields)
     }
 
-    private func index(_ label: AudienceLabel, _ place: ExpirySlot, _ fields: [[UInt8]]) throws(BrokerError) -> Digest {
-        try available { () throws(SealingError) in try keys.index(label, place, policy.kind, fields) }
+    private func index(_ label: AudienceLabel, _ slot: ExpirySlot, _ fields: [[UInt8]]) throws(BrokerError) -> Digest {
+        try available { () throws(SealingError) in try keys.index(label, slot, policy.kind, fields) }
     }
 
-    /// Returns the indexes of a row in all places in which it may be.
+    /// Returns the indexes of a row in all slots in which it may be.
     func indexes(_ label: AudienceLabel, _ life: Life, _ fields: [[UInt8]]) throws(BrokerError) -> [Digest] {
         try available { () throws(SealingError) in
-            try places(life).map { place throws(SealingError) in try keys.index(label, place, policy.kind, fields) }
+            try expirySlots(for: life).map { slot throws(SealingError) in try keys.index(label, slot, policy.kind, fields) }
         }
     }
 
     /// Returns a record that lets a change happen once. A change with the same fields is `.repeated` as long as a session's row lives.
-    func seen(_ fields: [UInt8]...) throws(BrokerError) -> SeenRecord {
-        let place = place(.session)
+    func repeatMark(_ fields: [UInt8]...) throws(BrokerError) -> SeenRecord {
+        let slot = expirySlot(for: .session)
         return try available { () throws(SealingError) in
-            let key = try keys.index(.seen, place, policy.kind, fields)
-            let others = try places(.session).filter { $0 != place }.map { place throws(SealingError) in
-                try keys.index(.seen, place, policy.kind, fields)
+            let key = try keys.index(.seen, slot, policy.kind, fields)
+            let others = try expirySlots(for: .session).filter { $0 != slot }.map { slot throws(SealingError) in
+                try keys.index(.seen, slot, policy.kind, fields)
             }
-            return SeenRecord(key: key, expires: place.expiryMs, others: others)
+            return SeenRecord(key: key, expires: slot.expiryMs, others: others)
         }
     }
 
-    /// Derives the keys of all places, once. With a month of them the first look-up would delay every request by a tenth of a second.
+    /// Derives the keys of all slots, once. Otherwise the first look-up over a month would block the loop for 0.1 s.
     public nonisolated func prepare() {
         for span in [span(.device), span(.activity), span(.session)] where span.life > 0 {
-            for place in keys.expirySlots(lifeMs: span.life, stepMs: span.step, nowMs: time.now) {
-                _ = try? keys.index(.audience, place, [])
-            }
+            keys.prepare(keys.expirySlots(lifeMs: span.life, stepMs: span.step, nowMs: time.now))
         }
     }
 
@@ -217,9 +215,9 @@ public actor Audiences: LoopActor, BrokerPart {
 
     /// Returns a new row for an unknown session.
     func newSession(_ names: [UInt8]...) throws(BrokerError) -> SessionRecord {
-        let place = place(.session)
+        let slot = expirySlot(for: .session)
         return SessionRecord(
-            session: try index(.session, place, names), generation: place.generation, expires: place.expiryMs, started: time.now,
+            session: try index(.session, slot, names), generation: slot.generation, expires: slot.expiryMs, started: time.now,
             version: 0)
     }
 
@@ -238,7 +236,7 @@ public actor Audiences: LoopActor, BrokerPart {
         var found: [RegistrationRecord] = []
         for registration in registrations {
             let device = try available { () throws(SealingError) in
-                try keys.deviceIndex(registration.place, owner: ownerField(owner), kind: registration.kind, token: token)
+                try keys.deviceIndex(registration.expirySlot, owner: ownerField(owner), kind: registration.kind, token: token)
             }
             if device == registration.device { found.append(registration) }
         }
@@ -256,9 +254,9 @@ extension Policy.Kind {
 extension KeyRing {
     /// The index of a row of one kind of app. The kind comes first, so that no app reaches another's rows.
     func index(
-        _ label: AudienceLabel, _ place: ExpirySlot, _ kind: Policy.Kind, _ fields: [[UInt8]]
+        _ label: AudienceLabel, _ slot: ExpirySlot, _ kind: Policy.Kind, _ fields: [[UInt8]]
     ) throws(SealingError) -> Digest {
-        try index(label, place, [Array(kind.rawValue.utf8)] + fields)
+        try index(label, slot, [Array(kind.rawValue.utf8)] + fields)
     }
 }
 
@@ -268,5 +266,5 @@ extension TokenKind {
 }
 
 extension RegistrationSlot {
-    var place: ExpirySlot { ExpirySlot(generation: generation, expiryMs: expires) }
+    var expirySlot: ExpirySlot { ExpirySlot(generation: generation, expiryMs: expires) }
 }

@@ -65,7 +65,7 @@ public actor Calls: LoopActor {
         for _ in 0..<5 {
             var fanout = try await audiences.pushes(event, to: audiences.devices(of: call.receiver), of: call.receiver)
             guard fanout.pushes > 0 else { return CallReceipt(throttled: fanout.throttled) }
-            fanout.change.seen = try await audiences.seen(call.receiver, call.session)
+            fanout.change.seen = try await audiences.repeatMark(call.receiver, call.session)
             switch try await audiences.apply(fanout) {
             case .done: return CallReceipt(rang: fanout.pushes, throttled: fanout.throttled)
             case .repeated: return CallReceipt(isRepeated: true)

@@ -58,8 +58,8 @@ public enum CompanionMessage: Sendable, Equatable {
 
 /// Reaches the sockets of sessions, which belong to the edge.
 public protocol CompanionSockets: Sendable {
-    func tell(user: [UInt8], _ message: CompanionMessage) async
-    func tell(backEnd: [UInt8], _ message: CompanionMessage) async
+    func send(user: [UInt8], _ message: CompanionMessage) async
+    func send(backEnd: [UInt8], _ message: CompanionMessage) async
 }
 
 extension Companion {
@@ -80,7 +80,7 @@ extension Companion {
         // A failed try means that something else happened in the session meanwhile.
         for _ in 0..<8 {
             var seen: SeenRecord?
-            if let eventID { seen = try await audiences.seen(user, session, eventID, principal.eventSpace) }
+            if let eventID { seen = try await audiences.repeatMark(user, session, eventID, principal.eventSpace) }
             var (fanout, receipt, news) = try await fanout(
                 of: event, user: user, session: session, eventID: eventID, ownID: ownID, creator: principal)
             fanout.change.seen = seen
@@ -88,7 +88,7 @@ extension Companion {
             case .done:
                 receipt.pushes = fanout.pushes
                 receipt.throttled = fanout.throttled
-                if let news { await edge?.tell(user: user, news) }
+                if let news { await edge?.send(user: user, news) }
                 return receipt
             case .repeated:
                 // The caller may have lost the first answer.
@@ -115,15 +115,15 @@ extension Companion {
         var receipt = EventReceipt()
         var fanout = Fanout()
         var news: CompanionMessage?
-        let standing = try await audiences.session(user, session)
+        let current = try await audiences.session(user, session)
         let named = AudienceEvent.Value.session(session)
-        let counted = standing.map { Int(clamping: (time.now - min(time.now, $0.started)) / 1_000) } ?? 0
+        let counted = current.map { Int(clamping: (time.now - min(time.now, $0.started)) / 1_000) } ?? 0
         let elapsed = event.elapsedSeconds ?? counted
         var change: SessionChange?
         // The next event without an elapsed time counts on from this one's.
         let started = time.now - min(UInt64(clamping: elapsed), time.now / 1_000) * 1_000
-        if let standing {
-            if elapsed != counted { change = .restart(session: standing.session, started: started) }
+        if let current {
+            if elapsed != counted { change = .restart(session: current.session, started: started) }
         } else {
             var new = try await audiences.newSession(user, session)
             new.started = started
@@ -135,7 +135,8 @@ extension Companion {
             case .approvalRequest:
                 var id = RequestID.random()
                 if let eventID {
-                    id = try await requestID(of: eventID, session, of: user, by: creator, at: await audiences.place(.session))
+                    let slot = await audiences.expirySlot(for: .session)
+                    id = try await requestID(of: eventID, session, of: user, by: creator, at: slot)
                 }
                 let timer = try await timer(id, user: user, session: session, creator: creator.user, ownID: ownID)
                 (receipt.request, receipt.expires) = (timer.id, timer.due)
@@ -161,7 +162,7 @@ extension Companion {
             case .complete(let success):
                 fanout += try await alert(success ? "task_complete" : "task_failed", ["sessionId": named], collapse: named, user)
                 fanout += try await ending(session, of: user, success: success)
-                change = standing.map { .delete(expires: $0.expires, session: $0.session) }
+                change = current.map { .delete(expires: $0.expires, session: $0.session) }
             case .progress(let progress):
                 var fields: [String: AudienceEvent.Value] = [:]
                 if let completed = progress.completed, let total = progress.total {
@@ -172,9 +173,9 @@ extension Companion {
                 fanout += try await update(
                     fields["total"] == nil ? "activity_state" : "activity_progress", fields,
                     elapsed: elapsed, isGiven: progress.elapsedSeconds != nil, session: session, user)
-                var told = progress
-                told.elapsedSeconds = elapsed
-                news = .progress(told, session: session)
+                var reported = progress
+                reported.elapsedSeconds = elapsed
+                news = .progress(reported, session: session)
             case .state(let word, let before):
                 fanout += try await update(
                     "activity_state", ["status": .plain(.choice(word))], elapsed: elapsed, session: session, user)
@@ -212,10 +213,10 @@ extension Companion {
 
     /// Derives an approval's id from its event's name. It looks random without the key, and a caller who lost the answer gets the same id.
     private func requestID(
-        of event: [UInt8], _ session: [UInt8], of user: [UInt8], by creator: Principal, at place: ExpirySlot
+        of event: [UInt8], _ session: [UInt8], of user: [UInt8], by creator: Principal, at slot: ExpirySlot
     ) async throws(BrokerError) -> RequestID {
         let index = try await audiences.index(
-            .seen, place, user, session, event, creator.eventSpace, Array("request".utf8))
+            .seen, slot, user, session, event, creator.eventSpace, Array("request".utf8))
         // The index begins with its expiry.
         return RequestID(high: index.second, low: index.third)
     }
@@ -223,8 +224,8 @@ extension Companion {
     private func receipt(
         of event: [UInt8], _ session: [UInt8], of user: [UInt8], by creator: Principal
     ) async throws(BrokerError) -> EventReceipt {
-        for place in await audiences.places(.session) {
-            let id = try await requestID(of: event, session, of: user, by: creator, at: place)
+        for slot in await audiences.expirySlots(for: .session) {
+            let id = try await requestID(of: event, session, of: user, by: creator, at: slot)
             if let (timer, _) = try await request(id) {
                 return EventReceipt(request: id, expires: timer.due, isRepeated: true)
             }
@@ -254,21 +255,21 @@ extension Companion {
         let user = try Self.subject(user, principal)
         // A failed try means that another claim won, and each claim wins once.
         for _ in 0..<1_000 {
-            let standing = try await audiences.session(user, name)
+            let current = try await audiences.session(user, name)
             var next: SessionRecord
-            if let standing { next = standing } else { next = try await audiences.newSession(user, name) }
-            let place = ExpirySlot(generation: next.generation, expiryMs: next.expires)
-            let client = try await audiences.index(.activeClient, place, user, name, device)
-            let isSame = standing?.client == client
+            if let current { next = current } else { next = try await audiences.newSession(user, name) }
+            let slot = ExpirySlot(generation: next.generation, expiryMs: next.expires)
+            let client = try await audiences.index(.activeClient, slot, user, name, device)
+            let isSame = current?.client == client
             // A repeated claim changes nothing, unless the client has registered a token meanwhile.
             if isSame, token == nil { return false }
             let own = try await audiences.registrations(of: user)
             var registration: RegistrationID?
             if let token { registration = try await audiences.registrations(own, for: token, owner: user).first?.id }
-            if isSame, registration == nil || registration == standing?.registration { return false }
+            if isSame, registration == nil || registration == current?.registration { return false }
             let event = try await audiences.chargeEvent(of: user)
             var fanout = Fanout()
-            if !isSame, let before = standing?.registration, before != registration {
+            if !isSame, let before = current?.registration, before != registration {
                 let handle = AudienceEvent.Value.session(name)
                 fanout = try await audiences.pushes(
                     AudienceEvent(
@@ -279,8 +280,8 @@ extension Companion {
             }
             (next.client, next.registration) = (client, registration)
             next.version += 1
-            fanout.change.session = .set(next, after: standing?.version)
-            if try await audiences.apply(fanout) == .done { return standing?.client != nil && !isSame }
+            fanout.change.session = .set(next, after: current?.version)
+            if try await audiences.apply(fanout) == .done { return current?.client != nil && !isSame }
             event.cancel()
         }
         throw .storageUnavailable

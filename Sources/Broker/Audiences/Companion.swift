@@ -160,16 +160,16 @@ extension Companion {
 
         /// Returns nil if the row does not open.
         init?(_ timer: TimerRecord, _ keys: KeyRing) throws(BrokerError) {
-            let place = ExpirySlot(generation: timer.generation, expiryMs: timer.expires)
+            let slot = ExpirySlot(generation: timer.generation, expiryMs: timer.expires)
             let note = try ifItOpens { () throws(SealingError) in
-                try keys.openNote(timer.sealed.span, .timer, place, [timer.id.bytes], block: 128)
+                try keys.openNote(timer.sealed.span, .timer, slot, [timer.id.bytes], block: 128)
             }
             guard let note else { return nil }
             self.init(note)
         }
     }
 
-    /// Marks the row of a question. A question has no answer here: its row only maps its back end's own id to it.
+    /// Marks the row of a question. Questions are not answered at the broker. The row only maps the back end's own id to the question.
     static let question: UInt8 = .max
 
     /// Builds the row of an approval, or of a question.
@@ -180,20 +180,20 @@ extension Companion {
         guard let limits = audiences.limits.approvals else { throw .storageUnavailable }
         let now = time.now
         let due = now + limits.answerableMs
-        let place = ExpirySlot(generation: keys.currentGeneration, expiryMs: now + limits.keptMs)
+        let slot = ExpirySlot(generation: keys.currentGeneration, expiryMs: now + limits.keptMs)
         let content = RequestContent(user: user, session: session, creator: creator)
         let sealed = try available { () throws(SealingError) in
-            try keys.sealNote(content.encoded, .timer, place, [id.bytes], block: 128)
+            try keys.sealNote(content.encoded, .timer, slot, [id.bytes], block: 128)
         }
         var names: RequestNames?
         if let ownID {
-            let place = await audiences.place(.request)
+            let slot = await audiences.expirySlot(for: .request)
             names = RequestNames(
-                user: try await audiences.index(.request, place, user, ownID),
-                creator: try await audiences.index(.request, place, creator, ownID))
+                user: try await audiences.index(.request, slot, user, ownID),
+                creator: try await audiences.index(.request, slot, creator, ownID))
         }
         return TimerRecord(
-            id: id, due: due, expires: place.expiryMs, generation: place.generation, answer: isQuestion ? Self.question : 0,
+            id: id, due: due, expires: slot.expiryMs, generation: slot.generation, answer: isQuestion ? Self.question : 0,
             sealed: sealed, names: names)
     }
 
@@ -255,8 +255,8 @@ extension Companion {
             switch try await audiences.apply(fanout) {
             case .done:
                 let message = CompanionMessage.approvalResponse(request: id, session: content.session, approved: approved)
-                await edge?.tell(backEnd: content.creator, message)
-                await edge?.tell(user: content.user, message)
+                await edge?.send(backEnd: content.creator, message)
+                await edge?.send(user: content.user, message)
                 return true
             case .settled, .repeated: return false
             case .changed, .leftOut: continue
@@ -308,12 +308,12 @@ extension Companion {
         fanout.change.timer = .settle(id: timer.id, expires: timer.expires, answer: answer)
         guard try await audiences.apply(fanout) == .done else { return }
         let message = CompanionMessage.approvalTimeout(request: timer.id, session: content.session)
-        await edge?.tell(backEnd: content.creator, message)
-        await edge?.tell(user: content.user, message)
+        await edge?.send(backEnd: content.creator, message)
+        await edge?.send(user: content.user, message)
     }
 }
 
-/// A caller's name for a request: the broker's id, or the id of the back end that asked. One text may be both.
+/// A caller's name for a request: the broker's id, or the back end's own id for the request. Both are set if the text could be either.
 public struct RequestName: Sendable, Equatable {
     public var id: RequestID?
     /// 1 to 128 bytes.

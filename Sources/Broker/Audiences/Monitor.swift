@@ -101,7 +101,7 @@ extension Monitor {
             fanout.change.session = run
             // The second try includes devices that were sealed again. From then on the pushes to devices that are gone are left out.
             fanout.change.leavesOutGone = attempt > 0
-            if let eventID { fanout.change.seen = try await audiences.seen(printer, eventID, principal.eventSpace) }
+            if let eventID { fanout.change.seen = try await audiences.repeatMark(printer, eventID, principal.eventSpace) }
             let outcome = fanout.change.isEmpty ? .done : try await audiences.apply(fanout)
             switch outcome {
             case .done: return (news, EventReceipt(pushes: fanout.pushes, throttled: fanout.throttled))
@@ -126,26 +126,26 @@ extension Monitor {
             guard news == .started, !old.isPaused else { return (news, nil) }
             return (news, try await run(printer, reached: 0, after: try await audiences.session(printer)))
         case .progress(let percent):
-            let standing = try await audiences.session(printer)
-            let told = Int(standing?.reached ?? 0)
+            let current = try await audiences.session(printer)
+            let reported = Int(current?.reached ?? 0)
             let crossed = PrinterNews.milestones.last { $0 <= percent } ?? 0
-            if crossed > told { return (.milestone(crossed), try await run(printer, reached: crossed, after: standing)) }
+            if crossed > reported { return (.milestone(crossed), try await run(printer, reached: crossed, after: current)) }
             // Events renew the run's row.
-            guard let standing, await audiences.place(.session).expiryMs > standing.expires else { return (nil, nil) }
-            return (nil, try await run(printer, reached: told, after: standing))
+            guard let current, await audiences.expirySlot(for: .session).expiryMs > current.expires else { return (nil, nil) }
+            return (nil, try await run(printer, reached: reported, after: current))
         }
     }
 
     private func run(
-        _ printer: [UInt8], reached: Int, after standing: SessionRecord?
+        _ printer: [UInt8], reached: Int, after current: SessionRecord?
     ) async throws(BrokerError) -> SessionChange {
         var next = try await audiences.newSession(printer)
         next.reached = UInt8(reached)
-        if let standing {
-            next.version = standing.version + 1
-            if reached > 0 { next.started = standing.started }
+        if let current {
+            next.version = current.version + 1
+            if reached > 0 { next.started = current.started }
         }
-        return .set(next, after: standing?.version, replacing: standing?.session)
+        return .set(next, after: current?.version, replacing: current?.session)
     }
 
     private func pushes(_ news: PrinterNews, _ printer: [UInt8]) async throws(BrokerError) -> Fanout {

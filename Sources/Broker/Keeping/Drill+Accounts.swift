@@ -77,10 +77,10 @@ extension Drill {
 
     /// Tries to open a user's data with the user's name.
     public func user(_ user: [UInt8]) throws(StoreError) -> [Finding] {
-        let places = try registrationSlots()
+        let slots = try registrationSlots()
         var owned: [Policy.Kind: [RegistrationRecord]] = [:]
         for kind in Policy.Kind.allCases where kind != .rooms {
-            owned[kind] = try registrations(.owner, user, kind, places)
+            owned[kind] = try registrations(.owner, user, kind, slots)
         }
         let approvals = try alone().approvals.filter { $0.content.user == user }
         guard owned.values.contains(where: { !$0.isEmpty }) || !approvals.isEmpty else {
@@ -130,13 +130,13 @@ extension Drill {
     private func alone() throws(StoreError) -> Alone {
         var alone = Alone(
             approvals: try store.read { try $0.timers() }.compactMap { timer in
-                let content = tried { try Companion.RequestContent(timer, keys) }
+                let content = attempt { try Companion.RequestContent(timer, keys) }
                 return content?.map { (timer, $0) }
             })
         try store.read {
             try $0.eachRegistration { record in
                 if record.isActivity { alone.activities += 1 }
-                let waiting = tried { try keys.waiting(of: record) }
+                let waiting = attempt { try keys.waiting(of: record) }
                 if let waiting = waiting ?? nil { alone.updates.append((waiting.audience, record.expires)) }
                 guard details(of: record) != nil else { return }
                 alone.handleKeysOpen = true
@@ -150,12 +150,12 @@ extension Drill {
     private func openTokens(
         _ alone: Alone, fit: (Secret) -> Bool
     ) throws(StoreError) -> [(name: [UInt8], record: RegistrationRecord)] {
-        let places = try registrationSlots()
+        let slots = try registrationSlots()
         // A user has one name in all apps. A device without a printer needs no name.
         let names = [(Policy.Kind.monitor, [UInt8]())] + alone.callers.flatMap { [(.companion, $0), (.calls, $0)] }
         var found: [(name: [UInt8], record: RegistrationRecord)] = []
         for (kind, name) in names {
-            for record in try registrations(.audience, name, kind, places) {
+            for record in try registrations(.audience, name, kind, slots) {
                 if let token = token(record, kind, name), fit(token) { found.append((name, record)) }
             }
         }
@@ -164,22 +164,22 @@ extension Drill {
 
     /// Returns the expiries of these sessions' rows, as far as they exist.
     private func sessions(_ names: [[[UInt8]]]) throws(StoreError) -> [UInt64] {
-        let places = try sessionSlots()
+        let slots = try sessionSlots()
         var found: [UInt64] = []
-        for names in Set(names) { if let session = try session(.companion, names, places) { found.append(session.expires) } }
+        for names in Set(names) { if let session = try session(.companion, names, slots) { found.append(session.expires) } }
         return found
     }
 
-    private func session(_ kind: Policy.Kind, _ names: [[UInt8]], _ places: [ExpirySlot]) throws(StoreError) -> SessionRecord? {
-        let indexes = places.compactMap { place in tried { try keys.index(.session, place, kind, names) } }
+    private func session(_ kind: Policy.Kind, _ names: [[UInt8]], _ slots: [ExpirySlot]) throws(StoreError) -> SessionRecord? {
+        let indexes = slots.compactMap { slot in attempt { try keys.index(.session, slot, kind, names) } }
         return try store.read { try $0.session(indexes) }
     }
 
     private func registrations(
-        _ lookup: RegistrationLookup, _ name: [UInt8], _ kind: Policy.Kind, _ places: [ExpirySlot]
+        _ lookup: RegistrationLookup, _ name: [UInt8], _ kind: Policy.Kind, _ slots: [ExpirySlot]
     ) throws(StoreError) -> [RegistrationRecord] {
         let label: AudienceLabel = lookup == .owner ? .owner : .audience
-        let indexes = places.compactMap { place in tried { try keys.index(label, place, kind, [name]) } }
+        let indexes = slots.compactMap { slot in attempt { try keys.index(label, slot, kind, [name]) } }
         return try store.read { try $0.registrations(lookup, indexes) }
     }
 
@@ -196,7 +196,7 @@ extension Drill {
     }
 
     private func details(of record: RegistrationRecord) -> RegistrationDetails? {
-        (tried { try keys.details(of: record) }) ?? nil
+        (attempt { try keys.details(of: record) }) ?? nil
     }
 
     private func sessionName(of record: RegistrationRecord) -> [UInt8]? {
@@ -204,12 +204,12 @@ extension Drill {
     }
 
     private func token(_ record: RegistrationRecord, _ kind: Policy.Kind, _ audience: [UInt8]) -> Secret? {
-        tried { try keys.openToken(record.sealed.span, context: record.context, audience: kind.field(audience).span) }?.token
+        attempt { try keys.openToken(record.sealed.span, context: record.context, audience: kind.field(audience).span) }?.token
     }
 
     private func registrationSlots() throws(StoreError) -> [ExpirySlot] {
-        let places = try store.read { try $0.registrationSlots() }
-        return Array(Set(places.map { ExpirySlot(generation: $0.generation, expiryMs: $0.expires) }))
+        let slots = try store.read { try $0.registrationSlots() }
+        return Array(Set(slots.map { ExpirySlot(generation: $0.generation, expiryMs: $0.expires) }))
     }
 
     private func sessionSlots() throws(StoreError) -> [ExpirySlot] {

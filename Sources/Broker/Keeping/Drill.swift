@@ -65,19 +65,19 @@ public struct Drill {
     let store: StoreSnapshot
     private let limits: Limits
     let now: UInt64
-    private let noted = Noted()
+    private let shortageBox = ShortageBox()
 
-    private final class Noted { var shortage: SlotShortage? }
+    private final class ShortageBox { var shortage: SlotShortage? }
 
     /// The shortage that prevented an attempt. If it is set, the findings prove nothing.
-    public var shortage: SlotShortage? { noted.shortage }
+    public var shortage: SlotShortage? { shortageBox.shortage }
 
     /// Returns nil if it does not open, or if it could not be tried.
-    func tried<Value>(_ open: () throws -> Value) -> Value? {
+    func attempt<Value>(_ open: () throws -> Value) -> Value? {
         do { return try open() } catch {
             switch error {
             case let shortage as SlotShortage, SealingError.outOf(let shortage), BrokerError.overloaded(let shortage):
-                noted.shortage = shortage
+                shortageBox.shortage = shortage
             default: break
             }
             return nil
@@ -157,8 +157,8 @@ public struct Drill {
                 continue
             }
             tokens += 1
-            let opened = tried { try keys.openToken(token.sealed.span, context: token.context, room: room) }
-            let ref = tried { try keys.openRef(token.ref.span, context: token.context, room: room) }
+            let opened = attempt { try keys.openToken(token.sealed.span, context: token.context, room: room) }
+            let ref = attempt { try keys.openRef(token.ref.span, context: token.context, room: room) }
             if ref != nil { refs += 1 }
             let opens = opened != nil
             findings.append(
@@ -180,8 +180,8 @@ public struct Drill {
     /// Tries to open a room with its join code.
     public func code(_ code: [UInt8]) throws(StoreError) -> [Finding] {
         let indexes =
-            tried {
-                try keys.codeIndexes(code.span, nowMs: now, standsMs: limits.codeStandsMs)
+            attempt {
+                try keys.codeIndexes(code.span, nowMs: now, retentionMs: limits.codeRetentionMs)
             } ?? []
         guard let found = try store.read({ try $0.joinable(indexes, now: 0) }) else {
             return [Finding(.room, held: 0, opens: 0, "none; one that ended looks the same")]
@@ -189,7 +189,7 @@ public struct Drill {
         switch found.code {
         case .pending(let pending):
             guard
-                let id = tried({
+                let id = attempt({
                     try keys.openPending(
                         pending.pending.span, joinID: code.span, expiryMs: pending.expires, generation: pending.generation,
                         codeIndex: pending.code)
@@ -219,7 +219,7 @@ public struct Drill {
         while Clock.monotonicNs - start < 50_000_000 {
             for _ in 0..<200 {
                 tries += 1
-                _ = try? keys.codeIndexes(Array(String(tries).utf8).span, nowMs: now, standsMs: 0)
+                _ = try? keys.codeIndexes(Array(String(tries).utf8).span, nowMs: now, retentionMs: 0)
             }
         }
         return Int(Double(tries) * 1e9 / Double(Clock.monotonicNs - start))
@@ -229,6 +229,6 @@ public struct Drill {
     static func keysGone(_ time: UInt64) -> UInt64 { Epoch(Epoch(atMs: time).number + 2).startMs }
 
     private func open(_ job: JobRecord) -> JobContent? {
-        tried { try keys.openJob(job.sealed.span, context: job.context) }
+        attempt { try keys.openJob(job.sealed.span, context: job.context) }
     }
 }

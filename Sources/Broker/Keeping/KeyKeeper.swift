@@ -42,7 +42,7 @@ public actor KeyKeeper: LoopActor {
         if recorder == nil { recorder = Task(executorPreference: loop) { await self.record() } }
     }
 
-    /// Steps the ratchet at a start, before anything that may fail.
+    /// Steps the ratchet at a start, before anything is written.
     /// - Returns: the step's events, to be recorded with the start.
     func stepAtStart() -> [Entry.Op] { advance().map { Self.events(of: $0) } ?? [] }
 
@@ -113,7 +113,7 @@ public actor KeyKeeper: LoopActor {
 
     /// Records that the key file is lost for good. Must be called before a new one is created. The next start deletes all rows that were sealed
     /// under the lost one.
-    public static func noteLoss(_ store: any Keeping) async throws(StoreError) {
+    public static func recordLoss(_ store: any Keeping) async throws(StoreError) {
         try await store.setMark(KeyMarks.loss, [1])
         // The new file counts its own steps.
         try await store.setMark(KeyMarks.step, [])
@@ -164,7 +164,7 @@ public struct Startup: Sendable {
 
     /// Steps the ratchet, repairs the log's folder, records the start, and then does all work that became due while no broker ran.
     ///
-    /// The step comes first. On a full disk, or if the log's folder can't be written, no start gets further, however often it is tried.
+    /// The step comes before all writes. A start on a full disk fails at the first of them, and keys must be destroyed even then.
     /// - Parameters:
     ///   - events: the log's entries of the start, `broker.started` first.
     ///   - marks: the store's marks of the start.
@@ -173,11 +173,13 @@ public struct Startup: Sendable {
         _ events: [Entry.Op], marks: [StoreMark] = [], policies: [[UInt8]], folder: LedgerFolder, sequencer: Sequencer,
         keeper: KeyKeeper, sweeper: Sweeper
     ) async throws {
-        let unrecorded = try await unrecordedKeys() + keeper.stepAtStart()
+        // Before the step: it changes `keys.steps`.
+        let unrecorded = try await unrecordedKeys()
+        let stepped = await keeper.stepAtStart()
         try await sequencer.recover()
         folder.tidy()
         for policy in policies { _ = try folder.writePolicy(policy) }
-        try await store.start(events + unrecorded, marks: marks + KeyMarks.of(steps: keys.steps, now: time.now))
+        try await store.start(events + unrecorded + stepped, marks: marks + KeyMarks.of(steps: keys.steps, now: time.now))
         try await deleteLost()
         await keeper.step()
         await keeper.recordAll()

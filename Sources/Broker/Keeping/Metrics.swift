@@ -87,7 +87,7 @@ public final class Metrics: Sendable {
     }
 
     /// Records that tokens with these expiries were durably purged at `now`. Times are unix ms.
-    public func notePurges(of ends: [UInt64], at now: UInt64) {
+    public func recordPurges(of ends: [UInt64], at now: UInt64) {
         if ends.isEmpty { return }
         purgeLag.withLock { lag in for end in ends { lag.add(now - min(now, end)) } }
         add(.purgesLate, ends.count { now > $0 + 1_000 })

@@ -38,7 +38,7 @@ public actor Sequencer: LoopActor {
     private var tiles = TileLog()
     /// True if the last publication failed. Then the store may be ahead of the folder.
     private var isFailing = false
-    /// True if the last failure was a contradiction, which has been logged.
+    /// True if the last failure was a kept checkpoint's contradiction, which has been logged.
     private var isContradicted = false
     /// Checkpoints kept elsewhere with which the log has not been compared yet.
     private var uncompared: [KeptCheckpoint]
@@ -100,8 +100,7 @@ public actor Sequencer: LoopActor {
         }
     }
 
-    /// Compares folder and store with each other and with the checkpoints kept elsewhere, publishes the entries that the folder lacks, and has all
-    /// witnesses cosign the head again.
+    /// Compares folder, store and kept checkpoints. Publishes the entries that the folder lacks. Then asks all witnesses to cosign the head again.
     ///
     /// A missed quorum, or a kept checkpoint that can't be read now, does not stop a start. Entries wait until later.
     /// - Throws: if the folder is ahead of the store or differs from it, or if a kept checkpoint or witnesses contradict the log. Then
@@ -110,9 +109,9 @@ public actor Sequencer: LoopActor {
         do {
             try await catchUp(asksAll: true)
         } catch Failure.quorumMissed {
-            noteFailure(Failure.quorumMissed)
+            recordFailure(Failure.quorumMissed)
         } catch let failure as KeptCheckpoint.Failure where !failure.isFinal {
-            noteFailure(failure)
+            recordFailure(failure)
         }
     }
 
@@ -135,7 +134,7 @@ public actor Sequencer: LoopActor {
                 caughtUp()
                 (isFailing, isContradicted) = (false, false)
             } catch {
-                noteFailure(error)
+                recordFailure(error)
             }
         }
     }
@@ -147,8 +146,8 @@ public actor Sequencer: LoopActor {
         try await publish(before: .max)
     }
 
-    private func noteFailure(_ error: any Error) {
-        // A contradiction is logged even if publication failed before for another reason.
+    private func recordFailure(_ error: any Error) {
+        // A kept checkpoint's contradiction is logged even if publication failed before for another reason.
         let contradicts = (error as? KeptCheckpoint.Failure)?.isFinal ?? false
         if !isFailing || contradicts && !isContradicted {
             metrics.add(.alarms)
@@ -159,7 +158,7 @@ public actor Sequencer: LoopActor {
 
     private func catchUp(asksAll: Bool = false) async throws {
         guard let head = try await store.logHead() else {
-            if case .current(let log) = try folder.standing(comparedWith: nil, key: key.verifierKey) { tiles = log }
+            if case .current(let log) = try folder.compare(with: nil, key: key.verifierKey) { tiles = log }
             // Publish the head of the empty log, so that a checkpoint can be kept and compared from the start.
             let plan = tiles.append([])
             let empty = Checkpoint(origin: key.verifierKey.name, size: 0, root: plan.root)
@@ -177,7 +176,7 @@ public actor Sequencer: LoopActor {
         {
             await witnesses.adopt(published, size: size)
         }
-        switch try folder.standing(comparedWith: checkpoint, key: key.verifierKey) {
+        switch try folder.compare(with: checkpoint, key: key.verifierKey) {
         case .current(let log):
             tiles = log
             let plan = log.append([])

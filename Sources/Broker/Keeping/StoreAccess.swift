@@ -10,7 +10,7 @@ public final class StoreAccess: Sendable {
     private let metrics: Metrics
     private let log: @Sendable (String) -> Void
     /// True while the store waits for the end of this turn.
-    private let holds = Mutex(false)
+    private let isHeld = Mutex(false)
     /// When each kind of error may be reported again, on the loop's clock. The kinds are a few constants of the program.
     private let reports = Mutex<[String: UInt64]>([:])
 
@@ -35,7 +35,7 @@ public final class StoreAccess: Sendable {
     }
 
     /// Must be called on the loop.
-    /// - Throws: `.storageUnavailable`, `.ledgerUnavailable` or `.shuttingDown`. The error is reported before.
+    /// - Throws: `.storageUnavailable`, `.ledgerUnavailable` or `.shuttingDown`. The error has been reported to the operator.
     func perform<Value: Sendable>(
         _ access: Access, _ operation: @escaping @Sendable (Transaction) throws -> Value
     ) async throws(BrokerError) -> Value {
@@ -74,14 +74,14 @@ public final class StoreAccess: Sendable {
     }
 
     private func hold() {
-        let held = holds.withLock { holds in
-            defer { holds = true }
-            return holds
+        let held = isHeld.withLock { isHeld in
+            defer { isHeld = true }
+            return isHeld
         }
         if held { return }
         engine.hold()
         loop.atEndOfTurn {
-            self.holds.withLock { $0 = false }
+            self.isHeld.withLock { $0 = false }
             self.engine.release()
         }
     }

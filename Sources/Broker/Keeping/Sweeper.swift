@@ -91,13 +91,13 @@ public actor Sweeper: LoopActor {
             result = try await store.sweep(now: time.now, limit: batch, jobSlack: jobSlack)
             if result.more { adapt(to: Clock.monotonicNs - start) }
             metrics.add(.tokensPurged, result.tokens)
-            metrics.notePurges(of: result.ends, at: time.now)
-            if result.hasErased { noteErasure() }
+            metrics.recordPurges(of: result.ends, at: time.now)
+            if result.hasErased { scheduleScrub() }
             // A long sweep must not delay it. A failure must not stop the sweep: the log is emptied again after a second.
             if result.more { try? await scrub() }
         } while result.more
         // A create that reuses a code may have purged the due rows a moment ago.
-        if isDue { noteErasure() }
+        if isDue { scheduleScrub() }
         try await scrub()
         nextExpiry = try await store.nextExpiry(jobSlack: jobSlack) ?? .max
         let now = time.now
@@ -115,7 +115,7 @@ public actor Sweeper: LoopActor {
         held[deadline / 1_000] = left > 0 ? left : nil
     }
 
-    /// Long enough to exempt the earliest job that the outbox owns, until a second from now.
+    /// The slack that exempts every job of the outbox for the next second.
     private var jobSlack: UInt64 {
         let now = time.now
         guard let first = held.keys.min().map({ $0 * 1_000 }), first < now else { return Self.jobSlack }
@@ -135,7 +135,7 @@ public actor Sweeper: LoopActor {
     }
 
     /// Announces that rows were purged or replaced, so that the write-ahead log is emptied.
-    public func noteErasure() {
+    public func scheduleScrub() {
         guard scrubAt == nil else { return }
         unscrubbedSince = time.now
         scrubAt = time.now + Self.scrubDelay
@@ -146,7 +146,7 @@ public actor Sweeper: LoopActor {
     private func scrub() async throws(StoreError) {
         guard let due = scrubAt, time.now >= due else { return }
         let since = unscrubbedSince ?? time.now
-        // Rows that are purged meanwhile may come too late for this run, so `noteErasure` must schedule another.
+        // Rows that are purged meanwhile may come too late for this run, so `scheduleScrub` must schedule another.
         scrubAt = nil
         var isDone = false
         do throws(StoreError) {

@@ -46,7 +46,7 @@ public actor Witnesses: LoopActor {
         var contradiction: String?
     }
 
-    private struct Standing {
+    private struct WitnessState {
         /// The size of the last head that it has cosigned, as far as known.
         var knownSize: UInt64 = 0
         var failures = 0
@@ -69,7 +69,7 @@ public actor Witnesses: LoopActor {
     /// The clock for pauses, in milliseconds.
     private let steady: @Sendable () -> UInt64
 
-    private var standings: [Standing]
+    private var states: [WitnessState]
     /// The current head, and its cosignatures by the witnesses' positions in the policy.
     private var text = ""
     private var collected: [Int: SignedNote.Signature] = [:]
@@ -94,7 +94,7 @@ public actor Witnesses: LoopActor {
         self.roundMs = roundMs
         self.steady = steady
         self.post = post
-        standings = Array(repeating: Standing(), count: policy.witnesses.count)
+        states = Array(repeating: WitnessState(), count: policy.witnesses.count)
     }
 
     /// Loads the cosignatures of the published checkpoint. They stay valid as long as it is the head, and show which size each witness knows.
@@ -106,7 +106,7 @@ public actor Witnesses: LoopActor {
             }
             guard let own else { continue }
             collected[index] = own
-            standings[index].knownSize = max(standings[index].knownSize, size)
+            states[index].knownSize = max(states[index].knownSize, size)
         }
     }
 
@@ -115,17 +115,17 @@ public actor Witnesses: LoopActor {
     func cosign(_ head: Head, asksAll: Bool = false) async -> Round {
         begin(head.note.text)
         let deadlineMs = Clock.monotonicMs + roundMs
-        for (index, standing) in standings.enumerated() {
-            guard policy.witnesses[index].url != nil, asksAll || collected[index] == nil, !standing.isAsked,
-                standing.dueMs <= steady()
+        for (index, state) in states.enumerated() {
+            guard policy.witnesses[index].url != nil, asksAll || collected[index] == nil, !state.isAsked,
+                state.dueMs <= steady()
             else { continue }
-            standings[index].isAsked = true
+            states[index].isAsked = true
             Task { end(index, of: head, await ask(index, head, deadlineMs)) }
         }
         await wait(until: deadlineMs)
-        for (index, standing) in standings.enumerated() where standing.isAsked && !standing.isOverdue {
-            standings[index].isOverdue = true
-            noteFailure(index, .silent("no answer in time"))
+        for (index, state) in states.enumerated() where state.isAsked && !state.isOverdue {
+            states[index].isOverdue = true
+            recordFailure(index, .silent("no answer in time"))
         }
         return round(head)
     }
@@ -139,13 +139,13 @@ public actor Witnesses: LoopActor {
     private func round(_ head: Head) -> Round {
         var note = SignedNote(text: head.note.text, signatures: head.note.signatures)
         for (_, signature) in collected.sorted(by: { $0.key < $1.key }) { note.append(signature) }
-        let against = standings.indices.filter { standings[$0].contradiction != nil }
-        let others = Set(standings.indices).subtracting(against)
+        let against = states.indices.filter { states[$0].contradiction != nil }
+        let others = Set(states.indices).subtracting(against)
         return Round(
-            note: note, isSatisfied: policy.isSatisfied(by: Set(collected.keys)), isComplete: collected.count == standings.count,
+            note: note, isSatisfied: policy.isSatisfied(by: Set(collected.keys)), isComplete: collected.count == states.count,
             contradiction: policy.isSatisfied(by: others)
                 ? nil
-                : against.map { "\(policy.witnesses[$0].name): \(standings[$0].contradiction!)" }.joined(separator: "; "))
+                : against.map { "\(policy.witnesses[$0].name): \(states[$0].contradiction!)" }.joined(separator: "; "))
     }
 
     // MARK: One witness
@@ -162,7 +162,7 @@ public actor Witnesses: LoopActor {
         guard let prefix = witness.url else { return .silent("it has no URL") }
         let url = prefix + (prefix.hasSuffix("/") ? "" : "/") + "add-checkpoint"
         var exchange = WitnessExchange(
-            key: witness.key, head: head.note, size: head.size, knownSize: standings[index].knownSize)
+            key: witness.key, head: head.note, size: head.size, knownSize: states[index].knownSize)
         var tiles = TileReader(head.source, size: head.size)
         do {
             while true {
@@ -172,7 +172,7 @@ public actor Witnesses: LoopActor {
                 let answer = try await post(url, exchange.body(proof: proof), deadlineMs - now)
                 let dates = WitnessPolicy.dates(lastEntry: head.window, now: time.now / 1_000)
                 switch exchange.take(status: answer.status, contentType: answer.contentType, body: answer.body, dates: dates) {
-                case .ask: standings[index].knownSize = exchange.oldSize
+                case .ask: states[index].knownSize = exchange.oldSize
                 case .cosigned(let signature): return .cosigned(signature)
                 case .failed(let failure): return .failed(failure)
                 }
@@ -181,37 +181,38 @@ public actor Witnesses: LoopActor {
     }
 
     private func end(_ index: Int, of head: Head, _ ending: Ending) {
-        let wasOverdue = standings[index].isOverdue
-        standings[index].isAsked = false
-        standings[index].isOverdue = false
+        let wasOverdue = states[index].isOverdue
+        states[index].isAsked = false
+        states[index].isOverdue = false
         switch ending {
         case .cosigned(let signature):
-            // A cosignature that is too late for its round may still be in time for its head. Its pause stays: otherwise it would delay each round.
+            // A cosignature that is too late for its round may still be in time for its head. The witness's pause stays, since a slow witness would
+            // delay each round.
             if head.note.text == text { collected[index] = signature }
             metrics.add(.cosignatures)
-            standings[index].knownSize = head.size
-            standings[index].contradiction = nil
+            states[index].knownSize = head.size
+            states[index].contradiction = nil
             if wasOverdue { break }
-            if standings[index].failures > 0 { log("witness \(policy.witnesses[index].name): cosigns again") }
-            standings[index].failures = 0
-            standings[index].dueMs = 0
+            if states[index].failures > 0 { log("witness \(policy.witnesses[index].name): cosigns again") }
+            states[index].failures = 0
+            states[index].dueMs = 0
         case .failed, .silent:
-            if !wasOverdue { noteFailure(index, ending) }
+            if !wasOverdue { recordFailure(index, ending) }
         }
-        if !standings.contains(where: { $0.isAsked && !$0.isOverdue }) { wake() }
+        if !states.contains(where: { $0.isAsked && !$0.isOverdue }) { wake() }
     }
 
-    private func noteFailure(_ index: Int, _ ending: Ending) {
+    private func recordFailure(_ index: Int, _ ending: Ending) {
         let name = policy.witnesses[index].name
         metrics.add(.witnessFailures)
-        let isFirst = standings[index].failures == 0
-        standings[index].failures += 1
-        let doublings = UInt64(min(standings[index].failures - 1, 10))
+        let isFirst = states[index].failures == 0
+        states[index].failures += 1
+        let doublings = UInt64(min(states[index].failures - 1, 10))
         let pause = min(Self.firstPauseMs << doublings, Self.longestPauseMs)
-        standings[index].dueMs = steady() + pause
+        states[index].dueMs = steady() + pause
         if case .failed(let failure) = ending, failure.isContradiction {
-            let isNew = standings[index].contradiction == nil
-            standings[index].contradiction = failure
+            let isNew = states[index].contradiction == nil
+            states[index].contradiction = failure
             if isNew {
                 metrics.add(.alarms)
                 log("witness \(name): contradicts this log: \(failure)")
@@ -234,7 +235,7 @@ public actor Witnesses: LoopActor {
 
     private func wait(until deadlineMs: UInt64) async {
         let now = Clock.monotonicMs
-        guard now < deadlineMs, standings.contains(where: { $0.isAsked && !$0.isOverdue }) else { return }
+        guard now < deadlineMs, states.contains(where: { $0.isAsked && !$0.isOverdue }) else { return }
         let timer = loop.after(deadlineMs - now) { self.assumeIsolated { $0.wake() } }
         await withCheckedContinuation { waiting = $0 }
         loop.cancel(timer)

@@ -19,7 +19,7 @@ struct JobTimes {
     }
 
     private let timing: SendTiming
-    /// How long attempts go on: no longer than the push is worth delivering. A push with only one attempt has the whole deadline for it.
+    /// How long attempts go on: the template's lifetime or the deadline, whichever is shorter. With lifetime 0, it is the deadline.
     private let lifeMs: UInt64
     private let throttleMs: UInt64
 
@@ -34,14 +34,14 @@ struct JobTimes {
     }
 
     /// - Parameters:
-    ///   - heldUntil: nothing leaves before this time. 0 for no such time.
+    ///   - delayedUntil: nothing leaves before this time. 0 for no such time.
     ///   - tokenExpires: when the token expires, and the room with it.
     /// - Returns: nil if the token could expire before the push leaves.
-    func plan(now: UInt64, heldUntil: UInt64, tokenExpires: UInt64) -> Plan? {
+    func plan(now: UInt64, delayedUntil: UInt64, tokenExpires: UInt64) -> Plan? {
         guard !timing.isAtOnce else {
-            return Plan(notBefore: heldUntil, deadline: min(now + lifeMs, tokenExpires), knocked: now)
+            return Plan(notBefore: delayedUntil, deadline: min(now + lifeMs, tokenExpires), knocked: now)
         }
-        let boundary = timing.boundary(after: max(now, heldUntil))
+        let boundary = timing.boundary(after: max(now, delayedUntil))
         // Use the longest jitter, not the drawn one. Otherwise pushes would crowd before the end.
         guard boundary + timing.jitterMs < tokenExpires else { return nil }
         let leaves = timing.departure(boundary: boundary)
@@ -52,9 +52,9 @@ struct JobTimes {
             knocked: timing.nextKnock(after: leaves, throttleMs: throttleMs) - throttleMs)
     }
 
-    /// The time from which the push's expiry is counted, so that each attempt carries the same headers. If the token's expiry cut the
-    /// deadline short, the push is worth delivering until then anyway.
-    func counted(deadline: UInt64, tokenExpires: UInt64) -> UInt64 {
+    /// The time from which the push's expiry is counted, so that each attempt carries the same headers. If the token's expiry cut the deadline short,
+    /// the push may be delivered until that expiry.
+    func countedFrom(deadline: UInt64, tokenExpires: UInt64) -> UInt64 {
         deadline < tokenExpires ? deadline - min(deadline, lifeMs) : tokenExpires
     }
 }
@@ -171,9 +171,9 @@ extension KeyRing {
     /// Returns nil in rooms, and if the row does not open.
     func content(of job: JobRecord) throws(SlotShortage) -> PushContent? {
         guard let sealed = job.fields else { return nil }
-        let place = ExpirySlot(generation: job.generation, expiryMs: job.deadline)
+        let slot = ExpirySlot(generation: job.generation, expiryMs: job.deadline)
         let note = try opened { () throws(SealingError) in
-            try openNote(sealed.span, .fields, place, [job.job.bytes], block: 64)
+            try openNote(sealed.span, .fields, slot, [job.job.bytes], block: 64)
         }
         return note.flatMap(PushContent.init)
     }

@@ -193,7 +193,7 @@ public actor Outbox: LoopActor, BrokerPart {
         recordingLimit.release()
     }
 
-    /// Checks that the push is still wanted.
+    /// Checks that the push is in time and still wanted.
     /// - Throws: `.ended` if it is not, `.probing`, or `.stopping`.
     private func check(_ entry: Entry) async throws(Unsent) {
         let job = entry.job
@@ -201,7 +201,7 @@ public actor Outbox: LoopActor, BrokerPart {
         // The side may have arrived while the job waited, or may have come back after a restart.
         if let room = job.room {
             let side = RoomSide(room: room, slot: job.slot)
-            switch isLate ? await presence.lastFinding(side) : await presence.check(side, isAwaited: false) {
+            switch isLate ? await presence.lastKnownState(side) : await presence.check(side, isAwaited: false) {
             case .present: throw .ended(JobOutcome(status: 0, reason: .unsent, releaseThrottle: true))
             case .probing: throw .probing(side)
             case .absent: break
@@ -251,7 +251,7 @@ public actor Outbox: LoopActor, BrokerPart {
             let (fields, stampMs) = try fields(of: job),
             let rendered = try? template.render(handle: sealed.handle, fields: fields, nowMs: stampMs)
         else { return nil }
-        let counted = JobTimes(template).counted(deadline: job.deadline, tokenExpires: job.expires)
+        let counted = JobTimes(template).countedFrom(deadline: job.deadline, tokenExpires: job.expires)
         return Push(
             apnsID: apnsID, token: sealed.token,
             environment: job.environment, topic: job.topic + rendered.pushType.topicSuffix, type: rendered.pushType,
@@ -277,7 +277,7 @@ public actor Outbox: LoopActor, BrokerPart {
     /// Returns the content of the newest push to this target that has no outcome: Apple may not have it yet.
     func newestContent(of target: WantedPushes.Target) throws(BrokerError) -> PushContent? {
         guard let job = wanted.newest(of: target) else { return nil }
-        return try unlessShort { () throws(SlotShortage) in try keys.content(of: job) }
+        return try throwingOverload { () throws(SlotShortage) in try keys.content(of: job) }
     }
 
     private func send(_ push: Push, of job: JobRecord) async throws(Unsent) -> JobOutcome {
@@ -315,7 +315,7 @@ public actor Outbox: LoopActor, BrokerPart {
                 try await store.engine.write { try $0.finish(job, outcome) }
                 lastRecordFailed = false
                 // The job's row must leave the write-ahead log, too: the key that opens it lives ten minutes more.
-                await sweeper.noteErasure()
+                await sweeper.scheduleScrub()
                 return
             } catch {
                 if error == .closed { return }

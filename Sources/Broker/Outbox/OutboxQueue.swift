@@ -3,8 +3,8 @@ import Vocabulary
 
 /// The jobs in the outbox: those that wait for their time, those that are due, and how many are under way. All times are unix ms.
 ///
-/// Jobs with the same time leave in random order. An app whose pushes hang leaves room for other apps: it may have at most eight times as many
-/// jobs queued as there are free places, and the same goes for jobs under way.
+/// Jobs with the same time leave in random order. An app may queue at most eight jobs per free place, so that an app whose pushes hang leaves room
+/// for others. The same limit applies to jobs under way.
 struct OutboxQueue {
     struct Entry: Sendable {
         let job: JobRecord
@@ -21,21 +21,21 @@ struct OutboxQueue {
     }
 
     /// Pushes that are checked and rendered at a time, on the loop that answers requests.
-    static let mostGettingReady = 32
+    static let maxPreparing = 32
     /// Pushes that are sent at a time. Each has its token open in the arena, which has 40,960 slots for all secrets.
-    static let mostUnderWay = 18_432
+    static let maxUnderWay = 18_432
     /// Further jobs are refused. Otherwise pushes could wait longer than two minutes.
-    static let mostQueued = 200_000
+    static let maxQueued = 200_000
 
     /// Jobs that one app may have for each free place.
-    private static let mostTimesFree = 8
+    private static let maxJobsPerFreePlace = 8
 
     private var scheduled: [UInt64: [Entry]] = [:]
     private var due = Queue<Entry>()
     /// All jobs, from before they are stored until their outcomes are recorded.
     private(set) var queued = 0
     private var queuedOf: [App: Int] = [:]
-    private var gettingReady = 0
+    private var preparing = 0
     private var underWay = 0
     private var underWayOf: [App: Int] = [:]
     /// Due jobs of apps that have too many under way.
@@ -54,7 +54,7 @@ struct OutboxQueue {
     // MARK: Quota
 
     /// True if no more jobs are taken, for any app.
-    var isFull: Bool { queued >= Self.mostQueued }
+    var isFull: Bool { queued >= Self.maxQueued }
 
     /// True if no more jobs for this app are taken. There may be room for other apps.
     func isFull(topic: String, environment: PushEnvironment) -> Bool {
@@ -73,7 +73,7 @@ struct OutboxQueue {
         }
     }
 
-    private static func isFull(_ own: Int, of all: Int) -> Bool { own >= mostTimesFree * (mostQueued - all) }
+    private static func isFull(_ own: Int, of all: Int) -> Bool { own >= maxJobsPerFreePlace * (maxQueued - all) }
 
     mutating func reserve(_ job: JobRecord) {
         queued += 1
@@ -104,18 +104,18 @@ struct OutboxQueue {
 
     /// Starts the next due entry. Returns nil if none is due, or if a limit is reached.
     mutating func startNext() -> Entry? {
-        guard !isPaused, gettingReady < Self.mostGettingReady, underWay < Self.mostUnderWay else { return nil }
+        guard !isPaused, preparing < Self.maxPreparing, underWay < Self.maxUnderWay else { return nil }
         // By turns, so that neither has to wait until the other is empty.
         looksAtHeldFirst.toggle()
         guard let entry = looksAtHeldFirst ? nextHeld() ?? nextDue() : nextDue() ?? nextHeld() else { return nil }
-        gettingReady += 1
+        preparing += 1
         underWay += 1
         underWayOf[entry.job.app, default: 0] += 1
         return entry
     }
 
     /// Ends the preparation of a push: it is about to be sent, or ends without being sent.
-    mutating func endPreparation() { gettingReady -= 1 }
+    mutating func endPreparation() { preparing -= 1 }
 
     /// Ends the delivery of an entry: it has its outcome, or was put back.
     mutating func endDelivery(of entry: Entry) {
@@ -134,7 +134,7 @@ struct OutboxQueue {
     mutating func resume() { isPaused = false }
 
     private func mayStart(_ app: App) -> Bool {
-        underWayOf[app, default: 0] < Self.mostTimesFree * (Self.mostUnderWay - underWay)
+        underWayOf[app, default: 0] < Self.maxJobsPerFreePlace * (Self.maxUnderWay - underWay)
     }
 
     private mutating func nextDue() -> Entry? {

@@ -48,10 +48,10 @@ final class WantedPushes: Sendable {
     /// Adds a push, which is the newest unless another one has a later stamp.
     func add(_ job: JobRecord, to target: Target, stampMs: UInt64) {
         state.withLock { state in
-            var standing = state.newest[target] ?? Newest(stampMs: stampMs, job: job, count: 0)
-            standing.count += 1
-            if stampMs >= standing.stampMs { (standing.stampMs, standing.job) = (stampMs, job) }
-            state.newest[target] = standing
+            var current = state.newest[target] ?? Newest(stampMs: stampMs, job: job, count: 0)
+            current.count += 1
+            if stampMs >= current.stampMs { (current.stampMs, current.job) = (stampMs, job) }
+            state.newest[target] = current
         }
     }
 

@@ -70,7 +70,7 @@ public actor Presence: LoopActor {
     func reportLeaving(_ side: RoomSide) { apply(state.reportLeaving(side, now: loop.now), in: side.room) }
 
     /// Returns the last known state of a side, without a probe.
-    func lastFinding(_ side: RoomSide) -> PresenceState.Finding { isPresent(side) ? .present : .absent }
+    func lastKnownState(_ side: RoomSide) -> PresenceState.Finding { isPresent(side) ? .present : .absent }
 
     /// Checks a side for its peer, or for a push that is about to leave.
     /// - Parameter isAwaited: true if the peer has arrived. A knock follows if the side turns out to be absent.
@@ -106,12 +106,12 @@ public actor Presence: LoopActor {
             answerReports(at: side, .failure(.roomNotFound))
             endProbe(of: side)
         }
-        for socket in sockets { await edge?.tell(socket, .roomClosed) }
+        for socket in sockets { await edge?.send(socket, .roomClosed) }
     }
 
     /// Sends a message to the sockets of a side.
-    func tell(_ side: RoomSide, _ event: RoomEvent) async {
-        for socket in state.sockets(at: side) { await edge?.tell(socket, event) }
+    func send(_ side: RoomSide, _ event: RoomEvent) async {
+        for socket in state.sockets(at: side) { await edge?.send(socket, event) }
     }
 
     // MARK: Effects
@@ -144,14 +144,14 @@ public actor Presence: LoopActor {
         case .arm, .answered: break
         case .ping(let sockets, let number): for socket in sockets { await edge?.ping(socket, number) }
         case .close(let socket): await edge?.close(socket)
-        case .arrived(let side): await tell(side.peer, .peerJoined)
-        case .left(let side): await tell(side.peer, .peerLeft(nil))
+        case .arrived(let side): await send(side.peer, .peerJoined)
+        case .left(let side): await send(side.peer, .peerLeft(nil))
         case .knock(let side): _ = await knock(at: side, in: id)
         case .absent(let side, let knocks):
             let waiting = waitingReports.removeValue(forKey: side)
             let result = knocks ? await knock(at: side, in: id) : .success(.none)
             // The side may have arrived meanwhile. Then its peer has already got `peer_joined`.
-            if !state.isPresent(side) { await tell(side.peer, .peerLeft(knocks ? Self.delivery(of: result) : nil)) }
+            if !state.isPresent(side) { await send(side.peer, .peerLeft(knocks ? Self.delivery(of: result) : nil)) }
             for report in waiting ?? [] { report.resume(returning: result) }
         }
     }

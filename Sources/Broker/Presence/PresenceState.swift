@@ -54,26 +54,26 @@ struct PresenceState {
     }
 
     /// Sockets that one side may have. One more closes the one that has been silent for longest.
-    static let mostSockets = ShareTable.standard[.roomSockets].side?.cap ?? .max
+    static let maxSockets = ShareTable.standard[.roomSockets].side?.cap ?? .max
 
     private let timing: Timing
     private var rooms: [Digest: Room] = [:]
-    private var places: [UInt64: RoomSide] = [:]
+    private var sideOfSocket: [UInt64: RoomSide] = [:]
 
     init(_ timing: Timing) { self.timing = timing }
 
     // MARK: Questions
 
     var roomCount: Int { rooms.count }
-    var socketCount: Int { places.count }
+    var socketCount: Int { sideOfSocket.count }
 
-    func hasSocket(_ socket: UInt64) -> Bool { places[socket] != nil }
-    func room(of socket: UInt64) -> Digest? { places[socket]?.room }
+    func hasSocket(_ socket: UInt64) -> Bool { sideOfSocket[socket] != nil }
+    func room(of socket: UInt64) -> Digest? { sideOfSocket[socket]?.room }
 
     /// True also for a side in its grace or in doubt.
-    func isPresent(_ place: RoomSide) -> Bool { rooms[place.room].map { $0[place.slot].state != .absent } ?? false }
+    func isPresent(_ side: RoomSide) -> Bool { rooms[side.room].map { $0[side.slot].state != .absent } ?? false }
 
-    func sockets(at place: RoomSide) -> [UInt64] { rooms[place.room]?[place.slot].sockets.map(\.id) ?? [] }
+    func sockets(at side: RoomSide) -> [UInt64] { rooms[side.room]?[side.slot].sockets.map(\.id) ?? [] }
 
     func hasSockets(in room: Digest) -> Bool { rooms[room]?.hasSockets ?? false }
 
@@ -86,80 +86,79 @@ struct PresenceState {
 
     // MARK: Events
 
-    mutating func join(_ socket: UInt64, at place: RoomSide, now: UInt64) -> [Effect] {
-        var step = begin(place.room, now)
-        if let closed = step.room[place.slot].add(Socket(id: socket, provenAt: now)) {
-            places[closed] = nil
+    mutating func join(_ socket: UInt64, at side: RoomSide, now: UInt64) -> [Effect] {
+        var step = begin(side.room, now)
+        if let closed = step.room[side.slot].add(Socket(id: socket, provenAt: now)) {
+            sideOfSocket[closed] = nil
             step.effects.append(.close(closed))
         }
-        places[socket] = place
-        step.arrive(place.slot)
+        sideOfSocket[socket] = side
+        step.arrive(side.slot)
         return end(step)
     }
 
     /// - Parameter isDeliberate: true if the app left, false if the connection broke.
     mutating func leave(_ socket: UInt64, isDeliberate: Bool, now: UInt64) -> [Effect] {
-        guard let place = places.removeValue(forKey: socket) else { return [] }
-        var step = begin(place.room, now)
-        let did = step.room[place.slot].hasSocket
-        step.room[place.slot].sockets.removeAll { $0.id == socket }
-        let isLast = did && !step.room[place.slot].hasSocket
+        guard let side = sideOfSocket.removeValue(forKey: socket) else { return [] }
+        var step = begin(side.room, now)
+        let did = step.room[side.slot].hasSocket
+        step.room[side.slot].sockets.removeAll { $0.id == socket }
+        let isLast = did && !step.room[side.slot].hasSocket
         // A report still counts after the last socket has gone, unless a failed probe has voided it.
-        if isLast, now >= step.room[place.slot].reportedUntil { step.depart(place.slot, isDeliberate: isDeliberate) }
+        if isLast, now >= step.room[side.slot].reportedUntil { step.depart(side.slot, isDeliberate: isDeliberate) }
         return end(step)
     }
 
     /// A side reports over HTTP that it is present.
-    mutating func report(_ place: RoomSide, now: UInt64) -> [Effect] {
-        var step = begin(place.room, now)
-        step.room[place.slot].reportedAt = now
-        step.room[place.slot].reportedUntil = now + timing.reportMs
-        step.arrive(place.slot)
+    mutating func report(_ side: RoomSide, now: UInt64) -> [Effect] {
+        var step = begin(side.room, now)
+        step.room[side.slot].reportedAt = now
+        step.room[side.slot].reportedUntil = now + timing.reportMs
+        step.arrive(side.slot)
         return end(step)
     }
 
     /// A side reports over HTTP that it leaves. Sockets that it has still open count again when it returns.
-    mutating func reportLeaving(_ place: RoomSide, now: UInt64) -> [Effect] {
-        var step = begin(place.room, now)
-        step.room[place.slot].reportedUntil = 0
+    mutating func reportLeaving(_ side: RoomSide, now: UInt64) -> [Effect] {
+        var step = begin(side.room, now)
+        step.room[side.slot].reportedUntil = 0
         // A pong that is on its way was sent before the side left.
-        step.room[place.slot].number += 1
-        step.depart(place.slot, isDeliberate: true)
+        step.room[side.slot].number += 1
+        step.depart(side.slot, isDeliberate: true)
         return end(step)
     }
 
     /// A socket answered the ping with this number.
     mutating func pong(_ socket: UInt64, number: UInt64, now: UInt64) -> [Effect] {
-        guard let place = places[socket] else { return [] }
-        var step = begin(place.room, now)
-        step.answer(place.slot, socket, number: number)
+        guard let side = sideOfSocket[socket] else { return [] }
+        var step = begin(side.room, now)
+        step.answer(side.slot, socket, number: number)
         return end(step)
     }
 
     /// Finds out whether a side is present, for its peer or for a push about to leave.
     /// - Parameter isAwaited: true if its peer has arrived. A knock follows if the side turns out to be absent.
-    mutating func check(_ place: RoomSide, isAwaited: Bool, now: UInt64) -> (finding: Finding, effects: [Effect]) {
-        var step = begin(place.room, now)
-        let finding = step.check(place.slot, isAwaited: isAwaited)
+    mutating func check(_ side: RoomSide, isAwaited: Bool, now: UInt64) -> (finding: Finding, effects: [Effect]) {
+        var step = begin(side.room, now)
+        let finding = step.check(side.slot, isAwaited: isAwaited)
         return (finding, end(step))
     }
 
     /// A knock was throttled or failed for now. The side is checked again at this time, if its peer is still present then.
-    mutating func checkAgain(_ place: RoomSide, at time: UInt64, now: UInt64) -> [Effect] {
-        var step = begin(place.room, now)
-        let side = step.room[place.slot]
-        if side.state == .absent, step.room[place.peer.slot].isHere {
-            step.room[place.slot].checkAt = min(side.checkAt ?? .max, time)
+    mutating func checkAgain(_ side: RoomSide, at time: UInt64, now: UInt64) -> [Effect] {
+        var step = begin(side.room, now)
+        if step.room[side.slot].state == .absent, step.room[side.peer.slot].isPresentNow {
+            step.room[side.slot].checkAt = min(step.room[side.slot].checkAt ?? .max, time)
         }
         return end(step)
     }
 
     /// The timer of a side fired.
-    mutating func fire(_ place: RoomSide, now: UInt64) -> [Effect] {
-        guard rooms[place.room] != nil else { return [] }
-        var step = begin(place.room, now)
-        step.room[place.slot].armedAt = nil
-        step.expire(place.slot)
+    mutating func fire(_ side: RoomSide, now: UInt64) -> [Effect] {
+        guard rooms[side.room] != nil else { return [] }
+        var step = begin(side.room, now)
+        step.room[side.slot].armedAt = nil
+        step.expire(side.slot)
         return end(step)
     }
 
@@ -168,7 +167,7 @@ struct PresenceState {
     mutating func forget(_ room: Digest) -> (sockets: [UInt64], effects: [Effect]) {
         guard let ended = rooms.removeValue(forKey: room) else { return ([], []) }
         let sockets = (ended.creator.sockets + ended.joiner.sockets).map(\.id)
-        for socket in sockets { places[socket] = nil }
+        for socket in sockets { sideOfSocket[socket] = nil }
         return (sockets, [.arm(RoomSide(room: room, slot: 1), at: nil), .arm(RoomSide(room: room, slot: 2), at: nil)])
     }
 
@@ -181,12 +180,12 @@ struct PresenceState {
 
     private mutating func end(_ step: consuming Step) -> [Effect] {
         for slot: UInt8 in [1, 2] {
-            let at = step.room[slot].timer(step.now)
+            let at = step.room[slot].timer
             guard at != step.room[slot].armedAt else { continue }
             step.room[slot].armedAt = at
             step.effects.append(.arm(RoomSide(room: step.name, slot: slot), at: at))
         }
-        if !step.room.isForgotten(step.now) { rooms[step.name] = step.room }
+        if !step.room.isForgotten { rooms[step.name] = step.room }
         return step.effects
     }
 }
@@ -206,7 +205,7 @@ extension PresenceState {
         /// When it joined or last answered a probe.
         var provenAt: UInt64
         /// False after a probe that it did not answer.
-        var counts = true
+        var isResponsive = true
     }
 
     fileprivate struct Side {
@@ -223,29 +222,29 @@ extension PresenceState {
         var checkAt: UInt64?
         var armedAt: UInt64?
 
-        var hasSocket: Bool { sockets.contains(where: \.counts) }
+        var hasSocket: Bool { sockets.contains(where: \.isResponsive) }
 
         /// Present now, and not only a moment ago.
-        var isHere: Bool {
+        var isPresentNow: Bool {
             switch state {
             case .present, .doubtful: true
             case .absent, .grace: false
             }
         }
 
-        func isForgotten(_ now: UInt64) -> Bool { state == .absent && sockets.isEmpty && checkAt == nil }
+        var isForgotten: Bool { state == .absent && sockets.isEmpty && checkAt == nil }
 
         /// - Returns: the socket to close for it, if there are too many.
         mutating func add(_ socket: Socket) -> UInt64? {
             var silent: Int?
-            if sockets.count >= mostSockets { silent = sockets.indices.min { sockets[$0].provenAt < sockets[$1].provenAt } }
+            if sockets.count >= maxSockets { silent = sockets.indices.min { sockets[$0].provenAt < sockets[$1].provenAt } }
             let closed = silent.map { sockets.remove(at: $0).id }
             sockets.append(socket)
             return closed
         }
 
         /// When its timer is due.
-        func timer(_ now: UInt64) -> UInt64? {
+        var timer: UInt64? {
             let end: UInt64? =
                 switch state {
                 case .grace(let until, _), .doubtful(let until): until
@@ -261,7 +260,7 @@ extension PresenceState {
         var joiner = Side()
 
         var hasSockets: Bool { !creator.sockets.isEmpty || !joiner.sockets.isEmpty }
-        func isForgotten(_ now: UInt64) -> Bool { creator.isForgotten(now) && joiner.isForgotten(now) }
+        var isForgotten: Bool { creator.isForgotten && joiner.isForgotten }
 
         subscript(slot: UInt8) -> Side {
             get { slot == 1 ? creator : joiner }
@@ -277,12 +276,12 @@ extension PresenceState {
         let now: UInt64
         var effects: [Effect] = []
 
-        private func place(_ slot: UInt8) -> RoomSide { RoomSide(room: name, slot: slot) }
+        private func roomSide(_ slot: UInt8) -> RoomSide { RoomSide(room: name, slot: slot) }
 
         mutating func arrive(_ slot: UInt8) {
             switch room[slot].state {
-            case .absent, .grace(_, isDeliberate: true): effects.append(.arrived(place(slot)))
-            case .doubtful: effects.append(.answered(place(slot)))
+            case .absent, .grace(_, isDeliberate: true): effects.append(.arrived(roomSide(slot)))
+            case .doubtful: effects.append(.answered(roomSide(slot)))
             // The peer did not learn that the connection broke.
             case .grace, .present: break
             }
@@ -299,10 +298,10 @@ extension PresenceState {
             case .grace(_, isDeliberate: false): if !isDeliberate { return }
             case .present: room[slot].isAwaited = false
             // The peer arrived before this side left, so that it is knocked at after the grace.
-            case .doubtful: effects.append(.answered(place(slot)))
+            case .doubtful: effects.append(.answered(roomSide(slot)))
             }
             room[slot].state = .grace(until: now + timing.graceMs, isDeliberate: isDeliberate)
-            if isDeliberate { effects.append(.left(place(slot))) }
+            if isDeliberate { effects.append(.left(roomSide(slot))) }
             // The peer is checked again only while this side stays.
             room[RoomSide.peer(of: slot)].checkAt = nil
         }
@@ -312,11 +311,11 @@ extension PresenceState {
                 return
             }
             room[slot].sockets[index].provenAt = now
-            room[slot].sockets[index].counts = true
+            room[slot].sockets[index].isResponsive = true
             let wasAbsent = room[slot].state == .absent
             if room[slot].state != .present { arrive(slot) }
             let peer = RoomSide.peer(of: slot)
-            if wasAbsent, check(peer, isAwaited: true) == .absent { effects.append(.knock(place(peer))) }
+            if wasAbsent, check(peer, isAwaited: true) == .absent { effects.append(.knock(roomSide(peer))) }
         }
 
         mutating func check(_ slot: UInt8, isAwaited: Bool) -> Finding {
@@ -333,7 +332,7 @@ extension PresenceState {
             }
             // A report without a socket can't be probed, and is believed.
             guard side.hasSocket else { return .present }
-            let provenAt = max(side.reportedAt, side.sockets.lazy.filter(\.counts).map(\.provenAt).max() ?? 0)
+            let provenAt = max(side.reportedAt, side.sockets.lazy.filter(\.isResponsive).map(\.provenAt).max() ?? 0)
             if now < provenAt + timing.proofMs { return .present }
             if let probedAt = side.probedAt, now < probedAt + timing.proofMs {
                 room[slot].checkAt = probedAt + timing.proofMs
@@ -351,29 +350,29 @@ extension PresenceState {
             let side = room[slot]
             switch side.state {
             case .doubtful(let until) where until <= now:
-                for index in side.sockets.indices { room[slot].sockets[index].counts = false }
-                vanish(slot, isAwaited: side.isAwaited)
+                for index in side.sockets.indices { room[slot].sockets[index].isResponsive = false }
+                becomeAbsent(slot, isAwaited: side.isAwaited)
             case .grace(let until, let isDeliberate) where until <= now:
                 if isDeliberate, !side.isAwaited {
                     room[slot].state = .absent
                 } else {
-                    vanish(slot, isAwaited: true)
+                    becomeAbsent(slot, isAwaited: true)
                 }
             case .present where !side.hasSocket && side.reportedUntil <= now: depart(slot, isDeliberate: false)
             default: break
             }
             guard let checkAt = room[slot].checkAt, checkAt <= now else { return }
             room[slot].checkAt = nil
-            guard room[RoomSide.peer(of: slot)].isHere else { return }
-            if check(slot, isAwaited: true) == .absent { effects.append(.knock(place(slot))) }
+            guard room[RoomSide.peer(of: slot)].isPresentNow else { return }
+            if check(slot, isAwaited: true) == .absent { effects.append(.knock(roomSide(slot))) }
         }
 
         /// The side becomes absent, and is knocked at if its peer waits for it.
-        private mutating func vanish(_ slot: UInt8, isAwaited: Bool) {
+        private mutating func becomeAbsent(_ slot: UInt8, isAwaited: Bool) {
             room[slot].state = .absent
             room[slot].isAwaited = false
             room[slot].reportedUntil = 0
-            effects.append(.absent(place(slot), knocks: isAwaited && room[RoomSide.peer(of: slot)].isHere))
+            effects.append(.absent(roomSide(slot), knocks: isAwaited && room[RoomSide.peer(of: slot)].isPresentNow))
             room[RoomSide.peer(of: slot)].checkAt = nil
         }
     }

@@ -15,7 +15,7 @@ struct AttemptBudget {
     private var networks: [UInt128: Int] = [:]
     private var overall: Allowance
     /// Bounds memory. Further networks in the same window are limited by the overall budget only.
-    private static let mostNetworks = Guessing.mostAddresses
+    private static let maxNetworks = Guessing.mostAddresses
 
     init(_ budgets: Budgets, ipv4Bits: Int, ipv6Bits: Int) {
         perAddress = budgets.perAddress
@@ -38,7 +38,7 @@ struct AttemptBudget {
         renew(now)
         if countsOverall { overall.spend(now: now) }
         let network = network(address)
-        if networks[network] != nil || networks.count < Self.mostNetworks { networks[network, default: 0] += 1 }
+        if networks[network] != nil || networks.count < Self.maxNetworks { networks[network, default: 0] += 1 }
     }
 
     /// When the counts are deleted. Nil if there are none.
@@ -47,7 +47,7 @@ struct AttemptBudget {
     /// Deletes the counts if the window is over.
     mutating func forget(_ now: UInt64) {
         guard now >= networksEnd else { return }
-        for index in key.indices { key[index] = 0 }
+        Sodium.wipe(&key)
         networks = [:]
     }
 

@@ -114,7 +114,7 @@ public enum RoomEvent: Sendable, Equatable {
 /// Reaches the sockets of rooms, which belong to the edge.
 public protocol RoomSockets: Sendable {
     /// Sends a message. `roomClosed` also closes the socket.
-    func tell(_ socket: UInt64, _ event: RoomEvent) async
+    func send(_ socket: UInt64, _ event: RoomEvent) async
     /// Sends a ping. Its pong is reported to `Presence.pong`.
     func ping(_ socket: UInt64, _ number: UInt64) async
     func close(_ socket: UInt64) async

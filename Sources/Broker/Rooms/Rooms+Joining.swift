@@ -20,9 +20,14 @@ extension Rooms {
         let generation = keys.currentGeneration
         let index = keys.roomIndex(room)
         let codes = try codeIndexes(request.joinid, now: now)
-        let token = try seal(
-            request.token, room: room, index: index, slot: 1, expires: expires, environment: request.environment,
-            topic: request.topic, now: now)
+        let token: (new: NewToken, ref: Ref)?
+        if let requested = request.token {
+            token = try seal(
+                requested, room: room, index: index, slot: 1, expires: expires, environment: request.environment,
+                topic: request.topic, now: now)
+        } else {
+            token = nil
+        }
 
         let creator = SideRecord(
             generation: generation,
@@ -45,8 +50,8 @@ extension Rooms {
         do {
             creation = try chargeCreation(request.joinid, address)
         } catch {
-            // A repeat costs no budget, so that a lost answer can always be requested again. Other callers must not learn that the code is
-            // taken: that would be a free guess.
+            // A repeat costs no budget, so that a lost answer can always be requested again. Other callers get the budget's error. Reporting a taken
+            // code would be a free guess.
             let taken = try await store.read { try $0.joinable(codes, now: now)?.code }
             guard let taken, let again = try await ownRoom(request, with: taken) else { throw error }
             return again
@@ -67,7 +72,7 @@ extension Rooms {
         if outcome != .created { charges.shares.refund(creation) }
         switch outcome {
         case .created:
-            knockHolds.recordNewRoom(index, now: time.now)
+            knockDelays.recordNewRoom(index, now: time.now)
             await sweeper.expect(creatorUntil)
             metrics.add(.roomsCreated)
             return Membership(
@@ -139,7 +144,7 @@ extension Rooms {
             }
             switch found.code {
             case .used(let code):
-                return try await repeatAccept(request, of: code, from: address)
+                return try await repeatAccept(request, of: code)
             case .pending(let code):
                 if let membership = try await acceptPending(request, found.room, with: code, now: now) { return membership }
             }
@@ -148,9 +153,7 @@ extension Rooms {
         throw .roomNotFound
     }
 
-    private func repeatAccept(
-        _ request: AcceptRoom, of code: UsedCode, from address: SocketAddress
-    ) async throws(BrokerError) -> Membership {
+    private func repeatAccept(_ request: AcceptRoom, of code: UsedCode) async throws(BrokerError) -> Membership {
         if let sealed = code.retry,
             let (room, member) = try ifItOpens({ () throws(SealingError) in
                 try keys.openRetry(
@@ -185,9 +188,14 @@ extension Rooms {
 
         let member = try available { () throws(SealingError) in try MemberSecret.random() }
         let generation = keys.currentGeneration
-        let token = try seal(
-            request.token, room: room, index: record.room, slot: 2, expires: record.expires, environment: request.environment,
-            topic: request.topic, now: now)
+        let token: (new: NewToken, ref: Ref)?
+        if let requested = request.token {
+            token = try seal(
+                requested, room: room, index: record.room, slot: 2, expires: record.expires, environment: request.environment,
+                topic: request.topic, now: now)
+        } else {
+            token = nil
+        }
         let joiner = SideRecord(
             generation: generation,
             client: try clientIndex(of: request.client, in: room, slot: 2, expires: record.expires, generation: generation),
@@ -208,14 +216,14 @@ extension Rooms {
         guard outcome == .accepted else { return nil }
         metrics.add(.roomsAccepted)
         await sweeper.expect(retryUntil)
-        await sweeper.noteErasure()
-        knockHolds.recordAccept(code.room, now: now)
-        await presence.tell(RoomSide(room: code.room, slot: 1), .peerAccepted)
+        await sweeper.scheduleScrub()
+        knockDelays.recordAccept(code.room, now: now)
+        await presence.send(RoomSide(room: code.room, slot: 1), .peerAccepted)
         return Membership(room: room, member: member, expires: record.expires, ref: token?.ref, isNew: true)
     }
 
     private func codeIndexes(_ joinid: [UInt8], now: UInt64) throws(BrokerError) -> [Digest] {
-        let stands = policies.rooms.codeStandsMs
-        return try available { () throws(SealingError) in try keys.codeIndexes(joinid.span, nowMs: now, standsMs: stands) }
+        let retention = policies.rooms.codeRetentionMs
+        return try available { () throws(SealingError) in try keys.codeIndexes(joinid.span, nowMs: now, retentionMs: retention) }
     }
 }

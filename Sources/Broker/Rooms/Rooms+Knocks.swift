@@ -117,8 +117,8 @@ extension Rooms {
         if now >= token.expires { return .gone }
         guard let template = policies.template(Self.template) else { throw .storageUnavailable }
         let context = token.context
-        let heldUntil = knockHolds.end(token.room, now: now)
-        let plan = JobTimes(template).plan(now: now, heldUntil: heldUntil, tokenExpires: token.expires)
+        let delayedUntil = knockDelays.end(token.room, now: now)
+        let plan = JobTimes(template).plan(now: now, delayedUntil: delayedUntil, tokenExpires: token.expires)
         // The room ends too soon for a push.
         guard let plan else { return .ended(.noToken) }
         guard await !outbox.isFull(topic: token.topic, environment: token.environment) else { throw .tooManyPushes }
@@ -186,9 +186,9 @@ extension Rooms {
 }
 
 /// How long knocks in a room wait before they leave. All times are broker time, unix ms.
-struct KnockHolds {
+struct KnockDelays {
     static let recentMs: UInt64 = 10_000
-    static let holdMs: UInt64 = 250
+    static let delayMs: UInt64 = 250
 
     private let startGraceEnd: UInt64
     /// Rooms made since the start, until the grace after the start is over.
@@ -221,6 +221,6 @@ struct KnockHolds {
         if now >= startGraceEnd { newRooms = [] }
         let graceEnd = now >= startGraceEnd || newRooms.contains(room) ? 0 : startGraceEnd
         guard let accepted = accepts[room], now < accepted + Self.recentMs else { return graceEnd }
-        return max(graceEnd, now + Self.holdMs)
+        return max(graceEnd, now + Self.delayMs)
     }
 }

@@ -22,7 +22,7 @@ public actor Rooms: LoopActor, BrokerPart {
     let tokenKnocks: KeyedBudget
     /// When the next window of these budgets ends, and the timer for it.
     private var windowsEnd: (at: UInt64, timer: TimerID)?
-    var knockHolds: KnockHolds
+    var knockDelays: KnockDelays
 
     init(_ shared: Dependencies, presence: Presence, outbox: Outbox) {
         loop = shared.loop
@@ -33,7 +33,7 @@ public actor Rooms: LoopActor, BrokerPart {
         wrongCodes = AttemptBudget(limits.wrongCodes, ipv4Bits: limits.ipv4Bits, ipv6Bits: limits.ipv6Bits)
         shortCreations = Allowance(limits.shortCreations)
         tokenKnocks = KeyedBudget(limits.tokenKnocks)
-        knockHolds = KnockHolds(startedAt: shared.time.now, startGraceMs: limits.startGraceMs)
+        knockDelays = KnockDelays(startedAt: shared.time.now, startGraceMs: limits.startGraceMs)
     }
 
     /// - Throws: `.roomNotFound`.
@@ -57,7 +57,7 @@ public actor Rooms: LoopActor, BrokerPart {
         await outbox.revoke([record.creator, record.joiner].compactMap { $0?.token })
         metrics.add(.roomsClosed)
         metrics.add(.tokensPurged, purged)
-        await sweeper.noteErasure()
+        await sweeper.scheduleScrub()
         await presence.end(index)
         return purged
     }
@@ -84,21 +84,21 @@ public actor Rooms: LoopActor, BrokerPart {
                 let known = try await store.write { try $0.markProven(room: room.room, slot: slot) }
                 guard known else { throw .roomNotFound }
                 // This has deleted the sealed copy of the creator's secret.
-                if slot == 1 { await sweeper.noteErasure() }
+                if slot == 1 { await sweeper.scheduleScrub() }
             }
             return (room, slot)
         }
         throw .notAMember
     }
 
-    /// Returns why a change that was allowed a moment ago found nothing: the room has ended, or its side has used its secret meanwhile.
+    /// Explains a change that found no row. Either the room has ended, or the side has used its secret since `authorize`.
     func refusal(of caller: Caller) async throws(BrokerError) -> BrokerError {
         _ = try await authorize(caller)
         return .roomNotFound
     }
 
     private func chargeOperation(_ room: Digest, _ slot: UInt8) throws(BrokerError) {
-        try RequestCharges.current?.hold(of: charges.shares.side(room, slot: slot))
+        try RequestCharges.current?.charge(side: charges.shares.side(room, slot: slot))
     }
 
     /// Returns the room's row, or nil if the room has ended.
@@ -184,11 +184,9 @@ extension Rooms {
         _ caller: Caller, token: Secret, environment: PushEnvironment?, topic: String? = nil
     ) async throws(BrokerError) -> (ref: Ref, expires: UInt64) {
         let (record, slot) = try await authorize(caller)
-        guard
-            let sealed = try seal(
-                token, room: caller.room, index: record.room, slot: slot, expires: record.expires, environment: environment,
-                topic: topic, now: time.now)
-        else { throw try await refusal(of: caller) }
+        let sealed = try seal(
+            token, room: caller.room, index: record.room, slot: slot, expires: record.expires, environment: environment,
+            topic: topic, now: time.now)
         if let current = try await currentToken(of: record, slot, in: caller.room),
             current.opened.token == token, current.record.topic == sealed.new.record.topic,
             current.record.environment == sealed.new.record.environment
@@ -205,7 +203,7 @@ extension Rooms {
         }
         guard isReplaced else { throw try await refusal(of: caller) }
         if let token = record[slot]?.token { await outbox.revoke([token]) }
-        await sweeper.noteErasure()
+        await sweeper.scheduleScrub()
         return (sealed.ref, record.expires)
     }
 
@@ -219,7 +217,7 @@ extension Rooms {
         guard let purged else { throw try await refusal(of: caller) }
         if let token = record[slot]?.token { await outbox.revoke([token]) }
         metrics.add(.tokensPurged, purged)
-        if purged > 0 { await sweeper.noteErasure() }
+        if purged > 0 { await sweeper.scheduleScrub() }
         return purged
     }
 
@@ -229,34 +227,29 @@ extension Rooms {
     private func currentToken(
         of room: RoomRecord, _ slot: UInt8, in id: RoomID
     ) async throws(BrokerError) -> (record: TokenRecord, opened: OpenedToken)? {
-        guard let (found, context) = try await tokenRow(of: room, slot) else { return nil }
+        guard let found = try await tokenRow(of: room, slot) else { return nil }
         let opened = try ifItOpens { () throws(SealingError) in
-            try keys.openToken(found.sealed.span, context: context, room: id)
+            try keys.openToken(found.sealed.span, context: found.context, room: id)
         }
         return opened.map { (found, $0) }
     }
 
     /// Opens the ref of a side's token, but not the token. Returns nil if the side has no token, or if the ref does not open.
     func ref(of room: RoomRecord, _ slot: UInt8, in id: RoomID) async throws(BrokerError) -> Ref? {
-        guard let (found, context) = try await tokenRow(of: room, slot) else { return nil }
-        return try ifItOpens { () throws(SealingError) in try keys.openRef(found.ref.span, context: context, room: id) }
+        guard let found = try await tokenRow(of: room, slot) else { return nil }
+        return try ifItOpens { () throws(SealingError) in try keys.openRef(found.ref.span, context: found.context, room: id) }
     }
 
-    private func tokenRow(
-        of room: RoomRecord, _ slot: UInt8
-    ) async throws(BrokerError) -> (record: TokenRecord, context: TokenContext)? {
+    private func tokenRow(of room: RoomRecord, _ slot: UInt8) async throws(BrokerError) -> TokenRecord? {
         guard let name = room[slot]?.token else { return nil }
         let expires = room.expires
-        let found = try await store.read { try $0.token(name, expires: expires) }
-        return found.map { ($0, $0.context) }
+        return try await store.read { try $0.token(name, expires: expires) }
     }
 
-    /// Returns nil if there is no token to seal.
     func seal(
-        _ token: Secret?, room: RoomID, index: Digest, slot: UInt8, expires: UInt64, environment: PushEnvironment?,
+        _ token: Secret, room: RoomID, index: Digest, slot: UInt8, expires: UInt64, environment: PushEnvironment?,
         topic: String?, now: UInt64
-    ) throws(BrokerError) -> (new: NewToken, ref: Ref)? {
-        guard let token else { return nil }
+    ) throws(BrokerError) -> (new: NewToken, ref: Ref) {
         let (topic, environment) = try settings.destination(.alert, topic: topic, environment: environment)
         let ref = Ref.random()
         let until = policies.ledger.untilMs(expiryMs: expires)

@@ -97,7 +97,7 @@ enum KeysCommand {
             let store = try SQLiteStore(path: state.database, resolution: 1, timing: nil, now: { Clock.wallMs })
             do {
                 try await RotationMark.refuse(state, store)
-                try await KeyKeeper.noteLoss(store)
+                try await KeyKeeper.recordLoss(store)
             } catch {
                 await store.shutDown()
                 throw error

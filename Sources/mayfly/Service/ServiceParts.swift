@@ -68,7 +68,7 @@ struct ServiceParts: Sendable {
         func audiences(_ kind: Policy.Kind) async throws -> Audiences? {
             guard let (policy, limits) = settings.policies.audience(kind) else { return nil }
             let audiences = Audiences(broker: broker, policy: policy, limits: limits)
-            try await audiences.learnPlaces()
+            try await audiences.learnSlots()
             // Runs on another thread, because nothing waits for the result.
             Task.detached { audiences.prepare() }
             return audiences
@@ -86,7 +86,7 @@ struct ServiceParts: Sendable {
             resolution: settings.resolution, time: time, metrics: metrics, log: log,
             witnesses: try settings.witnesses?.start(on: ledgerLoop, time, metrics, log),
             witnessFailure: settings.witnesses?.failureMode ?? .closed, kept: try settings.kept.checkpoints(on: ledgerLoop),
-            refusals: { broker.takeRefusals() }, erased: { await sweeper.noteErasure() },
+            refusals: { broker.takeRefusals() }, erased: { await sweeper.scheduleScrub() },
             caughtUp: { broker.shares.clear(.ledgerBacklog) })
     }
 

@@ -8,7 +8,7 @@ import Vocabulary
 @testable import Courier
 
 /// Peers that are no APNs, or one at its worst: the courier neither hangs nor hammers them.
-@Suite struct HostilePeerTests {
+@Suite struct FaultyPeerTests {
     static func frame(_ type: UInt8, _ payload: [UInt8], flags: UInt8 = 0) -> [UInt8] {
         [0, UInt8(payload.count >> 8), UInt8(payload.count & 255), type, flags, 0, 0, 0, 0] + payload
     }
@@ -50,7 +50,7 @@ import Vocabulary
     }
 
     /// Within a minute: the second cause is another thing to mend, and is told as well; the first is not told twice.
-    @Test func eachCauseOfAnUnreachablePeerIsTold() async throws {
+    @Test func eachCauseOfAnUnreachablePeerIsReported() async throws {
         let looked = Counter()
         let resolver: Stage.Resolver = { endpoint in
             looked.add()
@@ -99,7 +99,7 @@ import Vocabulary
         }
     }
 
-    @Test func whoAllowsNoStreamAtAllIsLeftWithAnAlarm() async throws {
+    @Test func aPeerThatAllowsNoStreamRaisesAnAlarm() async throws {
         try await Stage.play(firstStreams: 0, script: ScriptedServer.accepting) { stage in
             let outcomes = await stage.send((1...20).map { Push.sample($0, deadlineInMs: 500) })
             #expect(!outcomes.contains(.delivered))

@@ -8,7 +8,7 @@ import Vocabulary
 @testable import Courier
 
 /// What other clients of APNs got wrong, as far as no other suite of this module shows it.
-@Suite(.timeLimit(.minutes(1))) struct OthersMistakesTests {
+@Suite(.timeLimit(.minutes(1))) struct PermanentFaultTests {
     /// For a server whose clock is 20 minutes ahead, a token of 45 minutes is too old and a new one is not.
     @Test func anExpiredProviderTokenBlocksNoPush() async throws {
         let old = Clock.wallMs / 1000 - 45 * 60
@@ -33,8 +33,8 @@ import Vocabulary
             await world.plan(always: [fault])
             let outcome = await world.send { $0.deadlineMs = Clock.wallMs + 250 }
             #expect(outcome != .delivered)
-            #expect(await world.refusals <= HostilePeerTests.mostConnections)
-            #expect(await world.connections <= HostilePeerTests.mostConnections)
+            #expect(await world.refusals <= FaultyPeerTests.mostConnections)
+            #expect(await world.connections <= FaultyPeerTests.mostConnections)
         }
     }
 
