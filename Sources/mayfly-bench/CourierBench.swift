@@ -24,7 +24,7 @@ actor CourierBench: LoopActor {
 
     static func run(_ flags: Flags) async throws {
         guard let address = SocketAddress(parsing: try flags.required("endpoint")), let port = address.port else {
-            throw BenchError("--endpoint must be ADDRESS:PORT")
+            throw UsageError("--endpoint must be ADDRESS:PORT")
         }
         let pushes = try flags.count("pushes", default: 200_000, most: 10_000_000)
         let inFlight = try flags.count("in-flight", default: 1000, most: 100_000)

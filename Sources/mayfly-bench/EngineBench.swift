@@ -9,7 +9,7 @@ enum EngineBench {
     static func run(_ flags: Flags) async throws {
         let listen = try flags.required("listen")
         guard let address = SocketAddress(parsing: listen), address.isLoopback else {
-            throw BenchError("--listen must be ADDRESS:PORT on loopback")
+            throw UsageError("--listen must be ADDRESS:PORT on loopback")
         }
         var configuration = ServerConfiguration(address: address)
         // Benchmarks count idle connections, so none may time out.
@@ -27,7 +27,7 @@ enum EngineBench {
             let privateKey = try File.read(key, limit: 1_048_576)
             configuration.tls = try TLSContext.server(
                 certificateChain: chain, privateKey: privateKey.span, alpn: ["h2", "http/1.1"])
-        default: throw BenchError("--tls-certificate and --tls-key need each other: set both or neither")
+        default: throw UsageError("--tls-certificate and --tls-key need each other: set both or neither")
         }
         _ = try? ProcessControl.raiseDescriptorLimit()
         let loop = try EventLoop(name: "main")

@@ -23,7 +23,7 @@ struct FillBench {
 
     static func run(_ flags: Flags) async throws {
         let state = try flags.required("state")
-        guard let first = try flags.milliseconds("first") else { throw BenchError("--first is missing: see --help") }
+        guard let first = try flags.milliseconds("first") else { throw UsageError("--first is missing: see --help") }
         let bench = try FillBench(
             keys: KeyRing.load(path: state + "/keys/ratchet.key"), first: first, over: flags.milliseconds("over") ?? 0,
             rooms: flags.count("rooms", default: 500_000, most: 100_000_000))

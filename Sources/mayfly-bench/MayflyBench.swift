@@ -2,7 +2,8 @@ import Dispatch
 import Linux
 import Vocabulary
 
-/// `mayfly-bench`: the measured programs of `make bench` (Benchmarks/, docs/benchmarks.md). Exits with 0 or 1.
+/// `mayfly-bench`: the measured programs of `make bench` (Benchmarks/, docs/benchmarks.md). Exits with 0, 1 or, if it is
+/// used wrongly, 2.
 @main
 struct MayflyBench {
     static func main() {
@@ -21,7 +22,7 @@ struct MayflyBench {
                 ProcessControl.exit(0)
             } catch {
                 Standard.error("mayfly-bench: \(error)\n")
-                ProcessControl.exit(1)
+                ProcessControl.exit(error is UsageError ? 2 : 1)
             }
         }
         while true { DispatchSemaphore(value: 0).wait() }
@@ -38,7 +39,7 @@ struct MayflyBench {
         case "rows": try RowsBench.run(Flags(rest, ["database", "pairs-per-transaction", "seconds"]))
         case "ledger": try await LedgerBench.run(Flags(rest, ["folder", "entries"]))
         case "fill": try await FillBench.run(Flags(rest, ["state", "rooms", "first", "over"]))
-        default: throw BenchError("unknown benchmark. Use engine, courier, rows, ledger or fill.\n\(usage)")
+        default: throw UsageError("unknown benchmark. Use engine, courier, rows, ledger or fill.\n\(usage)")
         }
     }
 
@@ -63,6 +64,12 @@ struct BenchError: Error, CustomStringConvertible {
     init(_ description: String) { self.description = description }
 }
 
+/// A wrong word or flag on the command line.
+struct UsageError: Error, CustomStringConvertible {
+    let description: String
+    init(_ description: String) { self.description = description }
+}
+
 /// The flags of a benchmark: `--name value`. Unknown flags are an error.
 struct Flags {
     private var values: [String: String] = [:]
@@ -72,9 +79,10 @@ struct Flags {
         while let word = words.next() {
             let name = String(word.dropFirst(2))
             guard word.hasPrefix("--"), known.contains(name) else {
-                throw BenchError("flags are \(known.sorted().map { "--\($0)" }.joined(separator: ", ")): see --help")
+                let flags = known.sorted().map { "--\($0)" }.joined(separator: ", ")
+                throw UsageError("\(word) is not a flag here. The flags are \(flags).")
             }
-            guard let value = words.next() else { throw BenchError("--\(name) needs a value") }
+            guard let value = words.next() else { throw UsageError("--\(name) needs a value") }
             values[name] = value
         }
     }
@@ -82,7 +90,7 @@ struct Flags {
     subscript(_ name: String) -> String? { values[name] }
 
     func required(_ name: String) throws -> String {
-        guard let value = values[name] else { throw BenchError("--\(name) is missing: see --help") }
+        guard let value = values[name] else { throw UsageError("--\(name) is missing: see --help") }
         return value
     }
 
@@ -90,7 +98,7 @@ struct Flags {
     func count(_ name: String, default standard: Int, most: Int = 1_000_000) throws -> Int {
         guard let text = values[name] else { return standard }
         guard let value = Int(text), (1...most).contains(value) else {
-            throw BenchError("--\(name) must be a whole number from 1 to \(most)")
+            throw UsageError("--\(name) must be a whole number from 1 to \(most)")
         }
         return value
     }
@@ -98,7 +106,7 @@ struct Flags {
     /// Parses unix milliseconds, or a duration in milliseconds.
     func milliseconds(_ name: String) throws -> UInt64? {
         guard let text = values[name] else { return nil }
-        guard let value = UInt64(text) else { throw BenchError("--\(name) must be whole milliseconds") }
+        guard let value = UInt64(text) else { throw UsageError("--\(name) must be whole milliseconds") }
         return value
     }
 }
