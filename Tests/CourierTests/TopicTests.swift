@@ -37,8 +37,8 @@ import Vocabulary
                 waits.append(stage.loop.now - asked)
                 try await stage.loop.sleep(20)
             }
-            // Until the first are given up (150 ms), and a handshake; from then on not at all.
-            #expect(waits[0] < 600 && waits.dropFirst().allSatisfy { $0 < 150 }, "\(waits)")
+            // The first pushes wait until streams of the other app are given up (after 150 ms), and for a handshake. The others don't wait.
+            #expect(waits.allSatisfy { $0 < 600 } && waits.count { $0 >= 100 } <= 3, "\(waits)")
             let tries = await stage.server.requests.count { Self.topic($0) == "hangs" }
             #expect(tries <= 20 + 1 + Int((stage.loop.now - start) / 150), "\(tries)")
             // The deadline of some may come between two connections.
