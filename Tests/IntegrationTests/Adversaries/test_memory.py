@@ -188,7 +188,7 @@ def test_closed_sockets_leave_no_secret(loaded):
     search = loaded.search()
     loaded.load.close()
     # On a busy machine the broker may learn of it late.
-    eventually(lambda: "\nmayfly_connections 0\n" in loaded.metrics(), what="the end of all connections")
+    eventually(lambda: loaded.world.broker.metric("connections") == 0, what="the end of all connections")
     time.sleep(1)
     found = except_looks(search.in_image(memory_of(loaded.pid)), time.monotonic())
     assert {(find.secret, find.mapping.kind) for find in found} == {(loaded.jwt_secret, "arena")}, told(found)
