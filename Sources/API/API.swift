@@ -11,10 +11,10 @@ public struct API: Sendable {
     let broker: Broker
     let audit: AuditFiles
     let proxies: TrustedProxies
-    /// Nil if the broker serves only rooms.
+    /// Verifies the JWTs of users. A broker that serves only rooms has none.
     let authenticator: Authenticator?
 
-    /// Nil if no policy for companions is in force; likewise `monitor` and `calls`.
+    // Each of these exists only if a policy of its kind is in force.
     let companion: Companion?
     let monitor: Monitor?
     let calls: Calls?
@@ -119,7 +119,7 @@ public struct API: Sendable {
 public struct PublicHandler: HTTPHandler {
     private let api: API
     private let edge: SocketEdge
-    /// Nil if the broker serves only rooms.
+    /// Serves the sockets of users. A broker that serves only rooms has none.
     private let sessions: SessionSocketEdge?
     private let sockets = OpenSockets()
 

@@ -30,7 +30,7 @@ struct Answer: Sendable, Equatable {
         return isTooLong ? .max : ms
     }
 
-    /// Whether the response shows that Apple accepted the provider.
+    /// Apple's verdict on the provider token or certificate, as far as a response shows one.
     enum Admission { case admitted, turnedAway, unclear }
 
     /// Apple checks the provider first, so any later error shows that it accepted the provider.
@@ -147,7 +147,7 @@ struct Retry: Sendable, Equatable {
     var holdsToken = false
 }
 
-/// What happened to a push so far. Limits the steps that are taken only once.
+/// The attempts of a push so far. Steps that may be taken only once are recorded here.
 struct History: Sendable, Equatable {
     /// Attempts that were followed by a wait.
     var failures = 0

@@ -43,7 +43,7 @@ private struct Flight {
 struct Attempt {
     let startedAt: UInt64
     let startedAtWallMs: UInt64
-    /// Nil if the account uses a certificate.
+    /// The provider token that was sent. Accounts with a certificate send none.
     let issued: ProviderToken.Issued?
 }
 

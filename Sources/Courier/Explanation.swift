@@ -2,7 +2,7 @@ public import Vocabulary
 
 /// A reason in words, for `mayfly apns explain`. `docs/why-no-push.md` lists the reasons by fault.
 public struct Explanation: Sendable, Equatable {
-    /// Who can fix it.
+    /// The party that can fix the cause.
     public enum Fault: String, Sendable, CaseIterable {
         /// The app, the phone, or the wrong kind of token.
         case app
@@ -26,7 +26,7 @@ public struct Explanation: Sendable, Equatable {
 
     public let means: String
     public let fault: Fault
-    /// What the operator can do.
+    /// The operator's next step.
     public let remedy: String
 
     public init(_ means: String, _ fault: Fault, _ remedy: String) {
@@ -37,7 +37,7 @@ public struct Explanation: Sendable, Equatable {
 }
 
 extension APNsReason {
-    /// What Mayfly does, provided that the status matches Apple's documentation.
+    /// Mayfly's reaction, if Apple sent the reason with its documented status.
     public var does: String {
         switch self {
         case .unreachable: "tries until the push's deadline, then records `unreachable`; the token is kept"

@@ -106,7 +106,7 @@ public enum Outcome: Sendable, Equatable {
     case failed(status: Int, reason: APNsReason, verdict: Verdict)
 }
 
-/// What happens to the token.
+/// A decision about the token of a failed push.
 public enum Verdict: Sendable, Equatable {
     case keep
     /// Purge the token if it was sealed at or before this time (Unix ms), or unconditionally if nil.

@@ -88,7 +88,7 @@ public final class EventLoop: SerialExecutor, TaskExecutor, Sendable {
 
     // MARK: Executor
 
-    /// Whether the calling thread is the loop's.
+    /// True on the loop's own thread.
     public var isCurrent: Bool { owner.load(ordering: .relaxed) == Thread.current }
 
     public func enqueue(_ job: consuming ExecutorJob) {

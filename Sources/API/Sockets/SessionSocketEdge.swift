@@ -22,7 +22,7 @@ public actor SessionSocketEdge: LoopActor, CompanionSockets {
     }
 
     private struct Member {
-        /// Nil until the socket is authenticated.
+        /// The user, once the socket is authenticated.
         var principal: Principal?
         /// Closes the socket when its JWT expires, or if it isn't authenticated in time.
         var end: TimerID

@@ -25,7 +25,7 @@ struct ServiceSettings {
     let policies: Policies
     let witnesses: WitnessSettings?
     let kept: KeptCheckpointSettings
-    /// Nil if the broker serves only rooms.
+    /// Verifies the JWTs of users. A broker that serves only rooms has none.
     let authenticator: Authenticator?
     /// The secrets of call webhooks. Nil if none are configured.
     let webhooks: WebhookSettings?
