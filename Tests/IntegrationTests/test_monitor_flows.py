@@ -192,6 +192,8 @@ def test_a_run_survives_kills(world, server, printer, phone):
     server.status(printer, "idle", "running", eventId="start").expect(202)
     for percent, told in ((30, True), (31, False), (50, True), (51, False), (24, False), (99, True), (100, False)):
         restart()
+        # A newer milestone replaces one that still waits.
+        eventually(lambda: world.state.jobs() == 0, 10, what="the end of all pushes")
         answer = server.progress(printer, percent, eventId=f"at {percent}").expect(202).json
         assert ("notification" in answer) == told, (percent, answer)
     restart()
