@@ -165,6 +165,7 @@ class Process:
         raise NotImplementedError
 
     def start(self, wait=True, clock_offset=0, **environment):
+        assert not self.running, f"{self.name} already runs"
         self.starts += 1
         base = self.state.prints / f"{self.name}-{id(self)}-{self.starts}"
         with open(f"{base}.out", "wb") as out, open(f"{base}.err", "wb") as err:

@@ -82,7 +82,6 @@ def test_devices_registered_without_credentials_are_pushed_to_later(without):
 
     back_end.close()
     without.broker.stop()
-    without.simulator.start()
     without.broker.options |= without.given
     without.broker.start()
     back_end.event(new_session(), "task_complete", {}, phone.name).expect(202)
