@@ -29,7 +29,10 @@ struct MayflyBench {
     }
 
     private static func run(_ words: [String]) async throws {
-        if words.contains("--help") || words.contains("-h") { return Standard.output(usage + "\n") }
+        if words.contains("--help") || words.contains("-h") {
+            let named = benchmarks.filter { $0.name == words.first }
+            return Standard.output(usage(named.isEmpty ? benchmarks : named) + "\n")
+        }
         let rest = words.dropFirst()
         switch words.first {
         case "engine": try await EngineBench.run(Flags(rest, ["listen", "tls-certificate", "tls-key"]))
@@ -39,23 +42,35 @@ struct MayflyBench {
         case "rows": try RowsBench.run(Flags(rest, ["database", "pairs-per-transaction", "seconds"]))
         case "ledger": try await LedgerBench.run(Flags(rest, ["folder", "entries"]))
         case "fill": try await FillBench.run(Flags(rest, ["state", "rooms", "first", "over"]))
-        default: throw UsageError("unknown benchmark. Use engine, courier, rows, ledger or fill.\n\(usage)")
+        default: throw UsageError("unknown benchmark. Use engine, courier, rows, ledger or fill.\n\(usage(benchmarks))")
         }
     }
 
-    private static let usage = """
-        usage: mayfly-bench engine --listen ADDRESS:PORT [--tls-certificate FILE --tls-key FILE]
-               mayfly-bench courier --endpoint ADDRESS:PORT --ca FILE --key FILE [--key-id ID] [--team-id ID] [--topic TOPIC]
-                                    [--pushes N] [--in-flight N] [--rate N]
-               mayfly-bench rows --database FILE [--pairs-per-transaction N] [--seconds N]
-               mayfly-bench ledger --folder DIR [--entries N]
-               mayfly-bench fill --state DIR --rooms N --first UNIX-MS [--over MS]
-          engine   run only the HTTP server, with the same small answer to every request, until a signal ends it
-          courier  run only the APNs client, on one thread: N pushes, at most so many at a time or a second; prints JSON
-          rows     write the rows of creates and accepts to a new file in a bare SQLite loop; prints JSON
-          ledger   append N entries to a log in a new folder, and verify it; prints JSON
-          fill     add N accepted rooms with two tokens each to a stopped broker, their expiries spread evenly from a time on; prints JSON
-        """
+    private static let benchmarks: [(name: String, flags: String, summary: String)] = [
+        (
+            "engine", "--listen ADDRESS:PORT [--tls-certificate FILE --tls-key FILE]",
+            "run only the HTTP server, with the same small answer to every request, until a signal ends it"
+        ),
+        (
+            "courier",
+            "--endpoint ADDRESS:PORT --ca FILE --key FILE [--key-id ID] [--team-id ID] [--topic TOPIC] [--pushes N] [--in-flight N] [--rate N]",
+            "run only the APNs client, on one thread: N pushes, at most so many at a time or a second; prints JSON"
+        ),
+        (
+            "rows", "--database FILE [--pairs-per-transaction N] [--seconds N]",
+            "write the rows of creates and accepts to a new file in a bare SQLite loop; prints JSON"
+        ),
+        ("ledger", "--folder DIR [--entries N]", "append N entries to a log in a new folder, and verify it; prints JSON"),
+        (
+            "fill", "--state DIR --rooms N --first UNIX-MS [--over MS]",
+            "add N accepted rooms with two tokens each to a stopped broker, their expiries spread evenly from a time on; prints JSON"
+        ),
+    ]
+
+    private static func usage(_ shown: [(name: String, flags: String, summary: String)]) -> String {
+        let synopses = shown.map { "mayfly-bench \($0.name) \($0.flags)" }.joined(separator: "\n       ")
+        return "usage: \(synopses)\n" + shown.map { "  \($0.name): \($0.summary)" }.joined(separator: "\n")
+    }
 }
 
 /// The reason why a benchmark could not run.
