@@ -109,6 +109,15 @@ import Testing
         #expect((200..<5_000).contains(Clock.monotonicMs - begin))
     }
 
+    /// The caller returns at the deadline in any case, so only a descendant's work shows that it lives.
+    @Test func noDescendantOutlivesTheDeadline() async throws {
+        let folder = try File.makeTemporaryFolder()
+        defer { try? File.removeTree(folder) }
+        #expect(try run("(sleep 1; echo alive >\(folder)/file) & exit 0", deadlineMs: 100).outcome == .tooSlow)
+        try await Task.sleep(for: .milliseconds(1_200))
+        #expect(!File.exists(folder + "/file"))
+    }
+
     @Test func aMissingProgramIsAnError() {
         var bytes: [UInt8] = [0]
         #expect(throws: Errno.self) {
