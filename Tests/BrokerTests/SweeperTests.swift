@@ -1,3 +1,4 @@
+import Courier
 import EventLoop
 import Linux
 import Policy
@@ -89,6 +90,24 @@ import Vocabulary
         _ = try await stage.sweeper.sweep()
         #expect(stage.count == 2)
         try await stage.end()
+    }
+
+    /// The key of a finished push's row lives ten minutes more.
+    @Test func aFinishedPushIsScrubbed() async throws {
+        let fixture = try await BrokerFixture { ScriptedCourier(loop: $0) { _ in (0, .delivered) } }
+        let (clock, sweeper) = (fixture.clock, fixture.sweeper)
+        let made = try await fixture.create(token: try fixture.token())
+        _ = try await fixture.accept()
+        clock.advance(10_000)
+        #expect(try await sweeper.sweep() > clock.now + 10_000, "all is scrubbed")
+        #expect(try await fixture.broker.rooms.report(fixture.caller(made.room, "joiner"), leaving: false) == .queued)
+        var next = try await sweeper.sweep()
+        for _ in 0..<400 where next > clock.now + 10_000 {
+            try await Task.sleep(for: .milliseconds(10))
+            next = try await sweeper.sweep()
+        }
+        #expect(next == clock.now + 10_000)
+        try await fixture.end()
     }
 
     @Test func aPurgeDuringAScrubIsNotLost() async throws {
