@@ -55,7 +55,6 @@ class ShortStory:
                 self.crashed = truth.pair(client)
                 truth.replace(client, self.crashed, 1)
                 stage.crash()
-                stage.settle()
                 self.after_a_crash = stage.image()
 
 
