@@ -125,6 +125,8 @@ extension HTTPServer {
             left.append(request)
             isOver = isOver || !configuration.shares.allows(.requestsInTurn, weight, to: Owners(payer), now: turn.number)
         }
+        // The end of a handshake can start a request that waits in its turn.
+        left += turn.waiting[payer] ?? []
         if !left.isEmpty { turn.waiting[payer] = left }
     }
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 import xml.etree.ElementTree as ElementTree
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from types import SimpleNamespace
 
 import pytest
@@ -116,6 +116,43 @@ def test_no_session_is_resumed(world, port, version):
             assert not tls.session_reused
             session = tls.session
             assert session is None or not session.has_ticket
+
+
+def test_a_request_in_one_packet_with_the_end_of_its_handshake_is_answered(world, port):
+    """Of a network over its share of a turn: the handshakes wait for their turn, and so does each request that came with one."""
+    context = world.certificate.context("http/1.1")
+    with ExitStack() as stack:
+        other = stack.enter_context(Peer(port, context, source="127.88.0.1"))
+        for _ in range(3):
+            peers = [stack.enter_context(LatePeer(port, context)) for _ in range(8)]
+            # While two networks are active, each has a share.
+            other.send(ASK)
+            assert other.answer().status == 404
+            for peer in peers:
+                peer.send_late(ASK)
+            assert [peer.answer().status for peer in peers] == [404] * 8
+
+
+class LatePeer(Peer):
+    """Ends its handshake with the first request, in one packet."""
+
+    def __init__(self, port, context):
+        super().__init__(port, source="127.66.0.1")
+        self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.tls = context.wrap_bio(self.incoming, self.outgoing, server_hostname="localhost")
+        with suppress(ssl.SSLWantReadError):
+            self.tls.do_handshake()
+        self._flush()
+        done = False
+        while not done:
+            self.incoming.write(self.socket.recv(65_536))
+            with suppress(ssl.SSLWantReadError):
+                self.tls.do_handshake()
+                done = True
+
+    def send_late(self, data):
+        self.tls.write(data)
+        self._flush()
 
 
 def test_a_close_is_announced(world, port):
