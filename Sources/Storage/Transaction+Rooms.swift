@@ -17,6 +17,15 @@ public enum AcceptOutcome: Sendable, Equatable {
     case changed
 }
 
+/// The outcome of replacing a token.
+public enum ReplaceOutcome: Sendable, Equatable {
+    case replaced
+    /// The side's token has changed since it was read. Read again.
+    case changed
+    /// The room is gone, or the side has used its secret and the caller has not.
+    case refused
+}
+
 extension Transaction {
     public func room(_ room: Digest) throws -> RoomRecord? {
         try first(
@@ -157,23 +166,24 @@ extension Transaction {
 
     /// Sets a side's token and purges the previous one.
     /// - Parameter proven: true if the caller has presented the side's member secret.
-    /// - Returns: false if the room is gone, or if the side has used its secret and the caller has not.
-    public func replaceToken(room index: Digest, slot: UInt8, proven: Bool, token: NewToken) throws -> Bool {
+    /// - Parameter previous: the side's token when the caller compared it with the new one.
+    public func replaceToken(
+        room index: Digest, slot: UInt8, proven: Bool, previous: EntryID?, token: NewToken
+    ) throws -> ReplaceOutcome {
         try lock([.room(index)])
         try database.admit(.creation)
         guard let room = try room(index), room.expires == token.record.expires, let side = room[slot], proven || !side.proven
-        else {
-            return false
-        }
+        else { return .refused }
+        guard side.token == previous else { return .changed }
         try checkLife(expires: room.expires)
         if let old = side.token { try purge(old, expires: room.expires, cause: .ended) }
         try insert(token)
         try setToken(token.record.purgeID, room: room, slot: slot)
-        return true
+        return .replaced
     }
 
     /// Removes a side's token.
-    /// - Returns: the number of purged tokens. Nil in the cases in which `replaceToken` returns false.
+    /// - Returns: the number of purged tokens. Nil in the cases in which `replaceToken` returns `.refused`.
     public func withdrawToken(room index: Digest, slot: UInt8, proven: Bool) throws -> Int? {
         try lock([.room(index)])
         guard let room = try room(index), let side = room[slot], proven || !side.proven else { return nil }

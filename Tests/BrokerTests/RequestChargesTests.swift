@@ -56,6 +56,19 @@ import Vocabulary
         try await fixture.end()
     }
 
+    @Test func theSameTokenAtOnceIsSealedOnce() async throws {
+        let fixture = try await BrokerFixture()
+        let room = try await fixture.create(token: try fixture.token(1))
+        let caller = fixture.caller(room.room, "creator", room.member)
+        let (rooms, token) = (fixture.broker.rooms, try fixture.token(2))
+        let refs = try await withThrowingTaskGroup { group in
+            for _ in 0..<6 { group.addTask { try await rooms.replaceToken(caller, token: token, environment: nil).ref } }
+            return try await group.reduce(into: []) { $0.append($1) }
+        }
+        #expect(refs.allSatisfy { $0 == refs[0] })
+        try await fixture.end()
+    }
+
     @Test func aSideReplacesItsTokenSixTimesInTenMinutes() async throws {
         let fixture = try await BrokerFixture()
         let room = try await fixture.create(life: 3_600, codeLife: 3_600, token: fixture.token(1))

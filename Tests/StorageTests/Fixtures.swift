@@ -241,8 +241,10 @@ extension Transaction {
         try create(room, code: code, otherIndexes: otherIndexes, token: NewToken(token), shortLimit: shortLimit, now: now)
     }
 
-    func replaceToken(room: Digest, slot: UInt8, proven: Bool, token: TokenRecord) throws -> Bool {
-        try replaceToken(room: room, slot: slot, proven: proven, token: NewToken(token))
+    /// Returns whether the token was replaced, whatever the token before.
+    func replaceToken(room index: Digest, slot: UInt8, proven: Bool, token: TokenRecord) throws -> Bool {
+        let previous = try room(index)?[slot]?.token
+        return try replaceToken(room: index, slot: slot, proven: proven, previous: previous, token: NewToken(token)) == .replaced
     }
 
     /// For a token that is registered only under its own index.

@@ -32,8 +32,8 @@ import Vocabulary
         try await check("finish", 6, fixture) { try $0.finish(job, JobOutcome(status: 410, reason: .unregistered, purge: true)) }
         let next = fixture.token(3, room: room)
         try await check("replaceToken", 4, fixture) {
-            let answer = try $0.replaceToken(room: room.room, slot: 1, proven: false, token: next)
-            #expect(answer)
+            let answer = try $0.replaceToken(room: room.room, slot: 1, proven: false, previous: nil, token: NewToken(next))
+            #expect(answer == .replaced)
         }
         try await check("withdrawToken", 4, fixture) {
             let answer = try $0.withdrawToken(room: room.room, slot: 1, proven: false)

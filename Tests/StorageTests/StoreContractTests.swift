@@ -198,6 +198,10 @@ import Vocabulary
         let new = fixture.token(60, room: room)
         #expect(try await fixture.store.write { try $0.replaceToken(room: room.room, slot: 1, proven: true, token: new) })
         #expect(try await fixture.store.read { try $0.token(old.purgeID, expires: old.expires) } == nil)
+        let late = try await fixture.store.write {
+            try $0.replaceToken(room: room.room, slot: 1, proven: true, previous: old.purgeID, token: NewToken(old))
+        }
+        #expect(late == .changed, "the token was compared with the one before")
         #expect(try await fixture.store.write { try $0.withdrawToken(room: room.room, slot: 1, proven: true) } == 1)
         #expect(try await fixture.store.write { try $0.withdrawToken(room: room.room, slot: 1, proven: true) } == 0)
         #expect(try await fixture.store.write { try $0.withdrawToken(room: Fixture.blob(99), slot: 1, proven: true) } == nil)

@@ -183,6 +183,16 @@ extension Rooms {
     public func replaceToken(
         _ caller: Caller, token: Secret, environment: PushEnvironment?, topic: String? = nil
     ) async throws(BrokerError) -> (ref: Ref, expires: UInt64) {
+        // Of several calls at once, each compares its token with the one that the call before has stored.
+        while true {
+            if let answer = try await replaceOnce(caller, token, environment, topic) { return answer }
+        }
+    }
+
+    /// Returns nil if the side's token changed meanwhile.
+    private func replaceOnce(
+        _ caller: Caller, _ token: Secret, _ environment: PushEnvironment?, _ topic: String?
+    ) async throws(BrokerError) -> (ref: Ref, expires: UInt64)? {
         let (record, slot) = try await authorize(caller)
         let sealed = try seal(
             token, room: caller.room, index: record.room, slot: slot, expires: record.expires, environment: environment,
@@ -196,13 +206,19 @@ extension Rooms {
         // A side that sends its member secret has a quota of its own, which a caller who guesses its client id can't exhaust.
         let side = charges.shares.side(record.room, slot: caller.member != nil ? slot | 0x80 : slot)
         let replacement = try charges.chargeReplacement(by: side)
-        var isReplaced = false
-        defer { if !isReplaced { charges.shares.refund(replacement) } }
-        isReplaced = try await store.write {
-            try $0.replaceToken(room: record.room, slot: slot, proven: caller.member != nil, token: sealed.new)
+        var outcome = ReplaceOutcome.refused
+        defer { if outcome != .replaced { charges.shares.refund(replacement) } }
+        let previous = record[slot]?.token
+        outcome = try await store.write {
+            try $0.replaceToken(
+                room: record.room, slot: slot, proven: caller.member != nil, previous: previous, token: sealed.new)
         }
-        guard isReplaced else { throw try await refusal(of: caller) }
-        if let token = record[slot]?.token { await outbox.revoke([token]) }
+        switch outcome {
+        case .replaced: break
+        case .changed: return nil
+        case .refused: throw try await refusal(of: caller)
+        }
+        if let previous { await outbox.revoke([previous]) }
         await sweeper.scheduleScrub()
         return (sealed.ref, record.expires)
     }
