@@ -120,7 +120,7 @@ public enum StoreError: Error, Sendable, Equatable, CustomStringConvertible {
         case .readOnly:
             "the database can't be written, so nothing was stored. Its file system became read-only, as after a disk error, or its "
                 + "owner or mode changed. Check the kernel's log, and make it writable again"
-        case .unavailable(let text): "the database can't be used (\(text)), so nothing was stored"
+        case .unavailable(let text): "the database can't be used (\(text))"
         case .damaged(let text):
             "the database is damaged or of another version (\(text)); restore nothing from a backup, start with an empty state folder"
         case .otherTiming(let recorded, let given):
