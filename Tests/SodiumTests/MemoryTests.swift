@@ -1,3 +1,4 @@
+import Glibc
 import Sodium
 import Testing
 
@@ -27,6 +28,39 @@ import Testing
         var span = more.mutableSpan
         Sodium.wipe(&span)
         #expect(more == [0, 0, 0, 0])
+    }
+
+    /// libsodium leaves words of the message and the digest in its frames.
+    @Test func aHashLeavesNothingOnTheStack() {
+        // Read as a file, since the address sanitizer refuses to read the stack of calls that have returned.
+        let memory = unsafe open("/proc/self/mem", O_RDONLY)
+        defer { close(memory) }
+        let stack = UnsafeMutableRawBufferPointer.allocate(byteCount: 4_096, alignment: 8)
+        defer { unsafe stack.deallocate() }
+        var end: UInt8 = 0
+        let start = unsafe withUnsafePointer(to: &end) { Int(bitPattern: $0) } - stack.count
+        let key = [UInt8](repeating: 7, count: 32)
+        // The first call of each C function is bound then, which saves all registers on the stack. So the first round doesn't count.
+        for isBound in [false, true] {
+            let message = (0..<400).map { _ in UInt8.random(in: 0...255) }
+            var hash = GenericHash(key: key.span)
+            hash.update(message.span)
+            // At once, since each further call overwrites some of it.
+            let first = unsafe pread(memory, stack.baseAddress, stack.count, start)
+            let afterUpdate = unsafe Array(stack)
+            let digest: [UInt8] = hash.finish()
+            let second = unsafe pread(memory, stack.baseAddress, stack.count, start)
+            let afterFinish = unsafe Array(stack)
+            guard isBound else { continue }
+            #expect(first == stack.count && second == stack.count)
+            #expect(!isPart(of: message, in: afterUpdate))
+            #expect(!isPart(of: message, in: afterFinish) && !isPart(of: digest, in: afterFinish))
+        }
+    }
+
+    /// Returns true if `bytes` contain two adjacent words of `text`.
+    private func isPart(of text: [UInt8], in bytes: [UInt8]) -> Bool {
+        stride(from: 0, through: text.count - 16, by: 8).contains { bytes.firstRange(of: text[$0..<$0 + 16]) != nil }
     }
 
     @Test func equality() {
