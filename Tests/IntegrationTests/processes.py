@@ -12,6 +12,7 @@ import subprocess
 import tempfile
 import time
 import urllib.request
+from collections import deque
 from pathlib import Path
 
 from canary import given
@@ -36,13 +37,13 @@ def eventually(question, seconds=15.0, pause=0.02, what="it"):
         time.sleep(pause)
 
 
-_given = set()
+_given = deque(maxlen=700)
 # Several processes run tests at a time, each with its own range of ports.
 _worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:])
 
 
 def free_port():
-    """A free port that was never returned before, below those that the kernel uses for outgoing connections."""
+    """A free port that was not among the last 700, below those that the kernel uses for outgoing connections."""
     while True:
         port = random.randrange(20_000, 21_500) + 1_500 * (_worker % 8)
         with socket.socket() as probe:
@@ -51,7 +52,7 @@ def free_port():
             except OSError:
                 continue
         if port not in _given:
-            _given.add(port)
+            _given.append(port)
             return port
 
 
