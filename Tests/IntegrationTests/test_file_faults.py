@@ -57,7 +57,7 @@ class Story:
 
     def published(self, what):
         try:
-            eventually(lambda: self.is_published, 20, 0.05, what=f"publication after {what}")
+            eventually(lambda: self.is_published, 60, 0.05, what=f"publication after {what}")
         except AssertionError as late:
             raise AssertionError(f"{late}\n{self.broker.printed()}") from None
 
