@@ -1,0 +1,32 @@
+#if canImport(UIKit) && os(iOS)
+    import Mayfly
+    import UIKit
+    import UserNotifications
+
+    /// The iOS side of the app. Compiled on iOS only: an app has this instead of `Main.swift`.
+    @MainActor
+    final class AppDelegate: NSObject, UIApplicationDelegate, UNUserNotificationCenterDelegate {
+        let chats = Chats(
+            client: try! Client(baseURL: URL(string: "https://push.example.org")!, environment: .production), show: { _ in })
+
+        func application(
+            _ application: UIApplication, didFinishLaunchingWithOptions options: [UIApplication.LaunchOptionsKey: Any]?
+        ) -> Bool {
+            UNUserNotificationCenter.current().delegate = self
+            application.registerForRemoteNotifications()
+            return true
+        }
+
+        func application(_ application: UIApplication, didRegisterForRemoteNotificationsWithDeviceToken token: Data) {
+            Task { await chats.register(token) }
+        }
+
+        nonisolated func userNotificationCenter(
+            _ center: UNUserNotificationCenter, didReceive response: UNNotificationResponse
+        ) async {
+            // Only the handle crosses to the main actor: `userInfo` is not Sendable.
+            guard let handle = response.notification.request.content.userInfo["roomId"] as? String else { return }
+            await chats.tapped(payload: ["roomId": handle])
+        }
+    }
+#endif

@@ -1,0 +1,125 @@
+import Foundation
+import Mayfly
+
+/// All chats of one phone: what an app for anonymous chats has between its screens and Mayfly.
+actor Chats {
+    /// A chat that the user sees. It is `Codable`, so that the app can keep it in the Keychain.
+    struct Chat: Codable, Sendable {
+        /// The phone's own name for the other person. It never leaves the phone.
+        let nickname: String
+        var room: Room
+    }
+
+    private let client: Client
+    private let push: PushRegistration
+    private let show: @Sendable (String) -> Void
+    private var chats: [Chat] = []
+    private var session: RoomSession?
+
+    /// - Parameter show: prints one line for the user.
+    init(client: Client, show: @escaping @Sendable (String) -> Void) {
+        self.client = client
+        self.show = show
+        push = PushRegistration(client: client)
+    }
+
+    func create(nickname: String) async throws -> JoinCode {
+        let code = JoinCode.random()
+        let token = await push.token
+        let room = try await client.createRoom(code: code, token: token, lifetime: .seconds(3600))
+        await add(Chat(nickname: nickname, room: room), sent: token)
+        return code
+    }
+
+    func accept(typed: String, nickname: String) async throws {
+        guard let code = JoinCode(typed: typed) else { return show("that is no code") }
+        let token = await push.token
+        let room = try await client.acceptRoom(code: code, token: token)
+        await add(Chat(nickname: nickname, room: room), sent: token)
+    }
+
+    private func add(_ chat: Chat, sent: PushToken?) async {
+        chats.append(chat)
+        keep(await push.add(chat.room, sent: sent))
+    }
+
+    /// Apple gave the phone a token: at each launch, and when the token changes.
+    func register(_ deviceToken: Data) async {
+        keep(await push.register(deviceToken))
+    }
+
+    /// Takes over rooms with a new `ref`, and forgets those that ended.
+    private func keep(_ report: PushRegistration.Report) {
+        for room in report.updated {
+            if let index = chats.firstIndex(where: { $0.room.roomID == room.roomID }) { chats[index].room = room }
+        }
+        chats.removeAll { chat in report.ended.contains { $0.roomID == chat.room.roomID } }
+    }
+
+    /// The user opens a chat: this side is present until the chat closes.
+    func open(nickname: String) async {
+        guard let chat = chats.first(where: { $0.nickname == nickname }) else { return show("unknown chat") }
+        await session?.leave()
+        let session = await client.join(chat.room)
+        self.session = session
+        Task {
+            for await event in session { await heard(event, in: chat) }
+        }
+    }
+
+    private func heard(_ event: RoomEvent, in chat: Chat) async {
+        switch event {
+        case .joined(let peerPresent, _): show(peerPresent ? "\(chat.nickname) is here" : "waiting for \(chat.nickname)")
+        case .peerAccepted: show("\(chat.nickname) used the code")
+        case .peerJoined: show("\(chat.nickname) came")
+        case .peerLeft(nil): show("\(chat.nickname) left")
+        case .peerLeft: show("\(chat.nickname) is away, and gets a push")
+        case .disconnected: show("connecting")
+        case .ended(.left): show("closed the chat")
+        case .ended(.closed), .ended(.gone):
+            await forget(chat)
+            show("the chat is over")
+        case .ended(.refused(let refusal)): show("refused: \(refusal.code)")
+        }
+    }
+
+    /// The user tapped a notification, or one came in front: `payload` is its `userInfo`.
+    func tapped(payload: [AnyHashable: Any]) async {
+        let known = chats.map { (room: $0.room, nickname: $0.nickname) }
+        guard let notification = RoomNotification(payload: payload, rooms: known) else { return show("unknown push") }
+        show("push about \(notification.nickname)")
+        await open(nickname: notification.nickname)
+    }
+
+    /// The user deletes a chat: the room ends for both, and the broker destroys its tokens.
+    func delete(nickname: String) async throws {
+        guard let chat = chats.first(where: { $0.nickname == nickname }) else { return show("unknown chat") }
+        do {
+            let purged = try await client.close(chat.room)
+            show("deleted, \(purged) tokens destroyed")
+        } catch let error as MayflyError where error.refusal?.kind == .gone {
+            show("deleted, it was over already")
+        }
+        await forget(chat)
+    }
+
+    private func forget(_ chat: Chat) async {
+        await push.remove(chat.room)
+        chats.removeAll { $0.room.roomID == chat.room.roomID }
+        if session?.room.roomID == chat.room.roomID { session = nil }
+    }
+
+    // On iOS `AppLifecycle` does these two.
+
+    func didEnterBackground() async { await session?.suspend() }
+
+    func willEnterForeground() async { await session?.resume() }
+
+    func willTerminate() async { await session?.leave() }
+
+    /// The user turns notifications off: no room has this phone's token any more.
+    func turnPushesOff() async {
+        keep(await push.withdraw())
+        show("pushes are off")
+    }
+}

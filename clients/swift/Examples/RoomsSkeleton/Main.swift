@@ -1,0 +1,63 @@
+import Foundation
+import Mayfly
+import SocketTransport
+
+/// The app without screens: commands on standard input, lines for the user on standard output.
+///
+///     RoomsSkeleton http://127.0.0.1:8787
+///
+/// `token HEX` `create NAME` `accept CODE NAME` `open NAME` `tap HANDLE` `background` `foreground` `delete NAME` `off` `quit`
+@main
+struct Main {
+    static func main() async throws {
+        guard let argument = CommandLine.arguments.dropFirst().first, let url = URL(string: argument) else {
+            return print("usage: RoomsSkeleton BROKER-URL")
+        }
+        let client = try Client(baseURL: url, environment: .sandbox, transport: SocketTransport())
+        let show: @Sendable (String) -> Void = { line in
+            FileHandle.standardOutput.write(Data("\(line)\n".utf8))
+        }
+        let chats = Chats(client: client, show: show)
+        for await line in lines() {
+            do {
+                try await run(line.split(separator: " ").map(String.init), chats, show)
+            } catch {
+                show("failed: \(error)")
+            }
+            if line == "quit" { return }
+        }
+    }
+
+    private static func run(_ words: [String], _ chats: Chats, _ show: (String) -> Void) async throws {
+        switch (words.first, words.count) {
+        case ("token", 2): await chats.register(bytes(words[1]))
+        case ("create", 2): show("code \(try await chats.create(nickname: words[1]).display)")
+        case ("accept", 3): try await chats.accept(typed: words[1], nickname: words[2])
+        case ("open", 2): await chats.open(nickname: words[1])
+        case ("tap", 2): await chats.tapped(payload: ["roomId": words[1]])
+        case ("background", 1): await chats.didEnterBackground()
+        case ("foreground", 1): await chats.willEnterForeground()
+        case ("delete", 2): try await chats.delete(nickname: words[1])
+        case ("off", 1): await chats.turnPushesOff()
+        case ("quit", 1): await chats.willTerminate()
+        default: return show("unknown command")
+        }
+        show("done \(words[0])")
+    }
+
+    /// The bytes of hexadecimal text. Apple gives an app bytes.
+    private static func bytes(_ hex: String) -> Data {
+        let digits = hex.compactMap { $0.hexDigitValue }
+        return Data(stride(from: 0, to: digits.count - 1, by: 2).map { UInt8(digits[$0] << 4 | digits[$0 + 1]) })
+    }
+
+    /// Reads in a thread, since a task must not wait for a person.
+    private static func lines() -> AsyncStream<String> {
+        AsyncStream { continuation in
+            Thread.detachNewThread {
+                while let line = readLine() { continuation.yield(line) }
+                continuation.finish()
+            }
+        }
+    }
+}

@@ -1,0 +1,258 @@
+import Foundation
+
+/// A broker, as an app calls it. Every call can be cancelled.
+public struct Client: Sendable {
+    let baseURL: URL
+    let environment: PushEnvironment
+    let bundleID: String?
+    let transport: any Transport
+    /// How long 429 and 503 are waited out. A longer `Retry-After` is reported instead.
+    var patience: Duration = .seconds(30)
+    /// A broker answers a repeated create or accept for 120 s. The last try has to end within that time.
+    var repeatWindow: Duration = .seconds(100)
+
+    /// - Parameters:
+    ///   - baseURL: the broker, such as `https://push.example.org`. `http` is accepted on loopback only.
+    ///   - environment: which of Apple's services the app's tokens belong to.
+    ///   - bundleID: the app, if the broker serves several. Without the suffix of a push type such as `.voip`.
+    /// - Throws: ``MayflyError/invalidConfiguration(_:)`` if the URL can't be used.
+    public init(baseURL: URL, environment: PushEnvironment, bundleID: String? = nil, transport: any Transport) throws {
+        try Self.check(baseURL)
+        self.baseURL = baseURL
+        self.environment = environment
+        self.bundleID = bundleID
+        self.transport = transport
+    }
+
+    private static func check(_ url: URL) throws {
+        guard let parts = URLComponents(url: url, resolvingAgainstBaseURL: true), let host = parts.host, !host.isEmpty,
+            parts.user == nil, parts.password == nil, parts.query == nil, parts.fragment == nil
+        else {
+            throw MayflyError.invalidConfiguration("The broker's URL needs a scheme and a host, without user or query.")
+        }
+        let isLoopback = host == "localhost" || host == "[::1]" || host == "::1" || host.isLoopbackIPv4
+        guard parts.scheme == "https" || parts.scheme == "http" && isLoopback else {
+            throw MayflyError.invalidConfiguration(
+                "The broker's URL must begin with https. http would show tokens to the network.")
+        }
+    }
+
+    // MARK: Rooms
+
+    /// Makes a room that waits for the other person, for as long as its code is valid.
+    ///
+    /// A lost answer is asked for again with the same client id for 100 seconds.
+    /// - Parameters:
+    ///   - code: lets the other person in, once.
+    ///   - token: this phone's token, for pushes when the other person waits.
+    ///   - lifetime: of the accepted room, 10 s to 7 days. Without it the broker's default, usually a day.
+    ///   - joinLifetime: of the code, 10 s to a day. Without it the room's.
+    public func createRoom(
+        code: JoinCode, token: PushToken? = nil, lifetime: Duration? = nil, joinLifetime: Duration? = nil
+    ) async throws -> Room {
+        let client = Secret.random(bytes: 16)
+        var body = tokenFields("client1_token", token)
+        body["joinid"] = .text(code.text)
+        body["client1"] = .text(client.value)
+        body["expiresInSeconds"] = lifetime.map { .number($0.components.seconds) }
+        body["joinExpiresInSeconds"] = joinLifetime.map { .number($0.components.seconds) }
+        let answer: Membership = try await call("POST", "api/rooms", body, isRepeatable: true)
+        return try answer.room(client: client, side: .creator)
+    }
+
+    /// Accepts a room by its code. A lost answer is asked for again, as in ``createRoom(code:token:lifetime:joinLifetime:)``.
+    public func acceptRoom(code: JoinCode, token: PushToken? = nil) async throws -> Room {
+        let client = Secret.random(bytes: 16)
+        var body = tokenFields("client2_token", token)
+        body["joinid"] = .text(code.text)
+        body["client2"] = .text(client.value)
+        let answer: Membership = try await call("POST", "api/rooms/accept", body, isRepeatable: true)
+        return try answer.room(client: client, side: .joiner)
+    }
+
+    public func status(of room: Room) async throws -> RoomStatus {
+        try await call("GET", "api/room", bearer: room.roomID, isRepeatable: true)
+    }
+
+    /// Gives or replaces this side's token, and returns the room with its new ``Room/ref``. The same token again changes nothing.
+    public func replaceToken(_ token: PushToken, in room: Room) async throws -> Room {
+        struct Answer: Decodable {
+            let ref: Secret
+            let expiresAt: Date
+        }
+        let body = sideFields(room).merging(tokenFields("token", token)) { $1 }
+        let answer: Answer = try await call("PUT", "api/room/token", body, bearer: room.roomID)
+        var replaced = room
+        replaced.ref = answer.ref
+        return replaced
+    }
+
+    /// Destroys this side's token at the broker. Returns whether there was one.
+    @discardableResult
+    public func withdrawToken(in room: Room) async throws -> Bool {
+        let answer: Purged = try await call("DELETE", "api/room/token", sideFields(room), bearer: room.roomID)
+        return answer.purged > 0
+    }
+
+    /// Reports that this side is present for the next 45 seconds, and knocks at the other side if that one is away.
+    ///
+    /// ``RoomSession`` does this by itself. A lost report is not repeated, since the next one follows anyway.
+    /// - Parameter leaving: reports instead that this side leaves, with all its sockets.
+    @discardableResult
+    public func reportPresence(in room: Room, leaving: Bool = false) async throws -> Delivery {
+        struct Answer: Decodable { let delivery: Delivery }
+        var body = sideFields(room)
+        if leaving { body["leaving"] = .flag(true) }
+        let answer: Answer = try await call("POST", "api/room/presence", body, bearer: room.roomID)
+        return answer.delivery
+    }
+
+    /// Closes the room for both sides and destroys its tokens. Returns how many there were.
+    ///
+    /// - Throws: a refusal of the kind ``Refusal/Kind/gone`` if the room has ended already.
+    @discardableResult
+    public func close(_ room: Room) async throws -> Int {
+        let answer: Purged = try await call("DELETE", "api/room", bearer: room.roomID)
+        return answer.purged
+    }
+
+    // MARK: Requests
+
+    /// A value in a request's body.
+    enum Field: Encodable {
+        case text(String)
+        case number(Int64)
+        case flag(Bool)
+
+        func encode(to encoder: any Encoder) throws {
+            var container = encoder.singleValueContainer()
+            switch self {
+            case .text(let text): try container.encode(text)
+            case .number(let number): try container.encode(number)
+            case .flag(let flag): try container.encode(flag)
+            }
+        }
+    }
+
+    func tokenFields(_ name: String, _ token: PushToken?) -> [String: Field] {
+        guard let token else { return [:] }
+        var fields: [String: Field] = [name: .text(token.hex), "environment": .text(environment.rawValue)]
+        fields["bundleId"] = bundleID.map { .text($0) }
+        return fields
+    }
+
+    private func sideFields(_ room: Room) -> [String: Field] {
+        ["client": .text(room.clientID.value), "member": .text(room.member.value)]
+    }
+
+    /// Sends one call, and repeats it where that can do nothing else than the first try.
+    ///
+    /// - Parameter isRepeatable: repeats also if the answer was lost. A refusal with `Retry-After` is always repeated, since nothing was kept.
+    func call<Answer: Decodable>(
+        _ method: String, _ path: String, _ fields: [String: Field]? = nil, bearer: Secret? = nil, isRepeatable: Bool = false
+    ) async throws -> Answer {
+        let started = ContinuousClock.now
+        var backoff = Backoff()
+        var wasSent = false
+        while true {
+            do {
+                return try await send(method, path, fields, bearer)
+            } catch let error as MayflyError {
+                let wait: Duration
+                switch error {
+                case .refused(let refusal):
+                    guard let retryAfter = refusal.retryAfter else { throw error }
+                    wait = backoff.wait(atLeast: retryAfter)
+                    if started.duration(to: .now) + wait > patience { throw error }
+                case .noAnswer, .unexpectedAnswer(status: 500...), .unreachable:
+                    if case .unreachable = error {} else { wasSent = true }
+                    guard isRepeatable, wasSent else { throw error }
+                    wait = backoff.wait()
+                    if started.duration(to: .now) + wait > repeatWindow { throw error }
+                default: throw error
+                }
+                try await Task.sleep(for: wait)
+            }
+        }
+    }
+
+    private func send<Answer: Decodable>(
+        _ method: String, _ path: String, _ fields: [String: Field]?, _ bearer: Secret?
+    ) async throws -> Answer {
+        var request = TransportRequest(method: method, url: baseURL.appending(path: path), headers: [:], body: nil)
+        if let bearer { request.headers["Authorization"] = "Bearer \(bearer.value)" }
+        if let fields {
+            request.headers["Content-Type"] = "application/json"
+            request.body = try JSONEncoder().encode(fields)
+        }
+        let response: TransportResponse
+        do {
+            response = try await transport.send(request)
+        } catch let error as MayflyError {
+            throw error
+        } catch {
+            try Task.checkCancellation()
+            // Only the type: a foreign error's description may repeat the request.
+            throw MayflyError.noAnswer("\(type(of: error))")
+        }
+        guard (200..<300).contains(response.status) else { throw MayflyError(response) }
+        let decoder = JSONDecoder()
+        decoder.dateDecodingStrategy = .iso8601
+        guard let answer = try? decoder.decode(Answer.self, from: response.body) else {
+            throw MayflyError.unexpectedAnswer(status: response.status)
+        }
+        return answer
+    }
+
+    /// `/ws` of the broker.
+    var socketURL: URL {
+        var parts = URLComponents(url: baseURL.appending(path: "ws"), resolvingAgainstBaseURL: true)!
+        parts.scheme = parts.scheme == "https" ? "wss" : "ws"
+        return parts.url!
+    }
+}
+
+extension MayflyError {
+    /// Reads an answer that is no success.
+    init(_ response: TransportResponse) {
+        struct Problem: Decodable {
+            let code: String
+            let detail: String
+            let field: String?
+        }
+        guard response.contentType?.hasPrefix("application/problem+json") == true,
+            let problem = try? JSONDecoder().decode(Problem.self, from: response.body)
+        else {
+            self = .unexpectedAnswer(status: response.status)
+            return
+        }
+        let retryAfter = response.retryAfter.flatMap { Int64($0) }.map { Duration.seconds(max($0, 1)) }
+        self = .refused(
+            Refusal(code: ErrorCode(problem.code), detail: problem.detail, field: problem.field, retryAfter: retryAfter))
+    }
+}
+
+private struct Membership: Decodable {
+    let roomid: Secret
+    let member: Secret?
+    let ref: Secret?
+    let expiresAt: Date
+    let joinExpiresAt: Date?
+
+    func room(client: Secret, side: Room.Side) throws -> Room {
+        // A repeat after the broker's two minutes. Nobody gets this side's secret any more.
+        guard let member else { throw MayflyError.noAnswer("the repeat came too late; make a room with another code") }
+        return Room(
+            roomID: roomid, member: member, clientID: client, side: side, ref: ref, expiresAt: expiresAt,
+            joinExpiresAt: joinExpiresAt)
+    }
+}
+
+private struct Purged: Decodable { let purged: Int }
+
+extension String {
+    fileprivate var isLoopbackIPv4: Bool {
+        let parts = split(separator: ".", omittingEmptySubsequences: false).map { UInt8($0) }
+        return parts.count == 4 && parts[0] == 127 && !parts.contains(nil)
+    }
+}

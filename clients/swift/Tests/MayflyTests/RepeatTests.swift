@@ -1,0 +1,177 @@
+import Foundation
+import SocketTransport
+import Testing
+
+@testable import Mayfly
+
+/// What is repeated, and what isn't.
+struct RepeatTests {
+    private let broker = TestBroker.shared
+    private let real = SocketTransport()
+
+    /// The broker carries the first request out, and its answer is lost.
+    private func losingFirst() -> ScriptedTransport {
+        ScriptedTransport { [real] number, request in
+            let answer = try await real.send(request)
+            if number == 1 { throw MayflyError.noAnswer("test") }
+            return answer
+        }
+    }
+
+    @Test func aLostCreateIsRepeatedAsTheSameClient() async throws {
+        let transport = losingFirst()
+        let room = try await broker.client(transport).createRoom(code: .random(), token: .random())
+        #expect(transport.requests.count == 2)
+        #expect(try bodies(transport)[0] == bodies(transport)[1])
+        // The repeat got the same room with its secrets, and they work.
+        #expect(room.ref != nil)
+        #expect(try await broker.client().withdrawToken(in: room))
+    }
+
+    @Test func aLostAcceptIsRepeatedAsTheSameClient() async throws {
+        let code = JoinCode.random()
+        let created = try await broker.client().createRoom(code: code)
+        let transport = losingFirst()
+        let room = try await broker.client(transport).acceptRoom(code: code, token: .random())
+        #expect(try bodies(transport)[0] == bodies(transport)[1])
+        #expect(room.roomID == created.roomID)
+        #expect(try await broker.client().withdrawToken(in: room))
+    }
+
+    private func bodies(_ transport: ScriptedTransport) throws -> [[String: String]] {
+        try transport.requests.map { request in
+            let object = try JSONSerialization.jsonObject(with: request.body ?? Data()) as? [String: Any]
+            return (object ?? [:]).mapValues { "\($0)" }
+        }
+    }
+
+    @Test func aLostAnswerToAnythingElseIsReported() async throws {
+        let (room, _) = try await broker.room((.random(), nil))
+        let calls: [@Sendable (Client) async throws -> Void] = [
+            { _ = try await $0.replaceToken(.random(), in: room) },
+            { _ = try await $0.withdrawToken(in: room) },
+            { _ = try await $0.reportPresence(in: room) },
+            { _ = try await $0.close(room) },
+        ]
+        for call in calls {
+            let transport = losingFirst()
+            let client = try broker.client(transport)
+            await #expect(throws: MayflyError.noAnswer("test")) { try await call(client) }
+            #expect(transport.requests.count == 1)
+        }
+    }
+
+    @Test func aRepeatThatCameTooLateHasNoRoom() async throws {
+        let transport = ScriptedTransport { [real] number, request in
+            let answer = try await real.send(request)
+            if number == 1 {
+                // Meanwhile the creator's secret was used, as if the two minutes were over.
+                struct Made: Decodable { let roomid: String, member: String }
+                struct Sent: Decodable { let client1: String }
+                let made = try JSONDecoder().decode(Made.self, from: answer.body)
+                let sent = try JSONDecoder().decode(Sent.self, from: request.body!)
+                let room = try Room.sample(roomID: made.roomid, member: made.member, clientID: sent.client1)
+                _ = try await TestBroker.shared.client().withdrawToken(in: room)
+                throw MayflyError.noAnswer("test")
+            }
+            return answer
+        }
+        let client = try broker.client(transport)
+        let error = await #expect(throws: MayflyError.self) { try await client.createRoom(code: .random()) }
+        #expect(error?.description.contains("another code") == true)
+    }
+
+    private func client(_ step: @escaping ScriptedTransport.Step) throws -> (Client, ScriptedTransport) {
+        let transport = ScriptedTransport(step)
+        let url = URL(string: "https://push.example.org")!
+        return (try Client(baseURL: url, environment: .production, transport: transport), transport)
+    }
+
+    private static let status = TransportResponse(
+        status: 200, contentType: "application/json", retryAfter: nil,
+        body: Data(
+            """
+            {"expiresAt":"2026-01-02T03:04:05Z","accepted":true,"creatorPresent":false,"joinerPresent":true,
+            "creatorHasToken":true,"joinerHasToken":false}
+            """.utf8))
+
+    @Test(arguments: [(429, "too_many_requests"), (503, "storage_unavailable"), (503, "overloaded"), (503, "shutting_down")])
+    func aShortageIsWaitedOut(status: Int, code: String) async throws {
+        let (client, transport) = try client { number, _ in
+            number == 1 ? ScriptedTransport.problem(status, code, retryAfter: "1") : Self.status
+        }
+        let started = ContinuousClock.now
+        #expect(try await client.status(of: .sample()).joinerPresent)
+        #expect(started.duration(to: .now) >= .seconds(1))
+        #expect(transport.requests.count == 2)
+    }
+
+    @Test func aLongShortageIsReported() async throws {
+        let (client, transport) = try client { _, _ in ScriptedTransport.problem(429, "too_many_requests", retryAfter: "600") }
+        let error = await #expect(throws: MayflyError.self) { try await client.acceptRoom(code: .random()) }
+        #expect(error?.refusal?.retryAfter == .seconds(600))
+        #expect(error?.refusal?.kind == .exhausted)
+        #expect(transport.requests.count == 1)
+    }
+
+    @Test func aRefusalIsNotRepeated() async throws {
+        let (client, transport) = try client { _, _ in ScriptedTransport.problem(400, "something_new") }
+        let error = await #expect(throws: MayflyError.self) { try await client.createRoom(code: .random()) }
+        #expect(error?.refusal?.code == .unknown("something_new"))
+        #expect(error?.refusal?.kind == .invalid)
+        #expect(transport.requests.count == 1)
+    }
+
+    @Test func withoutNetworkNothingIsRepeated() async throws {
+        let (client, transport) = try client { _, _ in throw MayflyError.unreachable("test") }
+        await #expect(throws: MayflyError.unreachable("test")) { try await client.createRoom(code: .random()) }
+        #expect(transport.requests.count == 1)
+    }
+
+    @Test func aLostAnswerIsAskedForUntilTheNetworkIsBack() async throws {
+        let (client, transport) = try client { number, _ in
+            switch number {
+            case 1: throw MayflyError.noAnswer("test")
+            case 2: throw MayflyError.unreachable("test")
+            case 3: return TransportResponse(status: 502, contentType: "text/html", retryAfter: nil, body: Data())
+            default: return Self.status
+            }
+        }
+        #expect(try await client.status(of: .sample()).accepted)
+        #expect(transport.requests.count == 4)
+    }
+
+    @Test func repeatsEndWithTheirWindow() async throws {
+        let (base, transport) = try client { _, _ in throw MayflyError.noAnswer("test") }
+        var client = base
+        client.repeatWindow = .seconds(1)
+        await #expect(throws: MayflyError.noAnswer("test")) { try await client.createRoom(code: .random()) }
+        #expect((2...4).contains(transport.requests.count))
+    }
+
+    @Test func aWebServerIsNoBroker() async throws {
+        let page = TransportResponse(status: 200, contentType: "text/html", retryAfter: nil, body: Data("<html>".utf8))
+        let (client, _) = try client { _, _ in page }
+        await #expect(throws: MayflyError.unexpectedAnswer(status: 200)) { try await client.createRoom(code: .random()) }
+        let (other, _) = try self.client { _, _ in
+            TransportResponse(status: 301, contentType: nil, retryAfter: nil, body: Data())
+        }
+        await #expect(throws: MayflyError.unexpectedAnswer(status: 301)) { try await other.createRoom(code: .random()) }
+    }
+
+    @Test func aCallCanBeCancelled() async throws {
+        let (client, _) = try client { _, _ in throw MayflyError.noAnswer("test") }
+        let call = Task { try await client.createRoom(code: .random()) }
+        try await Task.sleep(for: .milliseconds(50))
+        call.cancel()
+        await #expect(throws: CancellationError.self) { try await call.value }
+    }
+
+    @Test func noServerIsUnreachable() async throws {
+        let socket = LoopbackSocket()
+        let url = URL(string: "http://127.0.0.1:\(socket.bound())")!
+        let client = try Client(baseURL: url, environment: .sandbox, transport: real)
+        let error = await #expect(throws: MayflyError.self) { try await client.createRoom(code: .random()) }
+        guard case .unreachable = error else { throw Failure(description: "\(error as Any)") }
+    }
+}

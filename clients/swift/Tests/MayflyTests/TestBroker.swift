@@ -1,0 +1,178 @@
+import Foundation
+import SocketTransport
+import Testing
+
+@testable import Mayfly
+
+/// A real broker with a simulator of Apple, on free loopback ports and in a temporary folder.
+final class TestBroker: @unchecked Sendable {
+    /// The broker of all tests that neither stop nor flood it.
+    static let shared = try! TestBroker()
+
+    let url: URL
+    let folder: URL
+    private let control: URL
+    private let command: [String]
+    private let environment: [String: String]
+    private var wrapper = Process()
+    private var pid: pid_t = 0
+
+    /// - Parameter users: whether the broker knows users. Without them nothing is pushed either.
+    init(users: Bool = true) throws {
+        guard FileManager.default.isExecutableFile(atPath: Self.binary) else {
+            throw Failure(description: "no broker at \(Self.binary): run `swift build` in the repository, or set MAYFLY_BINARY")
+        }
+        folder = FileManager.default.temporaryDirectory.appending(path: "mayfly-client-\(UUID().uuidString)")
+        try FileManager.default.createDirectory(at: folder, withIntermediateDirectories: true)
+        let ports = Self.freePorts(4)
+        url = URL(string: "http://127.0.0.1:\(ports[0])")!
+        control = URL(string: "http://127.0.0.1:\(ports[3])")!
+        var settings = ProcessInfo.processInfo.environment.filter { name, _ in
+            !["MAYFLY_", "APNS_", "COMETCHAT_"].contains { name.hasPrefix($0) }
+        }
+        settings["MAYFLY_STATE"] = folder.appending(path: "state").path
+        settings["MAYFLY_LISTEN"] = "127.0.0.1:\(ports[0])"
+        settings["MAYFLY_OPERATOR_LISTEN"] = "127.0.0.1:\(ports[1])"
+        if users {
+            settings["MAYFLY_APNS_SIMULATOR_LISTEN"] = "127.0.0.1:\(ports[2])"
+            settings["MAYFLY_APNS_SIMULATOR_CONTROL"] = "127.0.0.1:\(ports[3])"
+        } else {
+            settings["APNS_BUNDLE_ID"] = "org.example.app"
+        }
+        environment = settings
+        command = users ? ["demo", "--stay"] : ["serve"]
+        if !users { _ = try Self.mayfly(["keys", "init", "--state", settings["MAYFLY_STATE"]!, "--origin", "test.example/log"]) }
+        try start()
+        atexit { TestBroker.shared.stop() }
+    }
+
+    deinit { stop() }
+
+    /// Starts the broker and waits until it answers. A shell ends it when this process ends, however that happens.
+    func start() throws {
+        wrapper = Process()
+        wrapper.executableURL = URL(fileURLWithPath: "/bin/sh")
+        wrapper.arguments =
+            [
+                "-c", #"log=$1; shift; "$@" </dev/null >>"$log" 2>&1 & echo $!; cat >/dev/null; kill $! 2>/dev/null; wait"#, "sh",
+                folder.appending(path: "log").path, Self.binary,
+            ] + command
+        wrapper.environment = environment
+        let (input, output) = (Pipe(), Pipe())
+        (wrapper.standardInput, wrapper.standardOutput) = (input, output)
+        try wrapper.run()
+        pid = pid_t(String(decoding: output.fileHandleForReading.availableData, as: UTF8.self).prefix { $0.isNumber })!
+        let end = Date.now.addingTimeInterval(30)
+        while !Self.isListening(url.port!) {
+            guard Date.now < end else {
+                let log = try? String(contentsOf: folder.appending(path: "log"), encoding: .utf8)
+                throw Failure(description: "the broker didn't start: \(log ?? "")")
+            }
+            Thread.sleep(forTimeInterval: 0.02)
+        }
+    }
+
+    /// Kills the broker as a crash would.
+    func kill() {
+        _ = Foundation.kill(pid, SIGKILL)
+        endWrapper()
+        while Self.isListening(url.port!) { Thread.sleep(forTimeInterval: 0.02) }
+    }
+
+    func stop() {
+        endWrapper()
+        try? FileManager.default.removeItem(at: folder)
+    }
+
+    private func endWrapper() {
+        guard wrapper.isRunning else { return }
+        try? (wrapper.standardInput as? Pipe)?.fileHandleForWriting.close()
+        wrapper.waitUntilExit()
+    }
+
+    func client(_ transport: any Transport = SocketTransport(), bundleID: String? = nil) throws -> Client {
+        try Client(baseURL: url, environment: .sandbox, bundleID: bundleID, transport: transport)
+    }
+
+    /// A room with both sides in it. Tokens are optional.
+    func room(_ tokens: (PushToken?, PushToken?) = (nil, nil)) async throws -> (Room, Room) {
+        let (client, code) = (try client(), JoinCode.random())
+        let created = try await client.createRoom(code: code, token: tokens.0)
+        return (created, try await client.acceptRoom(code: code, token: tokens.1))
+    }
+
+    struct Push: Decodable {
+        struct Payload: Decodable {
+            let roomId: String?
+            let sessionId: String?
+            let callerUid: String?
+            let printerState: Printer?
+        }
+        struct Printer: Decodable { let printerPrefix: String? }
+        let token: String
+        let payload: Payload
+    }
+
+    /// What Apple got for a token, oldest first.
+    func pushes(to token: PushToken) async throws -> [Push] {
+        let answer = try await SocketTransport().send(.get(control.appending(path: "pushes")))
+        return try JSONDecoder().decode([Push].self, from: answer.body).filter { $0.token == token.hex }
+    }
+
+    func push(to token: PushToken) async throws -> Push {
+        try await eventually { try await self.pushes(to: token).first }
+    }
+
+    func jwt(_ user: String, more: [String] = []) throws -> String {
+        let key = folder.appending(path: "state/keys/jwt.secret").path
+        return try Self.mayfly(["jwt", "--sub", user, "--algorithm", "HS256", "--key", key] + more)
+    }
+
+    // MARK: Processes
+
+    static let binary: String = {
+        let repository = URL(fileURLWithPath: #filePath).appending(path: "../../../../..").standardized
+        return ProcessInfo.processInfo.environment["MAYFLY_BINARY"] ?? repository.appending(path: ".build/debug/mayfly").path
+    }()
+
+    static func mayfly(_ arguments: [String]) throws -> String {
+        let (process, output) = (Process(), Pipe())
+        process.executableURL = URL(fileURLWithPath: binary)
+        process.arguments = arguments
+        process.standardOutput = output
+        try process.run()
+        let data = output.fileHandleForReading.readDataToEndOfFile()
+        process.waitUntilExit()
+        guard process.terminationStatus == 0 else { throw Failure(description: "mayfly \(arguments[0]) failed") }
+        return String(decoding: data, as: UTF8.self).trimmingCharacters(in: .whitespacesAndNewlines)
+    }
+
+    private static func freePorts(_ count: Int) -> [Int] {
+        let sockets = (0..<count).map { _ in LoopbackSocket() }
+        return sockets.map { $0.bound() }
+    }
+
+    private static func isListening(_ port: Int) -> Bool { LoopbackSocket().connects(to: port) }
+}
+
+struct Failure: Error, CustomStringConvertible { let description: String }
+
+extension TransportRequest {
+    static func get(_ url: URL) -> TransportRequest { TransportRequest(method: "GET", url: url, headers: [:], body: nil) }
+}
+
+extension PushToken {
+    static func random() -> PushToken { PushToken(Data((0..<32).map { _ in UInt8.random(in: 0...255) })) }
+}
+
+/// Asks until there is an answer, for 20 seconds.
+func eventually<Answer>(
+    _ what: String = "it", _ question: () async throws -> Answer?
+) async throws -> Answer {
+    let end = ContinuousClock.now + .seconds(20)
+    while ContinuousClock.now < end {
+        if let answer = try await question() { return answer }
+        try await Task.sleep(for: .milliseconds(20))
+    }
+    throw Failure(description: "\(what) did not come true in 20 s")
+}
