@@ -63,9 +63,8 @@ struct RedactionTests {
     }
 
     @Test func sessionsHideTheirRoom() async throws {
-        let transport = ScriptedTransport(connect: { _, _ in throw MayflyError.unreachable("test") }) { _, _ in
-            throw MayflyError.unreachable("test")
-        }
+        let transport = ScriptedTransport(
+            connect: { _, _ in throw MayflyError.unreachable("test") }, { _, _ in throw MayflyError.unreachable("test") })
         let client = try Client(baseURL: URL(string: "https://push.example.org")!, environment: .production, transport: transport)
         let room = try Room.sample()
         let session = await client.join(room)

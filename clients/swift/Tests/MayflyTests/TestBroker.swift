@@ -27,9 +27,7 @@ final class TestBroker: @unchecked Sendable {
         let ports = Self.freePorts(4)
         url = URL(string: "http://127.0.0.1:\(ports[0])")!
         control = URL(string: "http://127.0.0.1:\(ports[3])")!
-        var settings = ProcessInfo.processInfo.environment.filter { name, _ in
-            !["MAYFLY_", "APNS_", "COMETCHAT_"].contains { name.hasPrefix($0) }
-        }
+        var settings = Self.cleanEnvironment
         settings["MAYFLY_STATE"] = folder.appending(path: "state").path
         settings["MAYFLY_LISTEN"] = "127.0.0.1:\(ports[0])"
         settings["MAYFLY_OPERATOR_LISTEN"] = "127.0.0.1:\(ports[1])"
@@ -108,7 +106,7 @@ final class TestBroker: @unchecked Sendable {
             let callerUid: String?
             let printerState: Printer?
         }
-        struct Printer: Decodable { let printerPrefix: String? }
+        struct Printer: Decodable { let prefix: String? }
         let token: String
         let payload: Payload
     }
@@ -135,10 +133,16 @@ final class TestBroker: @unchecked Sendable {
         return ProcessInfo.processInfo.environment["MAYFLY_BINARY"] ?? repository.appending(path: ".build/debug/mayfly").path
     }()
 
+    /// Without the settings of the machine that runs the tests: `mayfly` refuses unknown ones.
+    private static let cleanEnvironment = ProcessInfo.processInfo.environment.filter { name, _ in
+        !["MAYFLY_", "APNS_", "COMETCHAT_"].contains { name.hasPrefix($0) }
+    }
+
     static func mayfly(_ arguments: [String]) throws -> String {
         let (process, output) = (Process(), Pipe())
         process.executableURL = URL(fileURLWithPath: binary)
         process.arguments = arguments
+        process.environment = cleanEnvironment
         process.standardOutput = output
         try process.run()
         let data = output.fileHandleForReading.readDataToEndOfFile()
@@ -166,8 +170,9 @@ extension PushToken {
 }
 
 /// Asks until there is an answer, for 20 seconds.
+@discardableResult
 func eventually<Answer>(
-    _ what: String = "it", _ question: () async throws -> Answer?
+    _ what: String = "it", isolation: isolated (any Actor)? = #isolation, _ question: () async throws -> Answer?
 ) async throws -> Answer {
     let end = ContinuousClock.now + .seconds(20)
     while ContinuousClock.now < end {

@@ -1,0 +1,32 @@
+#if os(iOS)
+    import Mayfly
+    import SwiftUI
+
+    /// An open chat. Compiled on iOS only.
+    struct ChatView: View {
+        let client: Client
+        let room: Room
+        @State private var isPeerHere = false
+
+        var body: some View {
+            Text(isPeerHere ? "Ben is here" : "Ben gets a push")
+                .task { await stay() }
+        }
+
+        /// Runs until the chat closes, which cancels the task, or the room ends.
+        private func stay() async {
+            let session = await client.join(room)
+            let lifecycle = AppLifecycle(session)
+            for await event in session {
+                switch event {
+                case .joined(let peerPresent, _): isPeerHere = peerPresent
+                case .peerJoined: isPeerHere = true
+                case .peerLeft: isPeerHere = false
+                case .ended(let ending): print("The chat is over: \(ending)")
+                case .peerAccepted, .disconnected: break
+                }
+            }
+            withExtendedLifetime(lifecycle) {}
+        }
+    }
+#endif
