@@ -41,7 +41,8 @@ public struct Client: Sendable {
 
     /// Makes a room that waits for the other person, for as long as its code is valid.
     ///
-    /// A lost answer is asked for again with the same client id for 100 seconds.
+    /// A lost answer is asked for again with the same client id for 100 seconds. If the code was used meanwhile, the refusal is
+    /// ``ErrorCode/joinCodeInUse``: make a room with another code.
     /// - Parameters:
     ///   - code: lets the other person in, once.
     ///   - token: this phone's token, for pushes when the other person waits.

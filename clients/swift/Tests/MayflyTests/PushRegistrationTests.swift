@@ -81,6 +81,41 @@ struct PushRegistrationTests {
         #expect(try await hasToken(room))
     }
 
+    @Test func whatIsForgottenDuringACallStaysForgotten() async throws {
+        let (room, _) = try await broker.room()
+        let transport = ScriptedTransport { [real = SocketTransport()] _, request in
+            try await Task.sleep(for: .milliseconds(300))
+            return try await real.send(request)
+        }
+        let push = PushRegistration(client: try broker.client(transport))
+        await push.add(room)
+        async let report = push.register(Data([1]))
+        try await eventually { transport.requests.isEmpty ? nil : true }
+        await push.forget()
+        _ = await report
+        #expect(await push.rooms.isEmpty)
+        #expect(await push.token == nil)
+    }
+
+    /// Nobody knows whether the broker has the token whose answer was lost, so the one before it is sent again.
+    @Test func aLostReplacementIsNotTrusted() async throws {
+        let (room, peer) = try await broker.room()
+        let transport = ScriptedTransport { [real = SocketTransport()] number, request in
+            let answer = try await real.send(request)
+            if number == 2 { throw MayflyError.noAnswer("test") }
+            return answer
+        }
+        let push = PushRegistration(client: try broker.client(transport))
+        await push.add(room)
+        let (first, lost) = (PushToken.random(), PushToken.random())
+        #expect(await push.register(Data(hex: first.hex)!).updated.count == 1)
+        #expect(await push.register(Data(hex: lost.hex)!).failed.count == 1)
+        #expect(await push.register(Data(hex: first.hex)!).updated.count == 1)
+        #expect(try await broker.client().reportPresence(in: peer) == .queued)
+        _ = try await broker.push(to: first)
+        #expect(try await broker.pushes(to: lost).isEmpty)
+    }
+
     /// Two tokens at once: whatever the order of the answers, the broker ends with the newer one.
     @Test func theNewestTokenWins() async throws {
         let (room, peer) = try await broker.room()

@@ -37,11 +37,16 @@ actor Listener {
 }
 
 /// Presence in a room, against a real broker.
+@Suite(.timeLimit(.minutes(1)))
 struct SessionTests {
     private let broker = TestBroker.shared
 
     private func join(_ room: Room, _ transport: any Transport = SocketTransport()) async throws -> (RoomSession, Listener) {
-        let session = try await broker.client(transport).join(room)
+        // Long, so that a departure that waits for this limit fails the test.
+        var timing = RoomSession.Timing()
+        timing.departure = .seconds(120)
+        let session = RoomSession(room, client: try broker.client(transport), channel: .webSocket, timing: timing)
+        await session.resume()
         return (session, await Listener(session))
     }
 

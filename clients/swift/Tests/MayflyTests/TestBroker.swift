@@ -7,7 +7,10 @@ import Testing
 /// A real broker with a simulator of Apple, on free loopback ports and in a temporary folder.
 final class TestBroker: @unchecked Sendable {
     /// The broker of all tests that neither stop nor flood it.
-    static let shared = try! TestBroker()
+    static let shared: TestBroker = {
+        atexit { TestBroker.shared.stop() }
+        return try! TestBroker()
+    }()
 
     let url: URL
     let folder: URL
@@ -41,7 +44,6 @@ final class TestBroker: @unchecked Sendable {
         command = users ? ["demo", "--stay"] : ["serve"]
         if !users { _ = try Self.mayfly(["keys", "init", "--state", settings["MAYFLY_STATE"]!, "--origin", "test.example/log"]) }
         try start()
-        atexit { TestBroker.shared.stop() }
     }
 
     deinit { stop() }
