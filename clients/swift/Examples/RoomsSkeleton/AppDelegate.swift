@@ -6,8 +6,8 @@
     /// The iOS side of the app. Compiled on iOS only: an app has this instead of `Main.swift`.
     @MainActor
     final class AppDelegate: NSObject, UIApplicationDelegate, UNUserNotificationCenterDelegate {
-        let chats = Chats(
-            client: try! Client(baseURL: URL(string: "https://push.example.org")!, environment: .production), show: { _ in })
+        private let client = try! Client(baseURL: URL(string: "https://push.example.org")!, environment: .production)
+        private lazy var chats = Chats(client: client, show: { _ in })
 
         func application(
             _ application: UIApplication, didFinishLaunchingWithOptions options: [UIApplication.LaunchOptionsKey: Any]?

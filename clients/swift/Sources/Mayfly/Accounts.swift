@@ -7,7 +7,9 @@ public struct Accounts: Sendable {
     private let client: Client
     private let jwt: @Sendable () async throws -> String
 
-    /// - Parameter jwt: returns a valid JWT of the app's login. It is called for each request.
+    /// - Parameters:
+    ///   - client: the broker.
+    ///   - jwt: returns a valid JWT of the app's login. It is called for each request.
     public init(client: Client, jwt: @escaping @Sendable () async throws -> String) {
         self.client = client
         self.jwt = jwt
@@ -23,6 +25,7 @@ public struct Accounts: Sendable {
     /// Registers the token of a Live Activity.
     ///
     /// - Parameters:
+    ///   - token: from the activity's `pushTokenUpdates`.
     ///   - activityID: the app's own id, 1 to 128 bytes.
     ///   - sessionID: the session that the activity shows, 1 to 128 bytes.
     ///   - previous: the activity's token until now. It is destroyed, and waiting updates move to the new one.
@@ -59,7 +62,10 @@ public struct Accounts: Sendable {
 
     /// Registers PushKit's token, so that this phone rings for `uid`.
     ///
-    /// - Parameter previous: the phone's token until now, which is destroyed.
+    /// - Parameters:
+    ///   - token: PushKit's, not the one for alerts.
+    ///   - uid: the user of the JWT, 1 to 128 bytes.
+    ///   - previous: the phone's token until now, which is destroyed.
     public func registerPhone(_ token: PushToken, uid: String, previous: PushToken? = nil) async throws -> Registration {
         var body = client.tokenFields("token", token)
         body["uid"] = .text(uid)

@@ -15,6 +15,7 @@ public struct Client: Sendable {
     ///   - baseURL: the broker, such as `https://push.example.org`. `http` is accepted on loopback only.
     ///   - environment: which of Apple's services the app's tokens belong to.
     ///   - bundleID: the app, if the broker serves several. Without the suffix of a push type such as `.voip`.
+    ///   - transport: sends the requests.
     /// - Throws: ``MayflyError/invalidConfiguration(_:)`` if the URL can't be used.
     public init(baseURL: URL, environment: PushEnvironment, bundleID: String? = nil, transport: any Transport) throws {
         try Self.check(baseURL)
@@ -98,7 +99,9 @@ public struct Client: Sendable {
     /// Reports that this side is present for the next 45 seconds, and knocks at the other side if that one is away.
     ///
     /// ``RoomSession`` does this by itself. A lost report is not repeated, since the next one follows anyway.
-    /// - Parameter leaving: reports instead that this side leaves, with all its sockets.
+    /// - Parameters:
+    ///   - room: this side's credentials.
+    ///   - leaving: reports instead that this side leaves, with all its sockets.
     @discardableResult
     public func reportPresence(in room: Room, leaving: Bool = false) async throws -> Delivery {
         struct Answer: Decodable { let delivery: Delivery }
@@ -227,9 +230,9 @@ extension MayflyError {
             self = .unexpectedAnswer(status: response.status)
             return
         }
-        let retryAfter = response.retryAfter.flatMap { Int64($0) }.map { Duration.seconds(max($0, 1)) }
         self = .refused(
-            Refusal(code: ErrorCode(problem.code), detail: problem.detail, field: problem.field, retryAfter: retryAfter))
+            Refusal(
+                code: ErrorCode(problem.code), detail: problem.detail, field: problem.field, retryAfter: response.retryDelay))
     }
 }
 

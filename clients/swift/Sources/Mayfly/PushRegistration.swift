@@ -33,7 +33,9 @@ public actor PushRegistration {
 
     /// Adds a room, and gives it the current token if the broker has another one.
     ///
-    /// - Parameter sent: the token with which the room was created or accepted.
+    /// - Parameters:
+    ///   - room: a room that has not ended.
+    ///   - sent: the token with which it was created or accepted.
     @discardableResult
     public func add(_ room: Room, sent: PushToken? = nil) async -> Report {
         entries[room.roomID] = Entry(room: room, sent: sent)

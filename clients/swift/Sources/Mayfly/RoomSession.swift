@@ -92,7 +92,7 @@ public actor RoomSession: AsyncSequence {
         presence = Task { await stayPresent() }
     }
 
-    /// Leaves until ``resume()``, and returns when the broker knows, after 3 seconds at the latest.
+    /// Leaves until ``resume()``, and returns when the broker knows, or after 3 seconds. Over reports it may take 15.
     ///
     /// The other side learns at once that this one is away, and its next arrival is followed by a push.
     public func suspend() async {
@@ -120,6 +120,7 @@ public actor RoomSession: AsyncSequence {
                 }
             } catch {
                 guard isWanted, !Task.isCancelled else { break }
+                retryAfter = (error as? WebSocketRefused)?.response.retryDelay
                 if let refusal = Self.refusal(of: error) {
                     guard refusal.kind == .exhausted else {
                         finish(refusal.kind == .gone ? .gone : .refused(refusal))
@@ -142,15 +143,18 @@ public actor RoomSession: AsyncSequence {
             // The broker answers with a close frame, so the presence ends when it knows. A dead connection is given up.
             let limit = Task {
                 try await Task.sleep(for: timing.departure)
-                await socket.close(code: 1000)
+                await socket.close(code: nil)
             }
             try? await socket.send(#"{"type":"leave_room"}"#)
             await presence.value
             limit.cancel()
         } else {
+            // It connects or waits. Don't wait for it: a socket that it opens after this it closes by itself.
             presence.cancel()
+        }
+        if channel == .reports {
             await presence.value
-            if channel == .reports, isPresent {
+            if isPresent {
                 var hasty = client
                 hasty.patience = timing.departure
                 _ = try? await hasty.reportPresence(in: room, leaving: true)
@@ -200,6 +204,7 @@ public actor RoomSession: AsyncSequence {
         let socket = try await client.transport.connect(client.socketURL)
         let join = try JSONEncoder().encode(Join(roomid: room.roomID, client: room.clientID, member: room.member))
         do {
+            try Task.checkCancellation()
             try await socket.send(String(decoding: join, as: UTF8.self))
             try Task.checkCancellation()
             self.socket = socket
@@ -255,6 +260,7 @@ public actor RoomSession: AsyncSequence {
     private func sendReports() async throws {
         while isWanted {
             let delivery = try await client.reportPresence(in: room)
+            try Task.checkCancellation()
             let isPeerHere = delivery == .peerPresent
             if !isPresent {
                 continuation.yield(.joined(peerPresent: isPeerHere, delivery: delivery))

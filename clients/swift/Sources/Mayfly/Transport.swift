@@ -1,6 +1,6 @@
 import Foundation
 
-/// Sends requests and opens WebSockets. On Apple's systems the default is ``URLSessionTransport``.
+/// Sends requests and opens WebSockets. On Apple's systems the default is `URLSessionTransport`.
 ///
 /// A transport throws ``MayflyError/unreachable(_:)`` if nothing was sent, and ``MayflyError/noAnswer(_:)`` if the answer was lost. It follows no redirects,
 /// keeps no cookies, caches nothing and writes nothing to disk.
@@ -36,6 +36,9 @@ public struct TransportResponse: Sendable {
         self.retryAfter = retryAfter
         self.body = body
     }
+
+    /// `Retry-After` in seconds, at least one.
+    var retryDelay: Duration? { retryAfter.flatMap { Int64($0) }.map { .seconds(max($0, 1)) } }
 }
 
 /// An open WebSocket. It answers the peer's pings by itself: that is how the broker learns that this side is alive.

@@ -221,16 +221,42 @@ struct SessionTests {
                 switch number {
                 case 1: throw MayflyError.unreachable("test")
                 case 2: throw WebSocketRefused(ScriptedTransport.problem(503, "too_many_connections", retryAfter: "1"))
-                case 3:
-                    throw WebSocketRefused(TransportResponse(status: 502, contentType: nil, retryAfter: nil, body: Data()))
+                // `URLSession` shows no body of a refused handshake.
+                case 3: throw WebSocketRefused(TransportResponse(status: 503, contentType: nil, retryAfter: "3", body: Data()))
                 default: try await SocketTransport().connect(url)
                 }
             },
             { _, _ in throw MayflyError.unreachable("test") })
+        let started = ContinuousClock.now
         let (session, heard) = try await join(created, busy)
         // The app hears nothing of tries that fail.
         #expect(try await heard.wait(for: .joined(peerPresent: false, delivery: .noToken)) == [])
+        #expect(started.duration(to: .now) >= .seconds(4))
         await session.leave()
+    }
+
+    @Test func aConnectionThatHangsDoesNotHoldTheAppUp() async throws {
+        let (created, joined) = try await broker.room()
+        let (opened, open) = AsyncStream.makeStream(of: Void.self)
+        let slow = ScriptedTransport(
+            connect: { number, url in
+                // Not even cancellation ends the first one.
+                if number == 1 { await Task.detached { for await _ in opened {} }.value }
+                return try await SocketTransport().connect(url)
+            },
+            { _, _ in throw MayflyError.unreachable("test") })
+        let (session, heard) = try await join(created, slow)
+        await session.suspend()
+        await session.resume()
+        #expect(try await heard.wait(for: .joined(peerPresent: false, delivery: .noToken)) == [])
+        // The late connection is closed unheard, and the other one stays.
+        open.finish()
+        let (other, others) = try await join(joined)
+        try await others.wait(for: .joined(peerPresent: true, delivery: .peerPresent))
+        #expect(try await heard.wait(for: .peerJoined) == [])
+        await session.leave()
+        #expect(try await others.wait(for: .peerLeft(delivery: nil)) == [])
+        await other.leave()
     }
 
     @Test func reportsWithoutASocket() async throws {
