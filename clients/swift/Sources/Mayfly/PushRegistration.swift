@@ -14,19 +14,33 @@ public actor PushRegistration {
 
     private struct Entry {
         var room: Room
-        /// The token that the broker has of this side. Nil if it has none, or if that is not known.
-        var sent: PushToken?
+        var held: Held
+    }
+
+    /// What the broker has of this side.
+    private enum Held: Equatable {
+        case nothing
+        case token(PushToken)
+        case unknown
+    }
+
+    /// What it is to have.
+    private enum Wish {
+        case anything
+        case token(PushToken)
+        case nothing
     }
 
     private let client: Client
     private var entries: [Secret: Entry] = [:]
+    private var wish = Wish.anything
     private var isUpdating = false
     private var waiting: [CheckedContinuation<Void, Never>] = []
 
-    /// The token that Apple gave last. Nil before ``register(_:)``, and after ``withdraw()`` and ``forget()``.
-    public private(set) var token: PushToken?
-
     public init(client: Client) { self.client = client }
+
+    /// The token that Apple gave last. Nil before ``register(_:)``, and after ``withdraw()`` and ``forget()``.
+    public var token: PushToken? { if case .token(let token) = wish { token } else { nil } }
 
     /// The rooms that get each new token.
     public var rooms: [Room] { entries.values.map(\.room) }
@@ -38,7 +52,7 @@ public actor PushRegistration {
     ///   - sent: the token with which it was created or accepted.
     @discardableResult
     public func add(_ room: Room, sent: PushToken? = nil) async -> Report {
-        entries[room.roomID] = Entry(room: room, sent: sent)
+        entries[room.roomID] = Entry(room: room, held: sent.map { .token($0) } ?? .unknown)
         return await retry()
     }
 
@@ -50,47 +64,34 @@ public actor PushRegistration {
     /// Call this at each launch: Apple may have changed the token. A room takes six replacements in ten minutes.
     @discardableResult
     public func register(_ deviceToken: Data) async -> Report {
-        token = PushToken(deviceToken)
+        wish = .token(PushToken(deviceToken))
         return await retry()
     }
 
     /// Destroys this phone's token at the broker in every room, and forgets the token. The rooms stay live, without pushes.
     @discardableResult
     public func withdraw() async -> Report {
-        token = nil
-        return await update { entry in
-            _ = try await self.client.withdrawToken(in: entry.room)
-            entry.sent = nil
-            entry.room.ref = nil
-        }
-    }
-
-    /// Sends the current token to each room that has another one.
-    @discardableResult
-    public func retry() async -> Report {
-        await update { entry in
-            // Read here, after the calls before this one: a token that came meanwhile wins.
-            guard let token = await self.token, token != entry.sent else { return }
-            entry.room = try await self.client.replaceToken(token, in: entry.room)
-            entry.sent = token
-        }
+        wish = .nothing
+        return await retry()
     }
 
     /// Forgets token and rooms in memory. Sends nothing: to destroy tokens at the broker, call ``withdraw()`` first.
     public func forget() {
-        token = nil
+        wish = .anything
         entries = [:]
     }
 
-    /// Changes the rooms one after the other. Calls wait for each other, so that no older token overwrites a newer one.
-    private func update(_ change: @Sendable (inout Entry) async throws -> Void) async -> Report {
+    /// Repeats what failed in ``register(_:)``, ``withdraw()`` or ``add(_:sent:)``, room by room.
+    @discardableResult
+    public func retry() async -> Report {
+        // Calls wait for each other, so that no older token overwrites a newer one.
         await lock()
         defer { unlock() }
         var report = Report()
         for (id, before) in entries {
             var entry = before
             do {
-                try await change(&entry)
+                try await fulfil(&entry)
                 // It may have been removed meanwhile.
                 if entries[id] != nil { entries[id] = entry }
                 if entry.room != before.room { report.updated.append(entry.room) }
@@ -98,12 +99,25 @@ public actor PushRegistration {
                 entries[id] = nil
                 report.ended.append(entry.room)
             } catch {
-                // An answer may be lost, so it isn't known which token the broker has.
-                entries[id]?.sent = nil
+                // The answer may be lost, with the call carried out.
+                entries[id]?.held = .unknown
                 report.failed.append((entry.room, error))
             }
         }
         return report
+    }
+
+    private func fulfil(_ entry: inout Entry) async throws {
+        switch wish {
+        case .token(let token) where entry.held != .token(token):
+            entry.room = try await client.replaceToken(token, in: entry.room)
+            entry.held = .token(token)
+        case .nothing where entry.held != .nothing:
+            try await client.withdrawToken(in: entry.room)
+            entry.room.ref = nil
+            entry.held = .nothing
+        default: break
+        }
     }
 
     private func lock() async {

@@ -81,6 +81,24 @@ struct PushRegistrationTests {
         #expect(try await hasToken(room))
     }
 
+    /// A token that could not be withdrawn is withdrawn later.
+    @Test func aFailedWithdrawalIsRepeated() async throws {
+        let (room, _) = try await broker.room((.random(), nil))
+        let transport = ScriptedTransport { [real = SocketTransport()] number, request in
+            if number == 1 { throw MayflyError.unreachable("test") }
+            return try await real.send(request)
+        }
+        let push = PushRegistration(client: try broker.client(transport))
+        await push.add(room)
+        #expect(transport.requests.isEmpty)
+        #expect(await push.withdraw().failed.count == 1)
+        #expect(try await hasToken(room))
+        #expect(await push.retry().updated.first?.ref == nil)
+        #expect(try await !hasToken(room))
+        #expect(await push.retry().updated.isEmpty)
+        #expect(transport.requests.count == 2)
+    }
+
     @Test func whatIsForgottenDuringACallStaysForgotten() async throws {
         let (room, _) = try await broker.room()
         let transport = ScriptedTransport { [real = SocketTransport()] _, request in

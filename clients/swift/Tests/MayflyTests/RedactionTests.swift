@@ -62,6 +62,50 @@ struct RedactionTests {
         expectHidden(client, secrets(room))
     }
 
+    /// URLs end up in the logs of proxies.
+    @Test func noURLHasASecret() async throws {
+        let urls = Texts()
+        let real = SocketTransport()
+        let transport = ScriptedTransport(
+            connect: { _, url in
+                urls.add(url.absoluteString)
+                return try await real.connect(url)
+            },
+            { _, request in
+                urls.add(request.url.absoluteString)
+                return try await real.send(request)
+            })
+        let client = try TestBroker.shared.client(transport)
+        let (code, token) = (JoinCode.random(), PushToken.random())
+        let created = try await client.createRoom(code: code, token: token)
+        let joined = try await client.acceptRoom(code: code, token: token)
+        _ = try await client.status(of: created)
+        let replaced = try await client.replaceToken(.random(), in: created)
+        try await client.reportPresence(in: joined)
+        let session = await client.join(created)
+        for await event in session {
+            guard case .joined = event else { continue }
+            break
+        }
+        await session.leave()
+        try await client.withdrawToken(in: created)
+        try await client.close(created)
+        let jwt = try TestBroker.shared.jwt("user-\(UUID().uuidString)")
+        let device = try await Accounts(client: client) { jwt }.registerDevice(token)
+        try await Accounts(client: client) { jwt }.deleteToken(device)
+        #expect(urls.all.count == 10)
+        for secret in [code.text, token.hex, jwt, device.ref.value] + secrets(created) + secrets(joined) + secrets(replaced) {
+            #expect(urls.all.allSatisfy { !$0.contains(secret) })
+        }
+    }
+
+    private final class Texts: @unchecked Sendable {
+        private let lock = NSLock()
+        private var texts: [String] = []
+        var all: [String] { lock.withLock { texts } }
+        func add(_ text: String) { lock.withLock { texts.append(text) } }
+    }
+
     @Test func sessionsHideTheirRoom() async throws {
         let transport = ScriptedTransport(
             connect: { _, _ in throw MayflyError.unreachable("test") }, { _, _ in throw MayflyError.unreachable("test") })
