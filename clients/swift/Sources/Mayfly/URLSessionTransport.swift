@@ -3,8 +3,7 @@
 
     /// The transport on Apple's systems. This file is compiled there only.
     ///
-    /// `URLSession` answers the broker's pings by itself, also while no `receive` waits. When iOS suspends the app, the answers stop, and the broker
-    /// pushes to this phone.
+    /// `URLSession` answers the broker's pings by itself. When iOS suspends the app, the answers stop, and the broker pushes to this phone.
     public final class URLSessionTransport: NSObject, Transport, URLSessionTaskDelegate {
         private let session: URLSession = {
             let configuration = URLSessionConfiguration.ephemeral
@@ -32,11 +31,12 @@
 
         public func connect(_ url: URL) async throws -> any WebSocket {
             let task = session.webSocketTask(with: url)
+            task.delegate = self
             task.resume()
             return URLSessionSocket(task: task)
         }
 
-        /// Refuses redirects: the body and `Authorization` are for the broker only.
+        /// Refuses redirects, also of handshakes: what follows is for the broker only.
         public func urlSession(
             _ session: URLSession, task: URLSessionTask, willPerformHTTPRedirection response: HTTPURLResponse,
             newRequest request: URLRequest, completionHandler: @escaping @Sendable (URLRequest?) -> Void

@@ -140,7 +140,7 @@ struct SessionTests {
         let session = try await broker.client().join(created)
         let heard = await Listener(session)
         try await heard.wait(for: .joined(peerPresent: false, delivery: .noToken))
-        broker.kill()
+        broker.crash()
         #expect(try await heard.wait(for: .disconnected) == [])
         try broker.start()
         #expect(try await heard.wait(for: .joined(peerPresent: false, delivery: .noToken)) == [])

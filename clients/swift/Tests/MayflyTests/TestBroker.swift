@@ -72,9 +72,9 @@ final class TestBroker: @unchecked Sendable {
         }
     }
 
-    /// Kills the broker as a crash would.
-    func kill() {
-        _ = Foundation.kill(pid, SIGKILL)
+    /// Ends the broker at once, without a chance to clean up.
+    func crash() {
+        kill(pid, SIGKILL)
         endWrapper()
         while Self.isListening(url.port!) { Thread.sleep(forTimeInterval: 0.02) }
     }

@@ -83,13 +83,13 @@ final class Connection: Sendable {
         address.sin_addr.s_addr = in_addr_t(0x7f00_0001).bigEndian
         let result = withUnsafePointer(to: &address) {
             $0.withMemoryRebound(to: sockaddr.self, capacity: 1) {
-                Foundation.connect(descriptor, $0, socklen_t(MemoryLayout<sockaddr_in>.size))
+                connect(descriptor, $0, socklen_t(MemoryLayout<sockaddr_in>.size))
             }
         }
         guard result == 0 else { throw MayflyError.unreachable("connect: errno \(errno)") }
     }
 
-    deinit { Foundation.close(descriptor) }
+    deinit { close(descriptor) }
 
     /// Reads wait for 20 seconds, or forever.
     func wait(forever: Bool) {
@@ -105,7 +105,7 @@ final class Connection: Sendable {
             #else
                 let flags = Int32(MSG_NOSIGNAL)
             #endif
-            let count = rest.withUnsafeBytes { Foundation.send(descriptor, $0.baseAddress, $0.count, flags) }
+            let count = rest.withUnsafeBytes { send(descriptor, $0.baseAddress, $0.count, flags) }
             guard count > 0 else { throw MayflyError.noAnswer("send: errno \(errno)") }
             rest = rest.dropFirst(count)
         }
@@ -148,5 +148,5 @@ final class Connection: Sendable {
         throw MayflyError.noAnswer("the connection ended")
     }
 
-    func shutDown() { _ = Foundation.shutdown(descriptor, Int32(SHUT_RDWR)) }
+    func shutDown() { _ = shutdown(descriptor, Int32(SHUT_RDWR)) }
 }

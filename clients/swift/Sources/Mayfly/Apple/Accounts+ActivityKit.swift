@@ -4,7 +4,9 @@
     extension Accounts {
         /// Registers each token that Apple gives a Live Activity, until the activity ends or the task is cancelled. Compiled on iOS only.
         ///
-        /// - Parameter sessionID: the session that the activity shows, 1 to 128 bytes.
+        /// - Parameters:
+        ///   - activity: one that was requested with `pushType: .token`.
+        ///   - sessionID: the session that the activity shows, 1 to 128 bytes.
         public func registerTokens<Attributes: ActivityAttributes>(
             of activity: Activity<Attributes>, sessionID: String
         ) async throws {
