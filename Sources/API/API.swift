@@ -100,7 +100,7 @@ public struct API: Sendable {
         }
     }
 
-    private func refuse(_ error: BrokerError) -> HTTPResponse {
+    func refuse(_ error: BrokerError) -> HTTPResponse {
         broker.recordRefusal(error)
         return HTTPResponse(error)
     }
@@ -121,20 +121,37 @@ public struct PublicHandler: HTTPHandler {
     private let edge: SocketEdge
     /// Serves the sockets of users. A broker that serves only rooms has none.
     private let sessions: SessionSocketEdge?
+    /// Nil if no web page may call the API.
+    private let origins: AllowedOrigins?
     private let sockets = OpenSockets()
 
-    public init(api: API, edge: SocketEdge, sessions: SessionSocketEdge?) {
+    public init(api: API, edge: SocketEdge, sessions: SessionSocketEdge?, origins: AllowedOrigins?) {
         self.api = api
         self.edge = edge
         self.sessions = sessions
+        self.origins = origins
     }
 
-    public func respond(to request: HTTPRequest) async -> HTTPResponse { await api.respond(to: request) }
+    public func respond(to request: HTTPRequest) async -> HTTPResponse {
+        guard let origins, let origin = request.header("origin") else { return await api.respond(to: request) }
+        return await respond(to: request, from: origin, origins)
+    }
+
+    /// Answers a browser's request. The log under `/audit/` needs no permission for any page.
+    private func respond(to request: HTTPRequest, from origin: String, _ origins: AllowedOrigins) async -> HTTPResponse {
+        let path = request.path
+        if SocketPath(rawValue: path) != nil, !origins.allowsSocket(request) { return api.refuse(.foreignOrigin) }
+        guard path.hasPrefix("/api/") else { return await api.respond(to: request) }
+        if let answer = origins.preflight(request, from: origin) { return answer }
+        var answer = await api.respond(to: request)
+        origins.mark(&answer, for: origin)
+        return answer
+    }
 
     public func shouldUpgrade(_ request: HTTPRequest) -> Bool {
         switch SocketPath(rawValue: request.path) {
-        case .rooms: true
-        case .sessions: sessions != nil
+        case .rooms: origins?.allowsSocket(request) ?? true
+        case .sessions: sessions != nil && origins?.allowsSocket(request) ?? true
         case nil: false
         }
     }

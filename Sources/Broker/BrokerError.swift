@@ -37,6 +37,8 @@ public enum BrokerError: Error, Sendable, Equatable {
     case methodNotAllowed(allowed: String)
     /// A listener on loopback was called by a name other than localhost.
     case foreignHost
+    /// A web page of an origin that is not allowed asked for a WebSocket.
+    case foreignOrigin
     case upgradeRequired
     case joinCodeInUse
     case roomAlreadyAccepted
@@ -57,7 +59,7 @@ public enum BrokerError: Error, Sendable, Equatable {
         switch self {
         case .malformedJSON, .missingField, .wrongType, .outOfRange, .invalidToken, .appNotServed: 400
         case .noCapability, .malformedCapability, .noJWT, .invalidJWT, .jwtExpired, .invalidSignature: 401
-        case .notAMember, .memberRequired, .anotherUser, .backEndOnly: 403
+        case .notAMember, .memberRequired, .anotherUser, .backEndOnly, .foreignOrigin: 403
         case .roomNotFound, .notFound, .audiencesOff, .tokenNotFound, .requestNotFound, .deviceNotFound: 404
         case .methodNotAllowed: 405
         case .joinCodeInUse, .roomAlreadyAccepted, .tooManyRegistrations, .tooManySockets: 409
@@ -98,6 +100,7 @@ public enum BrokerError: Error, Sendable, Equatable {
         case .audiencesOff: "audiences_off"
         case .methodNotAllowed: "method_not_allowed"
         case .foreignHost: "foreign_host"
+        case .foreignOrigin: "foreign_origin"
         case .upgradeRequired: "upgrade_required"
         case .joinCodeInUse: "join_code_in_use"
         case .roomAlreadyAccepted: "room_already_accepted"
@@ -160,6 +163,8 @@ public enum BrokerError: Error, Sendable, Equatable {
             "This broker doesn't serve this kind of app. Its operator must set --jwt-algorithm and a key, and add a policy for it."
         case .methodNotAllowed(let allowed): "This path doesn't support that method. Use \(allowed)."
         case .foreignHost: "This listener serves this machine only. Call it as localhost, 127.0.0.1 or [::1]."
+        case .foreignOrigin:
+            "Web pages of this origin may not open sockets here. Ask the operator to add the origin to --cors-origins."
         case .upgradeRequired: "This path is for WebSockets only. Use a WebSocket client (RFC 6455)."
         case .joinCodeInUse: "The join code is in use. Choose another one."
         case .roomAlreadyAccepted: "The join code was already used. Ask for a new one."
@@ -198,7 +203,7 @@ public enum BrokerError: Error, Sendable, Equatable {
     public var ledgerCause: Entry.RefusalCause? {
         switch self {
         case .tooManyRequests, .tooManyShortCodes: .throttled
-        case .notAMember, .memberRequired, .anotherUser, .backEndOnly: .forbidden
+        case .notAMember, .memberRequired, .anotherUser, .backEndOnly, .foreignOrigin: .forbidden
         case .noCapability, .malformedCapability, .noJWT, .invalidJWT, .jwtExpired, .invalidSignature: .unauthorized
         case .storageUnavailable, .ledgerUnavailable, .tooManyPushes, .overloaded, .outOf: .unavailable
         default: nil

@@ -6,8 +6,8 @@ enum ServeCommand {
     static let keys: [Key] =
         [
             .state, .ratchetKey, .wrappingKey, .listen, .operatorListen, .allowCleartext, .tlsCertificate, .tlsKey, .tlsClientCA,
-            .trustedProxies, .backEnds, .backEndCreations, .origin,
-            .node, .resolution, .policy, .witnessPolicy, .witnessFailure, .ledgerMirror, .notBefore,
+            .trustedProxies, .backEnds, .backEndCreations, .corsOrigins,
+            .origin, .node, .resolution, .policy, .witnessPolicy, .witnessFailure, .ledgerMirror, .notBefore,
         ] + JWTSettings.keys + [.webhookSecrets] + APNsSettings.keys
 
     static func run(_ words: [String]) async throws {

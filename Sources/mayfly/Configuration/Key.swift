@@ -14,6 +14,7 @@ enum Key: String, CaseIterable {
     case trustedProxies = "trusted-proxies"
     case backEnds = "backends"
     case backEndCreations = "backend-creations"
+    case corsOrigins = "cors-origins"
     case origin
     case node
     case resolution
@@ -101,6 +102,8 @@ enum Key: String, CaseIterable {
             "Addresses and networks of the operator's own back ends, separated by commas, e.g. 10.0.0.7,2001:db8::/48; certificates for clients with one of --tls-client-ca. Each gets larger shares. Default: none."
         case .backEndCreations:
             "Quota of one back end in ten minutes: rooms, registrations and token replacements, 1 to 1000000. Default: 200000."
+        case .corsOrigins:
+            "Origins of web pages that may call the API from a browser, separated by commas, e.g. https://app.example. Default: none."
         case .origin:
             "The log's name: its URL without the scheme, e.g. push.example.org/audit. Required by `keys init`; a broker reads it from the key."
         case .node: "This broker's name in the log. Default: node-1."

@@ -19,6 +19,8 @@ struct ServiceSettings {
     let proxies: TrustedProxies
     let backEnds: BackEnds
     let backEndCreations: Int
+    /// Nil if no web page may call the API.
+    let corsOrigins: AllowedOrigins?
     let origin: String?
     let node: String
     let resolution: UInt64
@@ -47,6 +49,7 @@ struct ServiceSettings {
         backEnds = try Self.backEnds(configuration)
         backEndCreations = try configuration.number(
             .backEndCreations, in: 1...1_000_000, default: ShareTable.defaultBackEndCreations)
+        corsOrigins = try Self.corsOrigins(configuration)
 
         origin = configuration[.origin]
         node = configuration[.node] ?? "node-1"
@@ -119,6 +122,18 @@ struct ServiceSettings {
                 .backEnds, "names certificates: set \(Key.tlsClientCA.named) to the authorities that sign them")
         }
         return backEnds
+    }
+
+    private static func corsOrigins(_ configuration: Configuration) throws -> AllowedOrigins? {
+        let origins = (configuration[.corsOrigins] ?? "").split(separator: ",").map { String($0.filter { $0 != " " }) }
+        for (number, origin) in origins.enumerated() where !AllowedOrigins.isOrigin(origin) {
+            throw configuration.invalid(
+                .corsOrigins,
+                "must be origins as browsers send them: https://HOST or https://HOST:PORT (http:// only for loopback), in lower case, without a path, "
+                    + "a final slash or a default port. There is no wildcard. Number \(number + 1) of \(origins.count) is not one"
+            )
+        }
+        return AllowedOrigins(origins)
     }
 
     /// Refuses policies that contradict the other settings.

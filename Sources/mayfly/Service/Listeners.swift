@@ -37,7 +37,7 @@ struct Listeners: Sendable {
             monitor: parts.monitor, calls: parts.calls, webhookSecrets: settings.webhooks?.secrets)
         publicServer = HTTPServer(
             loop: broker.loop, configuration: try Self.publicConfiguration(settings, broker.shares),
-            handler: PublicHandler(api: api, edge: edge, sessions: sessions))
+            handler: PublicHandler(api: api, edge: edge, sessions: sessions, origins: settings.corsOrigins))
 
         var renew: (@Sendable () async -> APNsControl.Renewal)?
         if let renewal = parts.renewal { renew = { await renewal.renew() } }
