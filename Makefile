@@ -20,13 +20,16 @@ test:
 	@scripts/setup test
 	@scripts/syntax
 	swift build --build-tests
+	swift build --build-tests --package-path clients/swift
 	@mkdir -p .build/log; failed=0; \
 	swift test --skip-build --no-parallel >.build/log/modules 2>&1 </dev/null & modules=$$!; \
 	.build/venv/bin/python -m pytest Tests/IntegrationTests -m 'not campaign' -q -n 4 --dist loadgroup --no-loadscope-reorder \
 	  2>&1 | tee .build/log/outside || failed=1; \
 	wait $$modules || failed=1; \
-	grep -E 'recorded an issue|error:' .build/log/modules || true; \
+	swift test --skip-build --package-path clients/swift >.build/log/client 2>&1 </dev/null || failed=1; \
+	grep -hE 'recorded an issue|error:' .build/log/modules .build/log/client || true; \
 	echo; echo "modules:  $$(grep 'Test run with' .build/log/modules || echo 'no summary; see .build/log/modules')"; \
+	echo "Swift client:  $$(grep 'Test run with' .build/log/client || echo 'no summary; see .build/log/client')"; \
 	echo "outside:  $$(tail -n 1 .build/log/outside)"; \
 	(( failed == 0 ))
 
