@@ -43,6 +43,34 @@ def test_openapi_error_codes_are_explained():
         assert text.count(code) >= 2, f"{code} is listed but explained nowhere"
 
 
+def test_openapi_has_no_cut_descriptions():
+    """In YAML, a comma ends an unquoted value within braces. What follows it becomes a key without a value."""
+    def keys(node):
+        if isinstance(node, dict):
+            yield from (key for key, value in node.items() if value is None)
+        for part in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
+            yield from keys(part)
+    assert not list(keys(contract.document()))
+
+
+def test_openapi_examples_are_valid():
+    """They are what docs/api.md shows."""
+    examples = 0
+    for path, item in contract.document()["paths"].items():
+        for method, call in item.items():
+            if "requestBody" in call:
+                [content] = call["requestBody"]["content"].values()
+                if "example" in content:
+                    examples += 1
+                    assert not contract.faults(content["schema"], content["example"]), f"{method} {path}"
+    assert examples > 8
+
+
+def test_the_api_page_is_up_to_date():
+    done = subprocess.run([sys.executable, REPOSITORY / "scripts/api-page", "--check"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def page(name):
     return (REPOSITORY / f"docs/{name}.md").read_text()
 
@@ -101,15 +129,29 @@ def test_every_promise_has_its_test():
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def anchors(document):
+    """The anchors that GitHub makes of a document's headings."""
+    text = re.sub(r"^```.*?^```", "", document.read_text(), flags=re.M | re.S)
+    made = []
+    for heading in re.findall(r"^#+ (.+)", text, re.M):
+        anchor = re.sub(r"[^\w -]", "", re.sub(r"\]\([^)]*\)", "]", heading).lower()).replace(" ", "-")
+        repeats = sum(re.fullmatch(rf"{re.escape(anchor)}(-\d+)?", one) is not None for one in made)
+        made.append(f"{anchor}-{repeats}" if repeats else anchor)
+    return made
+
+
 def test_links_lead_somewhere():
-    """Every relative link of every document names a file that is there."""
-    folders = (".", "docs", "docs/decisions", "audit", "clients/swift", "clients/javascript")
+    """Every relative link of every document names a file that is there, and one of its headings."""
+    folders = (".", "docs", "docs/decisions", "audit", "clients/javascript", "clients/swift")
     documents = [path for folder in folders for path in (REPOSITORY / folder).glob("*.md")]
     assert len(documents) > 20
     for document in documents:
-        for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", document.read_text()):
-            if "://" not in target:
-                assert (document.parent / target).exists(), f"{document.relative_to(REPOSITORY)} links to {target}"
+        for target, anchor in re.findall(r"\]\(([^)#\s]*)#?([^)\s]*)\)", document.read_text()):
+            if "://" in target:
+                continue
+            file = document.parent / target if target else document
+            assert file.exists(), f"{document.relative_to(REPOSITORY)} links to {target}"
+            assert not anchor or file.suffix != ".md" or anchor in anchors(file), f"{document.relative_to(REPOSITORY)} links to {target}#{anchor}"
 
 
 def test_the_rooms_guides_client_works(world):
