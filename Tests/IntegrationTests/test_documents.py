@@ -154,32 +154,6 @@ def test_links_lead_somewhere():
             assert not anchor or file.suffix != ".md" or anchor in anchors(file), f"{document.relative_to(REPOSITORY)} links to {target}#{anchor}"
 
 
-def test_the_rooms_guides_client_works(world):
-    """Two of them meet in a room and hear the messages of the guide."""
-    program, = (block for block in python_of("rooms") if "127.0.0.1:8787" in block)
-    program = program.replace("127.0.0.1:8787", f"127.0.0.1:{world.broker.port}")
-    started = []
-
-    def start(*arguments):
-        started.append(subprocess.Popen([sys.executable, "-c", program, *arguments], stdout=subprocess.PIPE, text=True))
-        return started[-1]
-
-    def hears(side):
-        return json.loads(side.stdout.readline())["type"]
-    try:
-        ann = start()
-        code = ann.stdout.readline().strip()
-        assert hears(ann) == "joined"
-        ben = start(code)
-        assert hears(ben) == "joined" and [hears(ann), hears(ann)] == ["peer_accepted", "peer_joined"]
-        ben.terminate()
-        assert hears(ann) == "peer_left"
-    finally:
-        for side in started:
-            side.kill()
-            side.communicate()
-
-
 def python_of(guide):
     """The programs in a guide."""
     return re.findall(r"^```python\n(.*?)^```", (REPOSITORY / f"docs/{guide}.md").read_text(), re.M | re.S)
