@@ -13,7 +13,7 @@ from companion_world import CompanionWorld
 from mayfly import Client
 from monitor_world import MonitorWorld
 from processes import BINARY, REPOSITORY, clean_environment, mayfly
-from test_readme import Shell, matches, transcript
+from test_readme import Shell, matches, place, transcript  # noqa: F401
 from world import World
 
 
@@ -64,6 +64,14 @@ def test_openapi_examples_are_valid():
                     examples += 1
                     assert not contract.faults(content["schema"], content["example"]), f"{method} {path}"
     assert examples > 8
+
+
+def test_documents_name_calls_that_exist():
+    calls = {f"{method.upper()} {path}" for path, item in contract.document()["paths"].items() for method in item if method != "servers"}
+    named = {(document.name, call) for document in (REPOSITORY / "docs").glob("*.md") if document.name != "simulator.md"
+             for call in re.findall(r"`((?:GET|POST|PUT|PATCH|DELETE) /[^`\s]*)`", document.read_text())}
+    assert len(named) > 40
+    assert not {(name, call) for name, call in named if call not in calls}
 
 
 def test_the_api_page_is_up_to_date():
@@ -166,7 +174,7 @@ def play(guide, world):
     places = {
         "http://127.0.0.1:8787/": f"http://127.0.0.1:{world.broker.port}/",
         "http://127.0.0.1:8790/": f"http://127.0.0.1:{world.simulator.control_port}/",
-        ".build/release/mayfly ": f"{BINARY} ", "=var/keys/": f"={world.state / 'keys'}/"}
+        ".build/release/mayfly ": f"{BINARY} ", "=var/": f"={world.state.folder}/", " var/": f" {world.state.prints}/"}
     shell, printed = Shell(clean_environment(), world.broker.operator_port), []
     try:
         for command, expected in steps:
@@ -220,6 +228,18 @@ def test_the_calls_guides_commands_work():
         [push] = world.simulator.pushes("a1a1a1a1a1a1a1a1")
         assert push["payload"]["callerUid"] == program["handle"](key, "uid", "alice")
         assert push["payload"]["sessionId"] == program["handle"](key, "session", "session-1")
+
+
+def test_the_tools_commands_work(place):  # noqa: F811
+    """Those of simulator.md and why-no-push.md, beside a demo that stays."""
+    shell, moved = place
+    shell.run(f"{BINARY} demo --stay &", "...")
+    tools = re.findall(r"^```sh\n(.*?)^```", page("simulator"), re.M | re.S)[1]
+    [trouble] = re.findall(r"^```sh\n(.*?)^```", page("why-no-push"), re.M | re.S)
+    script = moved(tools.replace("=var ", "=var/ ").replace("$PWD/.build/release", str(BINARY.parent)) + trouble)
+    done = subprocess.run(["bash", "-ec", script], input="a1" * 32 + "\n", capture_output=True, text=True, timeout=60, env=shell.environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "HTTP/2 200" in done.stdout and '"hello"' in done.stdout and "BadDeviceToken" in done.stdout
 
 
 def test_the_calls_guide_is_complete():
