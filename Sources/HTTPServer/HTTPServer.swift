@@ -73,10 +73,15 @@ public actor HTTPServer: LoopActor {
     /// Starts to listen. With port 0 the kernel chooses a port.
     /// - Returns: the bound address.
     public func start() throws(Errno) -> SocketAddress {
-        let listener = Listener(socket: try Socket.listen(on: configuration.address, mode: configuration.unixMode), server: self)
+        let listener = Listener(socket: try listeningSocket(), server: self)
         listener.registration = try loop.add(listener.socket.raw, .read, listener)
         self.listener = listener
         return try listener.socket.localAddress()
+    }
+
+    private func listeningSocket() throws(Errno) -> Socket {
+        if let activated = configuration.activated { return Socket(activated) }
+        return try Socket.listen(on: configuration.address, mode: configuration.unixMode)
     }
 
     /// Uses another certificate for new connections. Open connections keep theirs.
@@ -186,15 +191,19 @@ public actor HTTPServer: LoopActor {
 
     private func stopListening() {
         guard let listener else { return }
+        if configuration.activated == nil { empty(listener) }
+        if let registration = listener.registration { loop.remove(registration) }
+        self.listener = nil
+    }
+
+    /// Accepts what the kernel has accepted already, since its requests may have arrived, and removes the path of a Unix-domain socket.
+    private func empty(_ listener: Listener) {
         listener.socket.rejectNewConnections()
-        // The kernel has already accepted the waiting connections, and their requests may have arrived.
         while let accepted = try? listener.socket.accept() {
             let peer = accepted.peer
             admit(accepted.take(), from: peer)
         }
         if case .unix(let path) = configuration.address { try? File.remove(path) }
-        if let registration = listener.registration { loop.remove(registration) }
-        self.listener = nil
     }
 
     // MARK: Connections

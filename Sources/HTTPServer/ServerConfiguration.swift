@@ -7,6 +7,8 @@ public import TLS
 /// A server's address, limits and timeouts. Times are in ms.
 public struct ServerConfiguration: Sendable {
     public var address: SocketAddress
+    /// A socket that already listens on `address`. At a drain the server leaves waiting connections in it, for the next process.
+    public var activated: ActivatedSocket?
     /// If set, the server uses TLS.
     public var tls: TLSContext?
     /// The permissions of a Unix-domain socket.

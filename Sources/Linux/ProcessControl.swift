@@ -75,6 +75,15 @@ public enum Environment {
     /// Whether the variable is set and not empty.
     public static func has(_ name: String) -> Bool { unsafe getenv(name).map { unsafe $0.pointee != 0 } ?? false }
 
+    /// Returns a variable's value and removes it from the environment, so that programs started later don't inherit it. Nil if it is unset.
+    /// Call it before other threads read the environment.
+    static func takeText(_ name: String) -> String? {
+        guard let value = unsafe getenv(name) else { return nil }
+        let text = unsafe String(cString: value)
+        _ = unsafe unsetenv(name)
+        return text
+    }
+
     /// Lends a variable's value to `use`, then overwrites it and removes it from the environment. `/proc/PID/environ` and programs started later
     /// don't have it any more. Call it before other threads read the environment.
     /// - Returns: nil if the variable is unset or empty.

@@ -161,14 +161,16 @@ public struct Socket: ~Copyable, Sendable {
     }
 
     /// The bound address, with the port that the kernel chose for port 0.
-    public func localAddress() throws(Errno) -> SocketAddress {
+    public func localAddress() throws(Errno) -> SocketAddress { try Self.localAddress(of: raw) }
+
+    static func localAddress(of raw: Int32) throws(Errno) -> SocketAddress {
         var storage = sockaddr_storage()
         var length = socklen_t(MemoryLayout<sockaddr_storage>.size)
         let result = unsafe withUnsafeMutableBytes(of: &storage) { bytes in
             unsafe getsockname(raw, bytes.assumingMemoryBound(to: sockaddr.self).baseAddress, &length)
         }
         guard result == 0 else { throw .last("getsockname") }
-        return Self.address(storage, length)
+        return address(storage, length)
     }
 
     private static func address(_ storage: sockaddr_storage, _ length: socklen_t) -> SocketAddress {

@@ -155,6 +155,7 @@ class Process:
     prefix = ()  # a command that starts the binary in its own place
     binary = BINARY
     cwd = None
+    descriptors = ()  # of the tests, which it inherits
 
     def __init__(self, state, name):
         self.state, self.name, self.child, self.starts = state, name, None, 0
@@ -172,7 +173,7 @@ class Process:
         with open(f"{base}.out", "wb") as out, open(f"{base}.err", "wb") as err:
             self.child = subprocess.Popen(
                 [*self.prefix, self.binary, *map(str, self.arguments())], stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=self.cwd,
-                env=clean_environment(**environment, **shifted(self.state, clock_offset)))
+                pass_fds=self.descriptors, env=clean_environment(**environment, **shifted(self.state, clock_offset)))
         self.out, self.err = Path(f"{base}.out"), Path(f"{base}.err")
         self.state.outputs += [self.out, self.err]
         if wait:

@@ -17,16 +17,48 @@ enum ServeCommand {
                     "usage: mayfly serve [FLAGS]\nEach flag can also be set in the environment, under the name in brackets.", keys
                 ))
         }
+        let notifier = ServiceNotifier.take()
+        let activated = try ActivatedListeners.take()
         let configuration = try Configuration(words, keys: keys)
         guard configuration.operands.isEmpty else { throw UsageError("serve accepts flags only") }
-        let service = try await Service.start(try ServiceSettings(configuration))
+        let service = try await Service.start(try ServiceSettings(configuration, activated))
         let signals = ServiceSignals(loop: service.loop)
         try await signals.onHangUp { await service.reload() }
         Terminal.log("ready: apps at \(service.address), operator at \(service.operatorAddress)")
+        report("READY=1", "STATUS=Serving apps at \(service.address), the operator at \(service.operatorAddress)", to: notifier)
+        await Watchdog(loop: service.loop, notifier: notifier)?.run()
         await signals.waitForStop()
+        report("STOPPING=1", "STATUS=Answering open requests", to: notifier)
         Terminal.log("stopping: answering open requests for ten seconds at most. Signal again to stop at once")
         await service.stop()
         Terminal.log("stopped")
+    }
+
+    private static func report(_ state: String, _ status: String, to notifier: ServiceNotifier) {
+        do throws(Errno) {
+            try notifier.notify(state, status)
+        } catch {
+            Terminal.log("warning: the service manager can't be told \(state): \(error)")
+        }
+    }
+}
+
+/// Reports to the service manager that the broker's event loop runs, twice as often as it wants to know.
+actor Watchdog: LoopActor {
+    nonisolated let loop: EventLoop
+    private let notifier: ServiceNotifier
+    private let periodMs: UInt64
+
+    /// Returns nil if the service manager doesn't watch this process.
+    init?(loop: EventLoop, notifier: ServiceNotifier) {
+        guard let limit = notifier.watchdogMs else { return nil }
+        (self.loop, self.notifier, periodMs) = (loop, notifier, max(1, limit / 2))
+    }
+
+    /// Reports now and then forever. The manager restarts a broker that doesn't.
+    func run() {
+        try? notifier.notify("WATCHDOG=1")
+        loop.after(periodMs) { self.run() }
     }
 }
 

@@ -16,6 +16,7 @@ struct ServiceSettings {
     let listen: SocketAddress
     let certificate: CertificateFiles?
     let operatorListen: SocketAddress
+    let activated: ActivatedListeners
     let proxies: TrustedProxies
     let backEnds: BackEnds
     let backEndCreations: Int
@@ -33,13 +34,14 @@ struct ServiceSettings {
     let webhooks: WebhookSettings?
     let apns: APNsSettings
 
-    init(_ configuration: Configuration) throws {
+    init(_ configuration: Configuration, _ activated: ActivatedListeners = .none) throws {
         state = configuration.state
+        self.activated = activated
         wrapping = try WrappingKeySource(configuration)
         try Self.checkKeys(state)
 
-        listen = try configuration.address(.listen, default: "127.0.0.1:8787")
-        operatorListen = try configuration.address(.operatorListen, default: "127.0.0.1:8788")
+        listen = try activated.apps.address(.listen, default: "127.0.0.1:8787", configuration)
+        operatorListen = try activated.operator.address(.operatorListen, default: "127.0.0.1:8788", configuration)
         certificate = try CertificateFiles(configuration)
         if certificate == nil { try Self.checkCleartext(listen, configuration) }
         guard operatorListen.isLoopback else {

@@ -48,12 +48,14 @@ struct Listeners: Sendable {
         var table = ShareTable.standard
         table[.connections] = Quota(Self.operatorConnections)
         var configuration = ServerConfiguration(address: settings.operatorListen)
+        configuration.activated = settings.activated.operator
         configuration.shares = Shares(table)
         operatorServer = HTTPServer(loop: broker.loop, configuration: configuration, handler: operatorHandler)
     }
 
     private static func publicConfiguration(_ settings: ServiceSettings, _ shares: Shares) throws -> ServerConfiguration {
         var configuration = ServerConfiguration(address: settings.listen)
+        configuration.activated = settings.activated.apps
         configuration.tls = try settings.certificate?.load()
         configuration.shares = shares
         let (proxies, backEnds) = (settings.proxies, settings.backEnds)
