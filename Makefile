@@ -1,6 +1,6 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: run demo test check fuzz bench clean
+.PHONY: run demo test check fuzz bench deb image clean
 
 # Builds and runs broker, operator listener and APNs simulator with throw-away keys in var/ until it is interrupted.
 run:
@@ -35,7 +35,7 @@ test:
 
 # Syntax, format, boundaries, promises, sanitizers, fuzzing and campaigns.
 check:
-	@scripts/setup test
+	@scripts/setup check
 	scripts/check
 
 # One fuzz target for longer: make fuzz TARGET=request SECONDS=600
@@ -48,6 +48,15 @@ bench:
 	swift build -c release --product mayfly
 	swift build -c release --product mayfly-bench
 	@python3 Benchmarks/bench.py --only '$(ONLY)' --rounds $(or $(ROUNDS),3) --seconds $(or $(SECONDS),5)
+
+# Builds the Debian package in .build/package.
+deb:
+	@scripts/setup package
+	packaging/build-deb
+
+# Builds a container image of that package, as an OCI archive.
+image: deb
+	packaging/build-image
 
 clean:
 	rm -rf .build
