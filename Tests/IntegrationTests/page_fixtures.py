@@ -63,8 +63,9 @@ class Checked:
         page.wait("document.documentElement.dataset.verdict !== 'checking' && !document.getElementById('again').hidden", seconds)
         self.verdict = page.value("document.documentElement.dataset.verdict")
         self.word, self.reason, self.findings = page.text("#word"), page.text("#reason"), page.text("#findings")
+        self.basis = page.text("#basis")
         self.steps = {step: page.value(f"document.querySelector('#step-{step} .state').className.split(' ')[1]") for step in STEPS}
-        self.said = {step: page.value(f"document.querySelector('#step-{step} .quiet').innerText") for step in STEPS}
+        self.said = {step: page.value(f"document.querySelector('#step-{step} .quiet').textContent") for step in STEPS}
         # A good verdict may continue with the age of the last entry.
         assert self.word.split(", but ")[0] == WORDS[self.verdict]
         # Green needs every step to pass.
@@ -82,6 +83,11 @@ class Checked:
 def visit(browser, url, **more):
     page = browser.open(url, **more)
     return page, Checked(page)
+
+
+def unfold(page):
+    """Opens everything that is folded."""
+    page.value("document.querySelectorAll('details').forEach((part) => { part.open = true })")
 
 
 def hosts(page):

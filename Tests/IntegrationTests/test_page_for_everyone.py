@@ -6,7 +6,7 @@ import pytest
 
 import logs
 from processes import eventually
-from page_fixtures import Checked, browser, change, look_up, site, visit, whole_story  # noqa: F401
+from page_fixtures import Checked, browser, change, look_up, site, unfold, visit, whole_story  # noqa: F401
 
 
 def luminance(colour):
@@ -37,7 +37,7 @@ def test_the_page_fits_a_phone(site, browser, dark):
     page, checked = visit(browser, site.url("phone"), width=360, height=740, dark=dark, still=True)
     with page:
         assert checked.verdict == ("good" if dark else "bad"), checked
-        page.value("document.querySelectorAll('details').forEach((part) => { part.open = true })")
+        unfold(page)
         assert "taken in" in look_up(page, token.ref)
         page.value("document.querySelector('#life details').open = true")
         assert page.value("document.documentElement.scrollWidth") <= 360
@@ -97,6 +97,7 @@ def test_the_page_works_with_a_screen_reader(site, browser):
         Checked(page)
         told = page.value("told")
         assert 1 <= len(told) <= 5 and told[-1].startswith("Verified"), told
+        unfold(page)
         page.call("Accessibility.enable")
         nodes = page.call("Accessibility.getFullAXTree")["nodes"]
         parts = [(node["role"]["value"], node.get("name", {}).get("value", "")) for node in nodes if not node["ignored"] and "role" in node]

@@ -2,7 +2,8 @@
 
 import { byID, element, fill, on } from './dom.js';
 import { FiguresView } from './figuresview.js';
-import { counted, span, time } from './format.js';
+import { meaningOf } from './findings.js';
+import { count, counted, span, time } from './format.js';
 import { showLife, showSearch } from './lifeview.js';
 import { Memory } from './memory.js';
 import { readKey } from './note.js';
@@ -39,7 +40,10 @@ class AuditPage {
         const trouble = await this.prepare();
         // The visitor may have started another check meanwhile.
         if (turn !== this.turn) return;
-        if (trouble) return this.giveUp(trouble);
+        if (trouble) {
+            byID('trust-part').open = true;
+            return this.giveUp(trouble);
+        }
         const witnesses = await this.trust.witnesses();
         if (turn !== this.turn) return;
         const hadFocus = document.activeElement === byID('again');
@@ -123,18 +127,29 @@ class AuditPage {
         this.figures.showPolicies();
         if (this.cosignatures) this.steps.showCosignatures(this.cosignatures, this.to ?? 0);
         this.verdict.showFindings(findings);
+        this.verdict.showBasis([this.trust.caveat, this.steps.wordsOf('memory'), this.cosigned].filter(Boolean));
         this.idle();
         if (findings.length > 0) return this.verdict.set('bad', this.wrong(findings));
         if (unable !== null || !this.steps.areAllGood) return this.giveUp(`${unable ?? 'A step was left out.'} This is no verdict on the log.`);
         this.verdict.set('good', this.good(), this.isStale ? `, but ${span(this.age)} old` : '');
     }
 
-    wrong([{ code, detail, index }, ...rest]) {
-        const place = index === null ? '' : ` at entry ${index}`;
+    wrong([{ code, index }, ...rest]) {
+        const place = index === null ? '' : `, at entry ${count(index)}`;
         const more = rest.length > 0 ? ` ${counted(rest.length, 'more finding')} below.` : '';
         const other = code === 'signature' && this.trust.differs
             ? " The server now names another key than the one used here; if its operator announced a new log, use the server's key, below." : '';
-        return `${code}${place}: ${detail}.${more}${other}`;
+        if (other) byID('trust-part').open = true;
+        return `${meaningOf(code)}${place}.${more}${other}`;
+    }
+
+    /** A sentence about the head's other signatures. Null if they were not read. */
+    get cosigned() {
+        const list = this.cosignatures, known = list?.filter(({ state }) => state === 'good').length;
+        if (!list) return null;
+        if (list.length === 0) return 'Nobody but the operator has signed this log.';
+        const unknown = known < list.length ? ` ${count(list.length - known)} more can't be checked without their keys.` : '';
+        return `${counted(known, 'witness', 'witnesses')} whose key you gave signed it too; the steps name the dates.${unknown}`;
     }
 
     /** Seconds since the last entry. Negative if the entry is ahead of this machine's clock. */
@@ -151,8 +166,8 @@ class AuditPage {
         const old = this.next !== null ? ` The log is closed, and ${this.next} continues it.`
             : this.isStale ? ' A running broker adds an entry every five minutes: the broker has stopped, or this copy lags.' : '';
         const age = this.age < 0 ? `${span(-this.age)} ahead of this machine's clock` : `${span(this.age)} ago`;
-        const until = this.size > 0 ? `, to ${time(this.to)} (${age})` : '';
-        return `${counted(this.size, 'entry', 'entries')}${until}: every step below was checked here.${old} ${this.trust.caveat}`;
+        const until = this.size > 0 ? `, the last of ${time(this.to)} (${age})` : '';
+        return `${counted(this.size, 'entry', 'entries')}${until}.${old}`;
     }
 
     /** Shows that there is no verdict, and why. Earlier findings stay. */

@@ -27,6 +27,7 @@ export class Steps {
 
     clear() {
         fill('cosignatures');
+        byID('steps-count').textContent = '';
         byID('steps').replaceChildren(...Array.from(titles, ([step, title]) => element('li', { id: `step-${step}` },
             element('span', { class: 'state' }), element('div', {}, element('p', {}, title), element('p', { class: 'quiet' })))));
         this.#states.clear();
@@ -44,6 +45,14 @@ export class Steps {
     /** Called at the end. Marks the remaining steps as not done. */
     end() {
         for (const [step, state] of this.#states) if (state === 'waiting' || state === 'running') this.set(step, 'unable');
+        const passed = [...this.#states.values()].filter((state) => state === 'good' || state === 'none').length;
+        byID('steps-count').textContent = `${passed} of ${titles.size} passed`;
+        if (passed < titles.size) byID('steps-part').open = true;
+    }
+
+    /** The words of a step's result. */
+    wordsOf(step) {
+        return byID(`step-${step}`).lastChild.lastChild.textContent;
     }
 
     get areAllGood() {

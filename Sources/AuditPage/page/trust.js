@@ -43,9 +43,9 @@ export class Trust {
         return this.foundKey !== null && this.foundKey !== this.key;
     }
 
-    /** A note about the key's source. Empty if the key is the visitor's own. */
+    /** A sentence about the key's source. */
     get caveat() {
-        if (this.memory.isOwnKey) return '';
+        if (this.memory.isOwnKey) return 'You gave the key.';
         return `The key came ${this.log.isFile ? 'with this file' : 'from the server'}: compare it with the one that the operator published.`;
     }
 
@@ -69,7 +69,7 @@ export class Trust {
         const field = byID('vkey');
         if (document.activeElement !== field) field.value = this.key ?? '';
         byID('server-key').hidden = !this.differs;
-        const origin = this.key ? this.caveat || 'You gave this key.' : 'There is no key.';
+        const origin = this.key ? this.caveat : 'There is no key.';
         byID('key-from').textContent = this.differs && this.key ? `${origin} The server now names another one: ${this.foundKey}` : origin;
         const head = this.key ? this.memory.head(this.key) : null;
         if (!this.memory.isThere) fill('kept', element('p', {}, 'Nothing: this browser forbids it, so every visit is the first.'));

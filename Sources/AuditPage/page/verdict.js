@@ -1,6 +1,7 @@
 // The box with the verdict: one word, its reason, the progress, findings and their evidence.
 
 import { byID, element, fill } from './dom.js';
+import { meaningOf } from './findings.js';
 import { count } from './format.js';
 
 const heads = { checking: 'Checking …', good: 'Verified', bad: 'This log is wrong', unsure: 'Not verified' };
@@ -24,6 +25,7 @@ export class Verdict {
     clear() {
         fill('findings');
         fill('evidence');
+        fill('basis');
         this.progress(0, 0);
     }
 
@@ -37,9 +39,14 @@ export class Verdict {
     /** `findings`: results of `told()`. */
     showFindings(findings) {
         if (findings.length === 0) return fill('findings');
-        const items = findings.map(({ code, detail, index, file }) => element('li', {}, element('p', {}, element('code', {}, code), ' ',
-            index === null ? null : `entry ${count(index)} `, file ? element('code', {}, file) : null, ` ${detail}.`)));
+        const items = findings.map(({ code, detail, index, file }) => element('li', {}, element('p', {}, `${meaningOf(code)}: `,
+            index === null ? null : `entry ${count(index)} `, file ? element('code', {}, file) : null, ` ${detail}. `, element('code', {}, code))));
         fill('findings', element('h3', {}, 'What is wrong'), element('ol', {}, items));
+    }
+
+    /** Shows what the verdict rests on. `lines`: sentences. */
+    showBasis(lines) {
+        fill('basis', lines.map((words) => element('li', {}, words)));
     }
 
     /** Shows two contradictory heads that one key signed. */
