@@ -48,6 +48,10 @@ let auditPage: [Resource] =
         "vocabulary", "worker",
     ].map { .embedInCode("page/\($0).js") }
 
+let demoPage: [Resource] =
+    [.embedInCode("index.html")]
+    + ["demo.css", "mayfly.js", "phone.js", "broker.js", "log.js", "story.js"].map { .embedInCode("page/\($0)") }
+
 let policies: [Resource] = ["rooms", "companion", "monitor", "calls"].map { .embedInCode("BuiltIn/\($0).json") }
 
 let package = Package(
@@ -97,6 +101,7 @@ let package = Package(
 
         // The edges.
         room("AuditPage", ["JSON", "Sodium"], resources: auditPage),
+        room("DemoPage", ["AuditPage"], resources: demoPage),
         room(
             "API",
             [
@@ -109,8 +114,9 @@ let package = Package(
         program(
             "mayfly",
             [
-                "API", "APNsSimulator", "AuditPage", "Broker", "Courier", "Storage", "Ledger", "Policy", "Sealing", "HTTPServer",
-                "Shares", "EventLoop", "JSON", "Vocabulary", "TLS", "HTTP1", "Linux", "Malloc", "Sodium",
+                "API", "APNsSimulator", "AuditPage", "DemoPage", "Broker", "Courier", "Storage", "Ledger", "Policy", "Sealing",
+                "HTTPServer", "Shares", "EventLoop", "JSON", "Vocabulary", "TLS", "HTTP1", "WebSocket", "Linux", "Malloc",
+                "Sodium",
             ]),
         program(
             "mayfly-bench",

@@ -5,9 +5,11 @@ import Sodium
 /// log's files. They request nothing else.
 public enum AuditPage {
     public struct File: Sendable {
-        /// Relative to the log's folder or URL.
+        /// Relative to the page's folder or URL.
         public let path: String
         public let bytes: [UInt8]
+
+        public init(path: String, bytes: [UInt8]) { (self.path, self.bytes) = (path, bytes) }
 
         public var contentType: String {
             switch path.split(separator: ".").last {

@@ -32,6 +32,14 @@ public struct Holdings: Sendable, Equatable {
     public init() {}
 }
 
+/// The sealed tokens of rooms that expire together.
+public struct SealedTokens: Sendable, Equatable {
+    /// Unix ms.
+    public let expires: UInt64
+    public let count: Int
+    public let bytes: Int
+}
+
 /// Reads a broker's database from another process, in one read transaction that blocks nobody.
 ///
 /// While it is open, the write-ahead log can't be emptied. Release it soon.
@@ -65,6 +73,9 @@ public final class StoreSnapshot {
     }
 
     public func holdings() throws(StoreError) -> Holdings { try use { try $0.holdings() } }
+
+    /// Returns the sealed tokens of rooms, soonest expiry first.
+    public func sealedTokens() throws(StoreError) -> [SealedTokens] { try use { try $0.sealedTokens() } }
     public func logHead() throws(StoreError) -> LogHead? { try use { try $0.logHead() } }
     public func mark(_ name: String) throws(StoreError) -> [UInt8]? { try use { try $0.mark(name) } }
 
@@ -78,6 +89,12 @@ extension SQLiteDatabase {
         let found = try rows("PRAGMA user_version") { $0.int(0) }[0]
         if found == Schema.version - 1 { throw StoreError.unavailable("it is of the version before: start the broker once") }
         guard found == Schema.version else { throw StoreError.damaged("schema version \(found), expected \(Schema.version)") }
+    }
+
+    func sealedTokens() throws -> [SealedTokens] {
+        try rows("SELECT expires, count(*), sum(length(sealed)) FROM token GROUP BY expires ORDER BY expires") {
+            SealedTokens(expires: $0.time(0), count: Int($0.int(1)), bytes: Int($0.int(2)))
+        }
     }
 
     func holdings() throws -> Holdings {

@@ -17,7 +17,8 @@ enum DemoCommand {
                 Terminal.help(
                     """
                     usage: mayfly demo [--stay] [FLAGS]
-                    Starts broker and APNs simulator with throw-away keys, and plays the story of one room. With --stay they keep running.
+                    Starts broker and APNs simulator with throw-away keys, and plays the story of one room. With --stay they keep running, and a page
+                    under /demo/ plays it in the browser.
                     """, keys))
         }
         var configuration = try Configuration(words, keys: keys, switches: ["stay"])
@@ -55,17 +56,23 @@ enum DemoCommand {
         let simulator = SimulatorProcess(loop: loop)
         try await simulator.start(
             [
-                "apns-simulator", "--with-parent", "--listen", simulatorAddress, "--control", control,
-                "--apns-key-path", try configuration.required(.apnsKeyPath), "--apns-key-id",
-                try configuration.required(.apnsKeyID),
+                "apns-simulator", "--with-parent",
+                "--listen", simulatorAddress, "--control", control,
+                "--apns-key-path", try configuration.required(.apnsKeyPath),
+                "--apns-key-id", try configuration.required(.apnsKeyID),
                 "--apns-team-id", try configuration.required(.apnsTeamID),
                 "--apns-bundle-id", try configuration.required(.apnsBundleID), "--certificate", state.simulatorCertificate,
             ])
         do {
             try await simulator.waitUntilReady(client, "http://\(control)/pushes")
-            let service = try await Service.start(settings)
+            let site = configuration.has("stay") ? DemoSite(control: "http://\(control)", client: client) : nil
+            let service = try await Service.start(settings) { broker in
+                guard let site else { return broker }
+                return DemoHandler(broker: broker, site: site)
+            }
             do {
-                if configuration.has("stay") {
+                if let site {
+                    site.begin(service)
                     try await stay(service, state, control, signer, showsWebhooks: !hasOwnWebhooks)
                 } else {
                     try await Story(
@@ -92,6 +99,7 @@ enum DemoCommand {
         Terminal.out(
             """
             Mayfly is ready, with throw-away keys: for development only.
+              demo page  http://\(service.address)/demo/
               apps       http://\(service.address)/api/rooms    ws://\(service.address)/ws
               pushes     http://\(control)/pushes
               operator   http://\(service.operatorAddress)/metrics

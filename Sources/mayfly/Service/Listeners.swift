@@ -20,7 +20,9 @@ struct Listeners: Sendable {
     static let reservedDescriptors = 2 * HTTPServer.overflow + operatorConnections + 64
 
     /// Creates both servers. They don't listen yet.
-    init(_ settings: ServiceSettings, _ parts: ServiceParts) async throws {
+    init(
+        _ settings: ServiceSettings, _ parts: ServiceParts, _ handler: (PublicHandler) -> any HTTPHandler
+    ) async throws {
         let broker = parts.broker
         let edge = SocketEdge(loop: broker.loop, broker: broker)
         await broker.presence.setEdge(edge)
@@ -37,7 +39,7 @@ struct Listeners: Sendable {
             monitor: parts.monitor, calls: parts.calls, webhookSecrets: settings.webhooks?.secrets)
         publicServer = HTTPServer(
             loop: broker.loop, configuration: try Self.publicConfiguration(settings, broker.shares),
-            handler: PublicHandler(api: api, edge: edge, sessions: sessions, origins: settings.corsOrigins))
+            handler: handler(PublicHandler(api: api, edge: edge, sessions: sessions, origins: settings.corsOrigins)))
 
         var renew: (@Sendable () async -> APNsControl.Renewal)?
         if let renewal = parts.renewal { renew = { await renewal.renew() } }

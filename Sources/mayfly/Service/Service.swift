@@ -21,8 +21,11 @@ final class Service: Sendable {
     var loop: EventLoop { parts.broker.loop }
 
     /// Starts everything. Overdue purges and key steps come first, listening comes last.
+    /// - Parameter handler: makes the handler of the public listener from the broker's own. Only `demo` adds something to it.
     /// - Throws: the reason, as text for the operator. Nothing is left running then.
-    static func start(_ settings: ServiceSettings) async throws -> Service {
+    static func start(
+        _ settings: ServiceSettings, handler: (PublicHandler) -> any HTTPHandler = { $0 }
+    ) async throws -> Service {
         try Arena.shared.prepare()
         let state = try await OpenState(settings)
         let parts: ServiceParts
@@ -34,7 +37,7 @@ final class Service: Sendable {
             throw error
         }
         do {
-            let listeners = try await Listeners(settings, parts)
+            let listeners = try await Listeners(settings, parts, handler)
             let addresses = try await listeners.start(settings, parts.broker)
             let service = Service(settings, parts, listeners, addresses)
             listeners.operatorHandler.setReady(true)

@@ -1,0 +1,19 @@
+public import AuditPage
+
+/// The demo page: two phones, and what broker and Apple know of them. `mayfly demo --stay` serves it under `/demo/`. It uses modules of the
+/// auditor's page, which the broker serves under `/audit/`, and the JavaScript client, of which `page/mayfly.js` is a link.
+public enum DemoPage {
+    /// All files, `index.html` first.
+    public static let files =
+        [AuditPage.File(path: "index.html", bytes: PackageResources.index_html)]
+        + [
+            ("demo.css", PackageResources.demo_css), ("mayfly.js", PackageResources.mayfly_js),
+            ("phone.js", PackageResources.phone_js), ("broker.js", PackageResources.broker_js),
+            ("log.js", PackageResources.log_js), ("story.js", PackageResources.story_js),
+        ].map { AuditPage.File(path: "page/\($0)", bytes: $1) }
+
+    /// Returns the file at a path below `/demo/`, or nil if there is none. The empty path is the page itself.
+    public static func file(at path: String) -> AuditPage.File? {
+        files.first { $0.path == (path.isEmpty ? "index.html" : path) }
+    }
+}
