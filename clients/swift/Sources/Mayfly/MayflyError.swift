@@ -52,7 +52,7 @@ public enum ErrorCode: Hashable, Sendable {
     case audiencesOff, roomNotFound, tokenNotFound, requestNotFound, deviceNotFound
     case joinCodeInUse, roomAlreadyAccepted, tooManyRegistrations, tooManySockets
     case tooManyRequests, storageUnavailable, ledgerUnavailable, tooManyPushes, overloaded, tooManyConnections, shuttingDown
-    case notFound, methodNotAllowed, foreignHost, bodyTooLarge, targetTooLong, headersTooLarge
+    case notFound, methodNotAllowed, foreignHost, foreignOrigin, bodyTooLarge, targetTooLong, headersTooLarge
     case malformedRequest, requestTimeout, unsupportedEncoding, expectationFailed, badUpgrade, upgradeRequired, upgradeVersion
     /// A code of a later broker.
     case unknown(String)
@@ -87,8 +87,8 @@ public enum ErrorCode: Hashable, Sendable {
         "too_many_requests": .tooManyRequests, "storage_unavailable": .storageUnavailable,
         "ledger_unavailable": .ledgerUnavailable, "too_many_pushes": .tooManyPushes, "overloaded": .overloaded,
         "too_many_connections": .tooManyConnections, "shutting_down": .shuttingDown, "not_found": .notFound,
-        "method_not_allowed": .methodNotAllowed, "foreign_host": .foreignHost, "body_too_large": .bodyTooLarge,
-        "target_too_long": .targetTooLong, "headers_too_large": .headersTooLarge, "malformed_request": .malformedRequest,
+        "method_not_allowed": .methodNotAllowed, "foreign_host": .foreignHost,
+        "foreign_origin": .foreignOrigin, "body_too_large": .bodyTooLarge, "target_too_long": .targetTooLong, "headers_too_large": .headersTooLarge, "malformed_request": .malformedRequest,
         "request_timeout": .requestTimeout, "unsupported_encoding": .unsupportedEncoding,
         "expectation_failed": .expectationFailed, "bad_upgrade": .badUpgrade, "upgrade_required": .upgradeRequired,
         "upgrade_version": .upgradeVersion,
