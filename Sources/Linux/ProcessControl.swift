@@ -25,12 +25,16 @@ public enum ProcessControl {
         return Int(clamping: limit.rlim_cur)
     }
 
-    /// Call it first in a child: the child gets `signal` when the thread that started it ends.
-    /// - Parameter parent: the starter's process id, if known. The child exits at once if that process is already gone.
-    public static func dieWithParent(_ signal: Signal = .terminate, parent: Int32? = nil) throws(Errno) {
+    /// Call it first in a child, on its main thread: the child gets `signal` when the thread that started it ends. The kernel keeps this for the calling
+    /// thread only.
+    /// - Parameter parent: the starter's process id. The child exits at once if that process is already gone.
+    public static func dieWithParent(_ signal: Signal, parent: Int32) throws(Errno) {
         guard mayfly_prctl(PR_SET_PDEATHSIG, UInt(signal.number)) == 0 else { throw .last("prctl") }
-        if let parent, getppid() != parent { exit(1) }
+        if getppid() != parent { exit(1) }
     }
+
+    /// The id of this process.
+    public static var id: Int32 { getpid() }
 
     /// Memory in RAM, in bytes.
     public static var residentMemory: Int {

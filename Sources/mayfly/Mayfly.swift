@@ -15,6 +15,7 @@ struct Mayfly {
             ProcessControl.exit(1)
         }
         let words = Array(CommandLine.arguments.dropFirst())
+        SimulatorCommand.followParent(words)
         // Threads inherit the signal mask. Only the loop that waits for these signals may receive them.
         if ["serve", "demo", "apns-simulator"].contains(words.first) {
             Signal.block([.terminate, .interrupt])

@@ -1,12 +1,14 @@
-"""`mayfly demo --stay`: its page in a real browser, and who gets the page's data."""
+"""`mayfly demo --stay`: its page in a real browser, who gets the page's data, and its end."""
 
 import http.client
 import importlib.resources
 import json
 import os
+import signal
 import sqlite3
 import subprocess
 import urllib.request
+from pathlib import Path
 
 import pytest
 
@@ -60,6 +62,12 @@ class Demo:
             return connection.execute("SELECT count(*) FROM token").fetchone()[0]
         finally:
             connection.close()
+
+    def simulator(self):
+        """The process id of the simulator."""
+        tasks = Path(f"/proc/{self.child.pid}/task").iterdir()
+        [child] = [int(child) for task in tasks for child in (task / "children").read_text().split()]
+        return child
 
 
 @pytest.fixture
@@ -180,3 +188,17 @@ def test_only_the_page_gets_its_data(demo):
 def test_a_broker_has_no_demo_page(client):
     for path in ("/demo", "/demo/", "/demo/holdings", "/demo/pushes"):
         client.send("GET", path, headers={"Sec-Fetch-Site": "same-origin"}, checked=False).expect(404, "not_found")
+
+
+def test_a_killed_demo_leaves_no_simulator(demo):
+    simulator = Path(f"/proc/{demo.simulator()}")
+    # The threads of Swift's pool end after five idle seconds. The kernel forgets what one of them has asked for.
+    eventually(lambda: not any("default-qos" in name.read_text() for name in simulator.glob("task/*/comm")), 60, 0.2,
+               "the end of the pool's threads")
+    os.kill(demo.child.pid, signal.SIGKILL)
+    demo.child.wait(10)
+    try:
+        eventually(lambda: not simulator.exists() or "\nState:\tZ" in (simulator / "status").read_text(), what="the simulator's end")
+    except AssertionError:
+        os.kill(int(simulator.name), signal.SIGKILL)
+        raise

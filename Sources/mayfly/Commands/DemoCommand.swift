@@ -56,7 +56,7 @@ enum DemoCommand {
         let simulator = SimulatorProcess(loop: loop)
         try await simulator.start(
             [
-                "apns-simulator", "--with-parent",
+                "apns-simulator", "\(SimulatorCommand.withParent)\(ProcessControl.id)",
                 "--listen", simulatorAddress, "--control", control,
                 "--apns-key-path", try configuration.required(.apnsKeyPath),
                 "--apns-key-id", try configuration.required(.apnsKeyID),

@@ -21,13 +21,28 @@ enum SimulatorCommand {
           --record FILE       append the apns-id of each accepted push, for tests that kill the simulator
         """
 
+    /// The flag by which `demo` starts a simulator that ends with it. Its value is the demo's process id.
+    static let withParent = "--with-parent="
+
+    /// Makes a simulator end with the demo that started it. Call it on the main thread: the kernel forgets the setting when the thread ends that made it,
+    /// and threads of Swift's pool end when they are idle.
+    static func followParent(_ words: [String]) {
+        guard words.first == "apns-simulator", let flag = words.first(where: { $0.hasPrefix(withParent) }) else { return }
+        guard let parent = Int32(flag.dropFirst(withParent.count)) else { return }
+        do throws(Errno) {
+            try ProcessControl.dieWithParent(.kill, parent: parent)
+        } catch {
+            Terminal.error("mayfly: the simulator can't be tied to the demo that started it: \(error)")
+            ProcessControl.exit(1)
+        }
+    }
+
     static func run(_ words: [String]) async throws {
         if words.asksForHelp { return Terminal.out(Terminal.help(usage, keys, shortFlags: true)) }
         let configuration = try Configuration(
-            words, keys: keys, switches: ["with-parent", "production"],
-            options: ["app", "client-ca", "record", "streams"], shortFlags: true)
+            words, keys: keys, switches: ["production"],
+            options: ["app", "client-ca", "record", "streams", "with-parent"], shortFlags: true)
         guard configuration.operands.isEmpty else { throw UsageError("apns-simulator accepts flags only") }
-        if configuration.has("with-parent") { try ProcessControl.dieWithParent(.kill) }
 
         let control = try configuration.address(.apnsSimulatorControl, default: "127.0.0.1:8790")
         guard control.isLoopback else {
