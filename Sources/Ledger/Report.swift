@@ -40,18 +40,22 @@ public struct Report: Sendable, Equatable, CustomStringConvertible {
     public var description: String {
         let span = fromMs.flatMap { from in toMs.map { "\(Timestamp.text(from)) to \(Timestamp.text($0))" } } ?? "empty"
         return
-            "\(origin): \(size) entries, \(span); \(sealed) sealed, \(live) live, \(purged) purged; "
+            "\(origin): \(Self.count(size, "entry", "entries")), \(span); \(sealed) sealed, \(live) live, \(purged) purged; "
             + "\(opened) opened, \(delivered) delivered, \(failed) failed, \(pending) pending; "
-            + "\(bucketsClosed) buckets closed; \(gapSeconds) s of gaps; \(compared) older checkpoints hold"
+            + "\(Self.count(bucketsClosed, "day's total balances", "days' totals balance")); \(gapSeconds) s without a broker; "
+            + Self.count(UInt64(compared), "older checkpoint holds", "older checkpoints hold")
             + (timing.map(Self.text) ?? "") + (isUnique ? "; no id twice" : "") + (next.map { "; closed, \($0) follows" } ?? "")
-            + (cosignatures.map { "; \($0) cosignatures hold" } ?? "")
+            + (cosignatures.map { "; " + Self.count(UInt64($0), "cosignature holds", "cosignatures hold") } ?? "")
     }
 
     /// Small batches and short days hide little, so any timing but the default is shown.
     private static func text(_ timing: LedgerTiming) -> String {
         guard timing != .standard else { return "" }
-        return "; its hour is \(timing.hourSeconds) s, its day \(timing.daySeconds) s, a batch \(timing.batchSeals) seals"
+        return "; trial timing: an hour lasts \(timing.hourSeconds) s, a day \(timing.daySeconds) s, and "
+            + "\(count(UInt64(timing.batchSeals), "seal makes", "seals make")) a batch"
     }
+
+    private static func count(_ count: UInt64, _ one: String, _ many: String) -> String { "\(count) \(count == 1 ? one : many)" }
 }
 
 // The age of a log by the auditor's clock.

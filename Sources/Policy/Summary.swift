@@ -66,7 +66,7 @@ extension LedgerTiming {
         [
             (
                 "seals and purges are published",
-                "every \(seconds(hourSeconds * 1_000)), if at least \(batchSeals.grouped) seals wait"
+                "every \(seconds(hourSeconds * 1_000)), if at least \(batchSeals == 1 ? "1 seal waits" : "\(batchSeals.grouped) seals wait")"
             ),
             ("and always", "every \(seconds(daySeconds * 1_000))"),
         ]

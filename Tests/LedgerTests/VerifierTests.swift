@@ -1,4 +1,5 @@
 import Linux
+import Policy
 import Testing
 import Vocabulary
 
@@ -38,7 +39,7 @@ import Vocabulary
         report.origin = "log.example/a"
         #expect(
             report.description
-                == "log.example/a: 0 entries, empty; 0 sealed, 0 live, 0 purged; 0 opened, 0 delivered, 0 failed, 0 pending; 0 buckets closed; 0 s of gaps; 0 older checkpoints hold"
+                == "log.example/a: 0 entries, empty; 0 sealed, 0 live, 0 purged; 0 opened, 0 delivered, 0 failed, 0 pending; 0 days' totals balance; 0 s without a broker; 0 older checkpoints hold"
         )
         (report.size, report.sealed, report.live, report.purged, report.pending) = (9, 3, 1, 2, 1)
         (report.bucketsClosed, report.gapSeconds, report.isUnique) = (7, 90, true)
@@ -46,8 +47,16 @@ import Vocabulary
         (report.fromMs, report.toMs) = (0, 60_000)
         #expect(
             report.description
-                == "log.example/a: 9 entries, 1970-01-01T00:00:00Z to 1970-01-01T00:01:00Z; 3 sealed, 1 live, 2 purged; 4 opened, 2 delivered, 1 failed, 1 pending; 7 buckets closed; 90 s of gaps; 5 older checkpoints hold; no id twice"
+                == "log.example/a: 9 entries, 1970-01-01T00:00:00Z to 1970-01-01T00:01:00Z; 3 sealed, 1 live, 2 purged; 4 opened, 2 delivered, 1 failed, 1 pending; 7 days' totals balance; 90 s without a broker; 5 older checkpoints hold; no id twice"
         )
+        (report.size, report.bucketsClosed, report.compared, report.cosignatures) = (1, 1, 1, 1)
+        report.timing = LedgerTiming(hourSeconds: 10, daySeconds: 10, batchSeals: 1)
+        let line = report.description
+        #expect(line.contains(": 1 entry, ") && line.contains("; 1 day's total balances; "))
+        let end =
+            "; 1 older checkpoint holds; trial timing: an hour lasts 10 s, a day 10 s, and 1 seal makes a batch; no id twice; "
+            + "1 cosignature holds"
+        #expect(line.hasSuffix(end))
         #expect(try await Self.verify(PublishedLog().source).size == 0)
     }
 

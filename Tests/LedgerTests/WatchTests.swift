@@ -41,7 +41,9 @@ import Testing
             #expect(try File.list("\(folder)/checkpoints").count == 1)
             // Without the state everything is verified again.
             try File.remove("\(folder)/state")
-            #expect(await Self.run(folder, Self.log.source).line == first.line?.replacing("0 older", with: "1 older"))
+            #expect(
+                await Self.run(folder, Self.log.source).line
+                    == first.line?.replacing("0 older checkpoints hold", with: "1 older checkpoint holds"))
         }
     }
 
