@@ -3,21 +3,42 @@ import Glibc
 
 /// A path as messages show it, always on one line.
 ///
-/// People put secrets where a path belongs: a key's text, a passphrase, a token. So only paths that exist, or are plainly paths, are shown. Of
-/// anything else only the length is.
+/// People put secrets where a path belongs: a key's text, a passphrase, a token. So only paths that exist, or are plainly paths or names of
+/// files, are shown. Of anything else only the length is.
 public struct ShownPath: Sendable, Equatable, CustomStringConvertible {
     public let description: String
 
     /// - Parameter folder: the base of a relative path, which is shown as given. Nil: the working directory.
     public init(_ path: String, in folder: String? = nil) {
         description =
-            if Self.isPlainly(path, in: folder) {
+            if Self.isPlainly(path, in: folder) || Self.isFileName(path) {
                 path
             } else if Self.exists(path, in: folder) {
                 Self.escaped(path)
+            } else if Self.isShortWord(path) {
+                "<\(path.utf8.count) bytes, hidden because they could be a secret: write ./NAME to see them>"
             } else {
                 "<\(path.utf8.count) bytes that are not a path>"
             }
+    }
+
+    /// Extensions of the files that settings and commands name. No secret ends with one.
+    private static let extensions: Set<String> = [
+        "crt", "html", "json", "jwks", "key", "list", "p12", "p8", "pem", "pub", "tlog-proof", "txt", "vkey",
+    ]
+    private static let longestStem = 32
+
+    /// Whether the path is a file's name with a known extension, as in `AuthKey_ABC123DEFG.p8`.
+    private static func isFileName(_ path: String) -> Bool {
+        guard let dot = path.lastIndex(of: "."), isPlain(path.utf8), !path.utf8.contains(UInt8(ascii: "/")) else { return false }
+        let stem = path[..<dot].utf8
+        return extensions.contains(String(path[path.index(after: dot)...])) && (1...longestStem).contains(stem.count)
+            && !(stem.count >= longestStem / 2 && stem.allSatisfy(isHexDigit))
+    }
+
+    /// Whether the text is one word, as a mistyped name or a passphrase is.
+    private static func isShortWord(_ path: String) -> Bool {
+        (1...longestStem).contains(path.utf8.count) && isPlain(path.utf8) && !path.utf8.contains(UInt8(ascii: "/"))
     }
 
     /// A longer part may be a line of a key's text. A hash with a file extension is shorter.

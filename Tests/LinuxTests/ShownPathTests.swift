@@ -22,6 +22,22 @@ import Testing
         #expect("\(ShownPath(folder + "/key @ home+1.p8"))" == "\"\(folder)/key @ home+1.p8\"")
     }
 
+    /// A name in the working directory, which has no slash.
+    @Test(arguments: ["nope.json", "AuthKey_ABC123DEFG.p8", "login.pub", "nosuch.vkey", "0.tlog-proof", "mine-2.rooms.json"])
+    func namesOfFilesAreShown(name: String) {
+        #expect("\(ShownPath(name))" == name)
+        #expect("\(ShownPath(name, in: folder))" == name)
+    }
+
+    @Test func shortWordsAreHiddenWithAHint() {
+        for word in ["nosuch", "hunter2", "Tr0ub4dor-passphrase", "var-less", "name.exe", "a1b2c3d4e5f60718.pem"] {
+            #expect(
+                "\(ShownPath(word))"
+                    == "<\(word.utf8.count) bytes, hidden because they could be a secret: write ./NAME to see them>")
+            #expect("\(ShownPath("./" + word))" == "./" + word)
+        }
+    }
+
     @Test func controlCharactersAreEscaped() throws {
         for name in ["a\nb", "a\u{1b}[31m", "a\u{9b}b", "a\u{2028}b", "a\"b\\"] {
             let path = folder + "/" + name
@@ -35,14 +51,15 @@ import Testing
 
     /// Keys, passphrases, tokens and provider tokens, also after a slash, which base64 contains.
     @Test(arguments: [
-        "", "Tr0ub4dor-passphrase", "/Tr0ub4dor", "var-less", "MIGTAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBHkwdwIBAQQg",
+        "", "/Tr0ub4dor", "MIGTAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBHkwdwIBAQQg",
         "MIGTAgEAMBMG/ByqGSM49AgEGCCqG/SM49AwEHBHkwdwIBAQQg",
         "-----BEGIN PRIVATE KEY-----\nMIGTAgEA\n-----END PRIVATE KEY-----\n",
         "/dRzIo2yU7cfkzH9vGNXiGlnkqLA0R2vwNKzS9zbhyE=", "/dRzIo2y/7cfkzH9vGNXiGlnkqLA0R2vwNKzS9zbhyE=",
         "a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1", "/tmp/a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1",
         "eyJhbGciOiJFUzI1NiJ9.e30.c2lnbmF0dXJl",
         "/tmp/MIGTAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBHkwdwIBAQQgMIGTAgEAMBMGByqGSM49AgEGCCqGSM49",
-        "a\0b", "correct horse battery/staple",
+        "a\0b", "correct horse battery/staple", "correct horse battery.txt", "-----BEGIN PRIVATE KEY-----\nMIGTAgEA.pem",
+        "dRzIo2yU7cfkzH9vGNXiGlnkqLA0R2vwNKzS9zbhyE.key", "eyJhbGciOiJFUzI1NiJ9.eyJzdWIiOiJ1c2VyLTEifQ.json",
     ]) func secretsAreNotShown(secret: String) throws {
         let said = "<\(secret.utf8.count) bytes that are not a path>"
         #expect("\(ShownPath(secret))" == said)
