@@ -37,11 +37,21 @@ final class SQLiteDatabase: Database, RowReading {
         }
     }
 
-    private func makeSchema() throws {
+    private func version() throws -> Int64 {
         let version = try connection.prepare("PRAGMA user_version")
         guard try version.step() else { throw StoreError.damaged("no version") }
-        let found = version.int(0)
-        version.reset()
+        defer { version.reset() }
+        return version.int(0)
+    }
+
+    /// Gives the database the tables of the previous version.
+    func stepBack() throws {
+        guard try version() == Schema.version else { throw StoreError.damaged("not this version's schema") }
+        try connection.execute("BEGIN IMMEDIATE; \(Schema.stepBack) PRAGMA user_version = \(Schema.version - 1); COMMIT")
+    }
+
+    private func makeSchema() throws {
+        let found = try version()
         if found == Schema.version { return }
         if found == Schema.version - 1 {
             return try connection.execute("BEGIN IMMEDIATE; \(Schema.step) PRAGMA user_version = \(Schema.version); COMMIT")

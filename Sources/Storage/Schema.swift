@@ -13,6 +13,13 @@ enum Schema {
         ALTER TABLE log RENAME COLUMN window TO window_start;
         """
 
+    /// Undoes `step`, without loss.
+    static let stepBack = """
+        ALTER TABLE entry RENAME COLUMN window_start TO window;
+        ALTER TABLE batch RENAME COLUMN window_start TO window;
+        ALTER TABLE log RENAME COLUMN window_start TO window;
+        """
+
     static let statements = rooms + audiences
 
     private static let rooms = """

@@ -87,6 +87,8 @@ public enum StoreError: Error, Sendable, Equatable, CustomStringConvertible {
     case unavailable(String)
     /// The database is damaged or of another version.
     case damaged(String)
+    /// The database has the tables of the previous version. A start of the broker migrates it.
+    case previousVersion
     /// The policy's `ledger` member differs from the one recorded in the state folder.
     case otherTiming(recorded: String, given: String)
     /// Too many ledger entries wait for publication, so only purges are accepted.
@@ -123,6 +125,7 @@ public enum StoreError: Error, Sendable, Equatable, CustomStringConvertible {
         case .unavailable(let text): "the database can't be used (\(text))"
         case .damaged(let text):
             "the database is damaged or of another version (\(text)); restore nothing from a backup, start with an empty state folder"
+        case .previousVersion: "the database has the tables of the previous version: start the broker once"
         case .otherTiming(let recorded, let given):
             "the rooms policy's ledger timing can't change: this state folder has \(recorded), the policy has \(given). Restore the old values "
                 + "in the policy's member ledger, or start with an empty state folder"

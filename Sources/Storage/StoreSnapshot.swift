@@ -46,8 +46,8 @@ public struct SealedTokens: Sendable, Equatable {
 public final class StoreSnapshot {
     private let database: SQLiteDatabase
 
-    /// - Throws: `.damaged` for another version's file; `.unavailable` if there is none; `.readOnly` on a read-only file system, since SQLite
-    ///   creates files beside the database even for reading.
+    /// - Throws: `.previousVersion`; `.damaged` for any other version's file; `.unavailable` if there is none; `.readOnly` on a read-only file
+    ///   system, since SQLite creates files beside the database even for reading.
     public init(path: String) throws(StoreError) {
         do {
             database = try SQLiteDatabase(
@@ -79,6 +79,11 @@ public final class StoreSnapshot {
     public func logHead() throws(StoreError) -> LogHead? { try use { try $0.logHead() } }
     public func mark(_ name: String) throws(StoreError) -> [UInt8]? { try use { try $0.mark(name) } }
 
+    public func unpublished() throws(StoreError) -> (first: UInt64, entries: [[UInt8]]) { try use { try $0.unpublished() } }
+
+    /// - Throws: `.otherTiming` if the state folder has another timing of the log.
+    public func check(_ timing: LedgerTiming) throws(StoreError) { try use { try $0.adopt(timing) } }
+
     private func use<Value>(_ body: (SQLiteDatabase) throws -> Value) throws(StoreError) -> Value {
         do { return try body(database) } catch { throw StoreError(any: error) }
     }
@@ -87,7 +92,7 @@ public final class StoreSnapshot {
 extension SQLiteDatabase {
     func checkVersion() throws {
         let found = try rows("PRAGMA user_version") { $0.int(0) }[0]
-        if found == Schema.version - 1 { throw StoreError.unavailable("it is of the version before: start the broker once") }
+        if found == Schema.version - 1 { throw StoreError.previousVersion }
         guard found == Schema.version else { throw StoreError.damaged("schema version \(found), expected \(Schema.version)") }
     }
 
