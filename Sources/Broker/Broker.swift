@@ -57,7 +57,7 @@ public final class Broker: Sendable {
     public init(
         loop: EventLoop, store: StoreAccess, keys: KeyRing, time: BrokerTime, policies: Policies, courier: any PushSender,
         sweeper: Sweeper, settings: Settings, metrics: Metrics, shares: Shares? = nil,
-        log: @escaping @Sendable (String) -> Void
+        log: Logger
     ) async {
         let limits = policies.rooms
         shared = Dependencies(
@@ -136,7 +136,7 @@ struct Dependencies: Sendable {
     let settings: Broker.Settings
     let metrics: Metrics
     let charges: CallerCharges
-    let log: @Sendable (String) -> Void
+    let log: Logger
 }
 
 /// A part of the broker. All parts live on the engine's loop, so that a request passes from one to another without a switch.

@@ -25,6 +25,13 @@ public enum ProcessControl {
         return Int(clamping: limit.rlim_cur)
     }
 
+    /// The limit on locked memory in bytes, or nil if there is none for this process.
+    public static func lockedMemoryLimit() throws(Errno) -> UInt64? {
+        var limit = rlimit()
+        guard unsafe getrlimit(__rlimit_resource_t(__RLIMIT_MEMLOCK.rawValue), &limit) == 0 else { throw .last("getrlimit") }
+        return limit.rlim_cur == rlim_t.max || geteuid() == 0 ? nil : UInt64(limit.rlim_cur)
+    }
+
     /// Call it first in a child, on its main thread: the child gets `signal` when the thread that started it ends. The kernel keeps this for the calling
     /// thread only.
     /// - Parameter parent: the starter's process id. The child exits at once if that process is already gone.
@@ -110,6 +117,15 @@ public enum Environment {
 public enum Standard {
     public static func output(_ text: String) { write(text, to: 1) }
     public static func error(_ text: String) { write(text, to: 2) }
+
+    public static var errorIsTerminal: Bool { isatty(2) == 1 }
+
+    /// True if the journal reads standard error. `JOURNAL_STREAM` alone doesn't say so: a child inherits it, wherever it writes to.
+    public static let errorIsJournal: Bool = {
+        guard let stream = unsafe getenv("JOURNAL_STREAM") else { return false }
+        var raw = stat()
+        return unsafe fstat(2, &raw) == 0 && String(cString: stream) == "\(raw.st_dev):\(raw.st_ino)"
+    }()
 
     public struct LineTooLong: Error, Sendable, CustomStringConvertible {
         let limit: Int

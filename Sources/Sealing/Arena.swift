@@ -45,6 +45,9 @@ public final class Arena: Sendable {
         }
     }
 
+    /// The memory that all slots need, without guard pages.
+    public var byteCount: Int { capacity * Self.slotBytes }
+
     /// The number of slots in use.
     public var used: Int {
         state.withLock { $0.chunks.count * Self.slotsPerChunk - $0.free.count }

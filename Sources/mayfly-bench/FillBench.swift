@@ -48,7 +48,7 @@ struct FillBench {
         let sequencer = Sequencer(
             loop: loop, store: store, folder: LedgerFolder(state + "/ledger"),
             key: try SigningKey.load(state + "/keys/ledger.key"), resolution: 60, time: BrokerTime(persisted: 0),
-            metrics: Metrics(), log: { Standard.error($0 + "\n") }, refusals: { [] })
+            metrics: Metrics(), log: Logger { Standard.error($1 + "\n") }, refusals: { [] })
         try await sequencer.flush()
         let rows = try RowLoop(path: database, cacheKiB: Self.cacheKiB)
         var made = 0

@@ -31,13 +31,13 @@ struct Mayfly {
             try await run(words)
             return 0
         } catch let error as UsageError {
-            Terminal.error("mayfly: \(error)")
+            ServiceLog.fail("mayfly: \(error)")
             return 2
         } catch let error as CheckFailed {
-            Terminal.error("\(error)")
+            ServiceLog.fail("\(error)")
             return 1
         } catch {
-            Terminal.error("mayfly: \(error)")
+            ServiceLog.fail("mayfly: \(error)")
             return 1
         }
     }
@@ -47,6 +47,7 @@ struct Mayfly {
         switch words.first {
         case "serve": try await ServeCommand.run(rest)
         case "demo": try await DemoCommand.run(rest)
+        case "check": try await CheckCommand.run(rest)
         case "keys": try await KeysCommand.run(rest)
         case "audit": try await AuditCommand.run(rest)
         case "policy": try PolicyCommand.run(rest)
@@ -54,6 +55,7 @@ struct Mayfly {
         case "jwt": try JWTCommand.run(rest)
         case "apns-simulator": try await SimulatorCommand.run(rest)
         case "drill": try await DrillCommand.run(rest)
+        case "migrate": try await MigrateCommand.run(rest)
         case "--version", "version": Terminal.out("mayfly \(version)")
         case "--help", "-h", "help": Terminal.out(usage)
         case nil: throw UsageError("a command is missing.\n\(usage)")
@@ -64,6 +66,7 @@ struct Mayfly {
     static let usage = """
         usage: mayfly COMMAND [FLAGS]
           serve                     run the broker
+          check                     check everything that the broker needs to start and to work
           demo [--stay]             run broker and APNs simulator with throw-away keys, and play one room's story
           keys init|throwaway|show  make or show the state folder's keys
           keys renew                make a new key file after one in memory was lost
@@ -86,6 +89,7 @@ struct Mayfly {
           jwt [--verify]            print a user's JWT for development, or check one
           apns-simulator            run an APNs for tests and development
           drill                     show what you could hand over now, and why no more
+          migrate --back            prepare the database for a return to the previous release
         Each command has --help.
         """
 }

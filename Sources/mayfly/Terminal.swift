@@ -4,7 +4,10 @@ import Vocabulary
 
 /// Output and exit of commands.
 enum Terminal {
-    static func out(_ text: String) { Standard.output(text + "\n") }
+    static func out(_ text: String) {
+        Progress.clear()
+        Standard.output(text + "\n")
+    }
 
     /// Returns one JSON object. Characters that could control a terminal are escaped too.
     static func json(_ write: (inout JSONWriter) -> Void) -> String {
@@ -28,11 +31,9 @@ enum Terminal {
         return text
     }
 
-    static func error(_ text: String) { Standard.error(text + "\n") }
-
-    /// Writes one line with the time to the service's log. Must never contain data from a caller.
-    static func log(_ text: String) {
-        Standard.error("\(Clock.wallMs / 1_000) \(text)\n")
+    static func error(_ text: String) {
+        Progress.clear()
+        Standard.error(text + "\n")
     }
 
     /// Returns the first line of standard input, or nil if there is none.

@@ -33,18 +33,19 @@ struct BrokerFixture {
         loop = try EventLoop(name: "test") { Clock.monotonicMs + clock.now - 1_800_000_000_000 }
         try loop.start()
         let metrics = Metrics()
-        sweeper = Sweeper(loop: loop, store: store, time: time, metrics: metrics, log: { _ in })
+        sweeper = Sweeper(loop: loop, store: store, time: time, metrics: metrics, log: Logger { _, _ in })
         let token = try ProviderToken(keyID: "ABC123DEFG", teamID: "DEF123GHIJ", key: try ES256.PrivateKey(), issuedAtS: nil)
         var configuration = Courier.Configuration(providerToken: token)
         configuration.production = Endpoint(host: "127.0.0.1", port: 9)
         configuration.sandbox = configuration.production
         let policies = try Policies([Policy.builtIn("rooms")!])
         broker = await Broker(
-            loop: loop, store: StoreAccess(loop: loop, store: store, metrics: metrics, log: { _ in }), keys: keys, time: time,
+            loop: loop, store: StoreAccess(loop: loop, store: store, metrics: metrics, log: Logger { _, _ in }), keys: keys,
+            time: time,
             policies: policies, courier: try courier?(loop) ?? Courier(loop: loop, configuration), sweeper: sweeper,
             settings: Broker.Settings(topic: "com.example.app", environment: .production) { _, topic, _ in
                 topic == "com.example.app"
-            }, metrics: metrics, log: { _ in })
+            }, metrics: metrics, log: Logger { _, _ in })
     }
 
     func end() async throws {

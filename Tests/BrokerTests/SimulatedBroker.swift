@@ -168,7 +168,7 @@ actor SimulatedBroker: LoopActor {
         let startup = Startup(store: store, keys: keys, time: time)
         try await startup.resumeTime()
         let metrics = Metrics()
-        let log: @Sendable (String) -> Void = { [prints] in prints.add($0) }
+        let log = Logger { [prints] _, line in prints.add(line) }
         let sweeper = Sweeper(loop: loop, store: store, time: time, metrics: metrics, log: log)
         let keeper = KeyKeeper(loop: loop, keys: keys, store: store, time: time, metrics: metrics, log: log)
         var deadlineClock: (@Sendable () -> UInt64)?

@@ -38,7 +38,7 @@ import Vocabulary
             }
             sweeper = Sweeper(
                 loop: loop, store: store, time: BrokerTime(persisted: 0, wall: { clock.now }, boot: { clock.now }),
-                metrics: Metrics(), log: { _ in })
+                metrics: Metrics(), log: Logger { _, _ in })
             self.hook = hook
             hook.stage.withLock { $0 = self }
         }

@@ -175,11 +175,12 @@ struct WitnessFixture {
     ) throws -> Sequencer {
         let (fakes, lines, steady) = (fakes, lines, steady)
         let witnesses = Witnesses(
-            loop: loop, policy: try fakes.policy(quorum), time: time, metrics: metrics, log: { lines.add($0) }, roundMs: roundMs,
+            loop: loop, policy: try fakes.policy(quorum), time: time, metrics: metrics,
+            log: Logger { _, line in lines.add(line) }, roundMs: roundMs,
             steady: { steady.now }, post: { url, body, _ in try await fakes.post(url, body) })
         return Sequencer(
             loop: loop, store: store, folder: folder, key: key, resolution: 1, time: time, metrics: metrics,
-            log: { lines.add($0) }, witnesses: witnesses, witnessFailure: mode, kept: kept, refusals: { [] })
+            log: Logger { _, line in lines.add(line) }, witnesses: witnesses, witnessFailure: mode, kept: kept, refusals: { [] })
     }
 
     /// Records so many entries in a window of their own.

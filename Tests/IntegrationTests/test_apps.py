@@ -228,7 +228,7 @@ def test_an_invalid_bundle_id_is_refused(state, processes):
 def test_ids_of_another_length_are_refused(state, processes, name, value):
     broker = Broker(state, **{name: value})
     processes.append(broker)
-    start_fails(broker, name.replace("_", "-"), "ten letters and digits")
+    start_fails(broker, name.replace("_", "-"), "ten letters and digits", status=2)
 
 
 def test_send_uses_an_apps_only_environment(several):

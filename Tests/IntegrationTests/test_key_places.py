@@ -52,15 +52,15 @@ class Place:
         eventually(lambda: getattr(keys(read()), "base", 0) == before.base + 1 and not any(spare.read_bytes()), 15, what="a step")
         return keys(read())
 
-    def refuses(self, *words, **options):
-        """A broker and `keys show` refuse it and say why."""
+    def refuses(self, *words, status=1, **options):
+        """A broker and `keys show` refuse it with this status and say why."""
         before = dict(self.broker.options)
         self.broker.options.update({name.replace("_", "-"): value for name, value in options.items()})
         self.broker.start(wait=False, **self.clocks.environment)
-        assert self.broker.child.wait(15) == 1, self.broker.printed()
+        assert self.broker.child.wait(15) == status, self.broker.printed()
         flags = {name: value for name, value in self.broker.options.items() if name in ("wrapping-key", "ratchet-key") and value}
         shown = self.keys("show", flags=flags)
-        assert shown.returncode == 1, shown.stdout
+        assert shown.returncode == status, shown.stdout
         for word in words:
             assert word in self.broker.printed() and word in shown.stderr, (word, self.broker.printed(), shown.stderr)
         assert len(self.broker.printed().splitlines()) <= 2, self.broker.printed()
@@ -112,7 +112,7 @@ def test_keys_wrapped_under_a_file(wrapping):
         name = sealing.derive(secret, "wrapping-id")[:16].hex()
         assert shown.returncode == 0 and f"wrapped under the key {name}" in shown.stdout, shown.stdout
 
-        place.refuses("the key file is wrapped", wrapping_key=None)
+        place.refuses("the key file is wrapped", status=2, wrapping_key=None)
         other = wrapping.with_name("other")
         other.write_bytes(base64.b64encode(os.urandom(32)) + b"\n")
         other.chmod(0o600)
@@ -133,7 +133,7 @@ def test_keys_wrapped_under_a_file(wrapping):
 @pytest.mark.campaign
 def test_an_unwrapped_file_is_refused_beside_a_wrapping_key(state, wrapping):
     shown = mayfly("keys", "show", "--state", state.folder, "--wrapping-key", wrapping)
-    assert shown.returncode == 1 and "not wrapped" in shown.stderr, shown.stderr
+    assert shown.returncode == 2 and "not wrapped" in shown.stderr, shown.stderr
     # Without its wrapping key nothing is made.
     fresh = State(keys=None)
     made = mayfly("keys", "init", "--state", fresh.folder, "--origin", ORIGIN, "--wrapping-key", wrapping.with_name("none"))

@@ -123,7 +123,7 @@ def test_no_setting_prints_any_misplaced_secret(place):
 
 
 @pytest.mark.campaign
-@pytest.mark.parametrize("command", ["apns jwt", "apns send", "apns find", "apns-simulator", "keys show", "drill", "policy show"])
+@pytest.mark.parametrize("command", ["check --offline", "apns jwt", "apns send", "apns find", "apns-simulator", "keys show", "drill", "policy show"])
 def test_other_commands_print_no_misplaced_secret(place, command):
     words = command.split()
     known = settings(words[0]) if len(words) == 1 else settings(*words)
@@ -210,3 +210,20 @@ def test_the_search_finds_printed_secrets(place):
         assert place.secrets.told(f"open {text}: no such file")
         assert all(place.secrets.told(line[2:-1]) for line in text.splitlines() if not line.startswith("-----"))
     assert not place.secrets.told("open /tmp/none: no such file")
+
+
+def test_names_of_missing_files_are_printed(tmp_path):
+    """A name with a known extension is no secret. Of another word only the length is printed, with the way to see it."""
+    def refused(*words, **environment):
+        done = subprocess.run([BINARY, *words], capture_output=True, text=True, timeout=30, cwd=tmp_path, env=clean_environment(**environment))
+        assert done.returncode in (1, 2) and len(done.stderr.splitlines()) == 1, done
+        return done.returncode, done.stderr
+    key = {"APNS_KEY_ID": KEY_ID, "APNS_TEAM_ID": TEAM_ID}
+    assert "nope.json can't be read" in refused("policy", "lint", "nope.json")[1]
+    assert "AuthKey_ABC123DEFG.p8 doesn't exist below the working directory" in refused("apns", "jwt", APNS_KEY_PATH="AuthKey_ABC123DEFG.p8", **key)[1]
+    assert "login.pub doesn't exist" in refused("jwt", "--verify", "--algorithm", "EdDSA", "--key", "login.pub")[1]
+    (tmp_path / "log").mkdir()
+    missing = refused("audit", "verify", "log", "--key", "nosuch.vkey")
+    assert missing[0] == 2 and "nosuch.vkey" in missing[1] and "No such file" in missing[1]
+    hidden = refused("audit", "verify", "nosuch", "--key", "example.org/log+6c8f9d2a+AXgBtoCPPFRyJsEHEDCvfEdz7oKQxAOSN1kSC5A6rD3P")
+    assert hidden[0] in (1, 2) and "nosuch" not in hidden[1]

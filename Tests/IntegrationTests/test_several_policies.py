@@ -110,8 +110,8 @@ def lacks(content):
 
 
 REFUSALS = {
-    "two of a kind": ("companion", rename, "companion,{}", 1, ("companion", "mine", "both of kind companion")),
-    "two for rooms": ("rooms", rename, "rooms,{}", 1, ("rooms", "mine", "both of kind rooms")),
+    "two of a kind": ("companion", rename, "companion,{}", 2, ("companion", "mine", "both of kind companion")),
+    "two for rooms": ("rooms", rename, "rooms,{}", 2, ("rooms", "mine", "both of kind rooms")),
     "a template in both": ("rooms", clash, "{},companion", 1, ("mine", "companion", "clear_session")),
     "a push is missing": ("companion", lacks, "{}", 1, ("mine", "activity_end", "built-in policy companion")),
     "an empty name": ("rooms", rename, "{},,companion", 2, ("single commas",)),

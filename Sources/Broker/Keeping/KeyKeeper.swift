@@ -13,7 +13,7 @@ public actor KeyKeeper: LoopActor {
     private let store: any Keeping
     private let time: BrokerTime
     private let metrics: Metrics
-    private let log: @Sendable (String) -> Void
+    private let log: Logger
     /// Steps that are done and not recorded yet, in order.
     private var unrecorded: [RatchetStep] = []
     private var failing = false
@@ -25,7 +25,7 @@ public actor KeyKeeper: LoopActor {
 
     public init(
         loop: EventLoop, keys: KeyRing, store: any Keeping, time: BrokerTime, metrics: Metrics,
-        log: @escaping @Sendable (String) -> Void
+        log: Logger
     ) {
         self.loop = loop
         self.keys = keys
@@ -51,18 +51,18 @@ public actor KeyKeeper: LoopActor {
             metrics.add(.alarms)
             let effect =
                 step > 0 ? "the keys follow in a minute" : "broker time runs at half speed until the wall clock catches up"
-            log("clock: the wall clock stepped by \(step / 1_000) s; \(effect). Set it right.")
+            log.error("clock: the wall clock stepped by \(step / 1_000) s; \(effect). Set it right.")
         }
         do {
             let step = try keys.step(nowMs: time.ratchet)
-            if failing { log("keys: the ratchet steps again") }
+            if failing { log.info("keys: the ratchet steps again") }
             failing = false
             if step != nil { metrics.add(.ratchetSteps) }
             return step
         } catch {
             if !failing {
                 metrics.add(.alarms)
-                log(
+                log.error(
                     "keys: the ratchet can't step (\(error)); trying every second. Until then the keys of expired tokens are not destroyed."
                 )
             }
@@ -135,7 +135,11 @@ private enum KeyMarks {
 
     /// Returns nil if the mark is not set.
     static func number(_ name: String, in store: any Keeping) async throws(StoreError) -> UInt64? {
-        guard let mark = try await store.mark(name), mark.count == 8 else { return nil }
+        number(try await store.mark(name))
+    }
+
+    static func number(_ mark: [UInt8]?) -> UInt64? {
+        guard let mark, mark.count == 8 else { return nil }
         return mark.span.bigEndian64(at: 0)
     }
 }
@@ -156,8 +160,7 @@ public struct Startup: Sendable {
     /// else reads the time.
     /// - Throws: `StaleKeys` if the key file is older than this node's last recorded step: the keys in it should no longer exist.
     public func resumeTime() async throws {
-        let recorded = try await KeyMarks.number(KeyMarks.step, in: store) ?? 0
-        guard keys.steps >= recorded else { throw StaleKeys(recorded: recorded, found: keys.steps) }
+        try RecordedTimes(steps: try await KeyMarks.number(KeyMarks.step, in: store) ?? 0).check(keys)
         let known = try await KeyMarks.number(KeyMarks.time, in: store) ?? 0
         time.resume(after: max(known, keys.earliestNowMs, try await store.latestWindow() * 1_000))
     }
@@ -203,6 +206,26 @@ public struct Startup: Sendable {
         guard let mark = try await store.mark(KeyMarks.loss), !mark.isEmpty else { return }
         while try await store.forgetAll(limit: 500).more {}
         try await store.setMark(KeyMarks.loss, [])
+    }
+}
+
+/// What a store has recorded of its node's key file and clock.
+public struct RecordedTimes: Sendable {
+    private let steps: UInt64
+    /// The highest time seen, unix ms. 0 before the first start.
+    public let highestMs: UInt64
+
+    /// Read them before the key file: a running broker replaces the file first.
+    public init(_ store: StoreSnapshot) throws(StoreError) {
+        steps = KeyMarks.number(try store.mark(KeyMarks.step)) ?? 0
+        highestMs = KeyMarks.number(try store.mark(KeyMarks.time)) ?? 0
+    }
+
+    fileprivate init(steps: UInt64) { (self.steps, highestMs) = (steps, 0) }
+
+    /// - Throws: if the key file is an old copy.
+    public func check(_ keys: KeyRing) throws(StaleKeys) {
+        guard keys.steps >= steps else { throw StaleKeys(recorded: steps, found: keys.steps) }
     }
 }
 

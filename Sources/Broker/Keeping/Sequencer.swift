@@ -26,7 +26,7 @@ public actor Sequencer: LoopActor {
     private let resolution: UInt64
     private let time: BrokerTime
     private let metrics: Metrics
-    private let log: @Sendable (String) -> Void
+    private let log: Logger
     private let witnesses: Witnesses?
     private let witnessFailure: WitnessFailureMode
     /// Returns the refusals since the last window.
@@ -52,7 +52,7 @@ public actor Sequencer: LoopActor {
 
     public init(
         loop: EventLoop, store: any Keeping, folder: LedgerFolder, key: SigningKey, resolution: UInt64, time: BrokerTime,
-        metrics: Metrics, log: @escaping @Sendable (String) -> Void, witnesses: Witnesses? = nil,
+        metrics: Metrics, log: Logger, witnesses: Witnesses? = nil,
         witnessFailure: WitnessFailureMode = .closed, kept: [KeptCheckpoint] = [],
         refusals: @escaping @Sendable () async -> [Entry.Op], erased: @escaping @Sendable () async -> Void = {},
         caughtUp: @escaping @Sendable () -> Void = {}
@@ -130,7 +130,7 @@ public actor Sequencer: LoopActor {
                 let refused = await refusals()
                 if !refused.isEmpty { try await store.record(refused) }
                 try await publish(before: time.now / 1_000 / resolution * resolution)
-                if isFailing { log("ledger: publishing again") }
+                if isFailing { log.info("ledger: publishing again") }
                 caughtUp()
                 (isFailing, isContradicted) = (false, false)
             } catch {
@@ -151,7 +151,7 @@ public actor Sequencer: LoopActor {
         let contradicts = (error as? KeptCheckpoint.Failure)?.isFinal ?? false
         if !isFailing || contradicts && !isContradicted {
             metrics.add(.alarms)
-            log("ledger: can't publish (\(error)); entries wait in the database, trying again every window")
+            log.error("ledger: can't publish (\(error)); entries wait in the database, trying again every window")
         }
         (isFailing, isContradicted) = (true, contradicts)
     }
@@ -168,9 +168,7 @@ public actor Sequencer: LoopActor {
             guard try await store.commit(head, after: 0, entries: []) else { throw Failure.overtaken }
             return try await publish(plan, note, window: 0)
         }
-        guard let note = SignedNote(Array(head.checkpoint.utf8)), let checkpoint = note.checkpoint(signedBy: key.verifierKey),
-            checkpoint.size == head.size
-        else { throw Failure.foreignHead }
+        let (note, checkpoint) = try Self.signed(head, key.verifierKey)
         if asksAll, let witnesses, let published = try folder.checkpoint().flatMap({ SignedNote($0) }),
             let size = published.checkpoint(signedBy: key.verifierKey)?.size
         {
@@ -186,13 +184,53 @@ public actor Sequencer: LoopActor {
             if let unread { throw unread }
             try await store.published(upTo: head.size)
         case .behind(let log):
-            let (first, entries) = try await store.unpublished()
-            guard first <= log.size, first + UInt64(entries.count) == head.size else { throw Failure.gap }
-            let plan = log.append(Array(entries[Int(log.size - first)...]))
-            guard plan.newSize == checkpoint.size, plan.root == checkpoint.root else { throw Failure.gap }
+            let plan = try Self.repair(log, checkpoint, try await store.unpublished())
             if let unread = try await compare(checkpoint, folder.source(after: plan)) { throw unread }
             try await publish(plan, note, window: head.window)
         }
+    }
+
+    private static func signed(_ head: LogHead, _ key: VerifierKey) throws(Failure) -> (note: SignedNote, checkpoint: Checkpoint)
+    {
+        guard let note = SignedNote(Array(head.checkpoint.utf8)), let checkpoint = note.checkpoint(signedBy: key),
+            checkpoint.size == head.size
+        else { throw .foreignHead }
+        return (note, checkpoint)
+    }
+
+    /// Returns the publication of the entries that the folder lacks.
+    private static func repair(
+        _ log: TileLog, _ head: Checkpoint, _ unpublished: (first: UInt64, entries: [[UInt8]])
+    ) throws(Failure) -> PublicationPlan {
+        let (first, entries) = unpublished
+        guard first <= log.size, first + UInt64(entries.count) == head.size else { throw .gap }
+        let plan = log.append(Array(entries[Int(log.size - first)...]))
+        guard plan.newSize == head.size, plan.root == head.root else { throw .gap }
+        return plan
+    }
+
+    /// The log of a state folder as a start would find it.
+    public struct Inspection: Sendable {
+        public let head: Checkpoint
+        /// How many entries the start would publish, because the folder lacks them.
+        public let lacking: UInt64
+        let source: any LogSource
+    }
+
+    /// Compares folder and store as `recover` does, and changes neither. Returns nil if no broker has run yet.
+    /// - Throws: what `recover` would throw.
+    public static func inspect(_ store: StoreSnapshot, _ folder: LedgerFolder, key: VerifierKey) throws -> Inspection? {
+        guard let head = try store.logHead() else {
+            _ = try folder.compare(with: nil, key: key)
+            return nil
+        }
+        let checkpoint = try signed(head, key).checkpoint
+        let plan =
+            switch try folder.compare(with: checkpoint, key: key) {
+            case .current(let log): log.append([])
+            case .behind(let log): try repair(log, checkpoint, try store.unpublished())
+            }
+        return Inspection(head: checkpoint, lacking: plan.newSize - plan.oldSize, source: folder.source(after: plan))
     }
 
     /// Compares the log with each kept checkpoint, once. No other process can change the state folder while this process has it locked.
@@ -254,10 +292,10 @@ public actor Sequencer: LoopActor {
             if witnessFailure == .closed { throw Failure.quorumMissed }
             if !isUnwitnessed {
                 metrics.add(.alarms)
-                log("ledger: publishing without the witnesses' quorum, because of --witness-failure open")
+                log.error("ledger: publishing without the witnesses' quorum, because of --witness-failure open")
             }
         } else if isUnwitnessed {
-            log("ledger: the witnesses' quorum is reached again")
+            log.info("ledger: the witnesses' quorum is reached again")
         }
         isUnwitnessed = !round.isSatisfied
         lacking = round.isComplete ? nil : head
@@ -271,7 +309,7 @@ public actor Sequencer: LoopActor {
         // The head is public already, but nothing may follow it.
         if let said = round.contradiction { throw Failure.contradicted(said) }
         if round.isSatisfied, isUnwitnessed {
-            log("ledger: the witnesses' quorum is reached again")
+            log.info("ledger: the witnesses' quorum is reached again")
             isUnwitnessed = false
         }
         if round.note.encoded != (try folder.checkpoint()) { try folder.publish(tiles.append([]), checkpoint: round.note) }
@@ -284,13 +322,20 @@ public actor Sequencer: LoopActor {
 /// After a restored snapshot, database, keys and ledger folder agree with each other. Only a checkpoint from outside shows that entries are lost.
 public struct KeptCheckpoint: Sendable {
     let name: String
+    /// True if it is read over the network.
+    public let isRemote: Bool
     private let read: @Sendable () async throws -> [UInt8]?
 
     /// - Parameters:
     ///   - name: the place's name in errors and in the log.
     ///   - read: returns nil if nothing is published there. May throw any error. Its text is logged.
-    public init(name: String, read: @escaping @Sendable () async throws -> [UInt8]?) {
-        (self.name, self.read) = (name, read)
+    public init(name: String, isRemote: Bool = false, read: @escaping @Sendable () async throws -> [UInt8]?) {
+        (self.name, self.isRemote, self.read) = (name, isRemote, read)
+    }
+
+    /// Compares an inspected log with this checkpoint.
+    public func check(_ log: Sequencer.Inspection, of key: VerifierKey) async throws {
+        try await check(log.head, of: key, log.source)
     }
 
     /// Compares the log under `head` with this checkpoint.

@@ -8,13 +8,13 @@ public final class StoreAccess: Sendable {
     /// The store itself, for callers that handle `StoreError`.
     let engine: any Store
     private let metrics: Metrics
-    private let log: @Sendable (String) -> Void
+    private let log: Logger
     /// True while the store waits for the end of this turn.
     private let isHeld = Mutex(false)
     /// When each kind of error may be reported again, on the loop's clock. The kinds are a few constants of the program.
     private let reports = Mutex<[String: UInt64]>([:])
 
-    public init(loop: EventLoop, store: any Store, metrics: Metrics, log: @escaping @Sendable (String) -> Void) {
+    public init(loop: EventLoop, store: any Store, metrics: Metrics, log: Logger) {
         self.loop = loop
         engine = store
         self.metrics = metrics
@@ -70,7 +70,7 @@ public final class StoreAccess: Sendable {
         }
         guard isDue else { return }
         metrics.add(.alarms)
-        log(text)
+        log.error(text)
     }
 
     private func hold() {

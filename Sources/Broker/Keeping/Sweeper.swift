@@ -10,7 +10,7 @@ public actor Sweeper: LoopActor {
     private let store: any Keeping
     private let time: BrokerTime
     private let metrics: Metrics
-    private let log: @Sendable (String) -> Void
+    private let log: Logger
 
     /// Rows of each kind in one transaction. It adapts, so that a request at the same time waits for about `patienceNs`.
     private var batch = 200
@@ -46,7 +46,7 @@ public actor Sweeper: LoopActor {
 
     public init(
         loop: EventLoop, store: any Keeping, time: BrokerTime, metrics: Metrics,
-        log: @escaping @Sendable (String) -> Void
+        log: Logger
     ) {
         self.loop = loop
         self.store = store
@@ -62,7 +62,7 @@ public actor Sweeper: LoopActor {
             do {
                 var next = try await sweep()
                 if let since = failedAt, time.now - min(time.now, since) >= Self.recovery {
-                    log("sweeper: purging again")
+                    log.info("sweeper: purging again")
                     failedAt = nil
                 }
                 if failedAt != nil { next = min(next, time.now + 1_000) }
@@ -70,7 +70,7 @@ public actor Sweeper: LoopActor {
             } catch {
                 if failedAt == nil {
                     metrics.add(.alarms)
-                    log(
+                    log.error(
                         "sweeper: can't purge (\(error)); trying every second. The keys of expired tokens are destroyed anyway."
                     )
                 }
@@ -160,13 +160,13 @@ public actor Sweeper: LoopActor {
             if !isScrubLate, time.now - min(time.now, since) >= Self.longestScrub {
                 isScrubLate = true
                 metrics.add(.alarms)
-                log(
+                log.error(
                     "sweeper: the write-ahead log can't be emptied: another process reads the database. Purged rows stay in it until that process ends; trying every second."
                 )
             }
             return
         }
-        if isScrubLate { log("sweeper: the write-ahead log was emptied again") }
+        if isScrubLate { log.info("sweeper: the write-ahead log was emptied again") }
         isScrubLate = false
     }
 

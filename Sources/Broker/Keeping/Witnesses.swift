@@ -63,7 +63,7 @@ public actor Witnesses: LoopActor {
     private let policy: WitnessPolicy
     private let time: BrokerTime
     private let metrics: Metrics
-    private let log: @Sendable (String) -> Void
+    private let log: Logger
     private let post: Post
     private let roundMs: UInt64
     /// The clock for pauses, in milliseconds.
@@ -83,7 +83,7 @@ public actor Witnesses: LoopActor {
     ///   - policy: a witness without a URL is never asked.
     ///   - roundMs: how long a round may take.
     public init(
-        loop: EventLoop, policy: WitnessPolicy, time: BrokerTime, metrics: Metrics, log: @escaping @Sendable (String) -> Void,
+        loop: EventLoop, policy: WitnessPolicy, time: BrokerTime, metrics: Metrics, log: Logger,
         roundMs: UInt64 = 5_000, steady: @escaping @Sendable () -> UInt64 = { Clock.monotonicMs }, post: @escaping Post
     ) {
         self.loop = loop
@@ -193,7 +193,7 @@ public actor Witnesses: LoopActor {
             states[index].knownSize = head.size
             states[index].contradiction = nil
             if wasOverdue { break }
-            if states[index].failures > 0 { log("witness \(policy.witnesses[index].name): cosigns again") }
+            if states[index].failures > 0 { log.info("witness \(policy.witnesses[index].name): cosigns again") }
             states[index].failures = 0
             states[index].dueMs = 0
         case .failed, .silent:
@@ -215,11 +215,11 @@ public actor Witnesses: LoopActor {
             states[index].contradiction = failure
             if isNew {
                 metrics.add(.alarms)
-                log("witness \(name): contradicts this log: \(failure)")
+                log.error("witness \(name): contradicts this log: \(failure)")
             }
         } else if isFirst {
             metrics.add(.alarms)
-            log("witness \(name): did not cosign: \(Self.reason(ending)); asking again within a minute")
+            log.error("witness \(name): did not cosign: \(Self.reason(ending)); asking again within a minute")
         }
     }
 

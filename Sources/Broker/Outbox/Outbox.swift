@@ -85,7 +85,7 @@ public actor Outbox: LoopActor, BrokerPart {
         let jobs = try await store.read { try $0.jobs() }
         reserve(jobs)
         add(jobs, isFromBefore: true)
-        if !jobs.isEmpty { shared.log("courier: \(Metrics.inWords(jobs.count)) pushes resumed from before the start") }
+        if !jobs.isEmpty { shared.log.info("courier: \(Metrics.inWords(jobs.count)) pushes resumed from before the start") }
     }
 
     /// Queues jobs that are stored.
@@ -333,7 +333,7 @@ public actor Outbox: LoopActor, BrokerPart {
         guard loop.now >= outcomesLogAt else { return }
         outcomesLogAt = loop.now + 60_000
         metrics.add(.alarms)
-        shared.log(
+        shared.log.error(
             "courier: outcomes of \(Metrics.inWords(recordingLimit.count)) pushes are not recorded yet (\(error)); trying again"
         )
     }
@@ -374,7 +374,7 @@ public actor Outbox: LoopActor, BrokerPart {
         let end = loop.now + deadlineMs
         while queue.openCount > 0, loop.now < end { try? await loop.sleep(20) }
         if lastRecordFailed, recordingLimit.count > 0 {
-            shared.log(
+            shared.log.error(
                 "courier: outcomes of \(Metrics.inWords(recordingLimit.count)) pushes could not be recorded. The next start sends them again if they have time left, and records the others as unknown"
             )
         }

@@ -159,8 +159,8 @@ enum ReasonText {
 private enum DeliveryCommand {
     static func find(_ apnsID: String, _ configuration: Configuration) async throws {
         let state = configuration.state
-        let keys = try KeyRing.load(
-            path: state.ratchetKey, wrapping: try WrappingKeySource(configuration)?.get(),
+        let keys = try state.loadKeys(
+            try WrappingKeySource(configuration)?.get(),
             longestLifeSeconds: UInt64(try PolicyCommand.inForce(configuration).longestLifeSeconds))
         guard let search = DeliverySearch(apnsID, keys: keys) else {
             throw UsageError("the apns-id is malformed. It must be a UUID: 32 hexadecimal digits in five groups")

@@ -37,10 +37,10 @@ enum AuditCommand {
             try ProofCommand.verify(
                 proof!, key, ref: try configuration.option("ref").map(ref), demand: try demand(configuration),
                 json: configuration.has("json"))
-        case ("verify", 2) where proof == nil: try await verify(try source(words[1]), key, maxAge, configuration)
+        case ("verify", 2) where proof == nil: try await verify(ShownSource(try source(words[1])), key, maxAge, configuration)
         case ("prove", 3):
             let subject = try ProofCommand.Subject(words[2])
-            try await ProofCommand.prove(try source(words[1]), key, subject, out: configuration.option("out"))
+            try await ProofCommand.prove(ShownSource(try source(words[1])), key, subject, out: configuration.option("out"))
         case ("show", 2):
             let source = try source(words[1])
             if let text = configuration.option("ref") {
@@ -89,10 +89,15 @@ enum AuditCommand {
 
     static func verifierKey(_ text: String) throws -> VerifierKey {
         if let key = VerifierKey(text) { return key }
-        let lines = (try? File.read(text, limit: 4_096)).map { String(decoding: $0, as: UTF8.self).split(separator: "\n") }
-        guard let line = lines?.first, let key = VerifierKey(String(line)) else {
-            throw UsageError("--key must be a verifier key NAME+ID+KEY, or a file that begins with one")
+        let bytes: [UInt8]
+        do {
+            bytes = try File.read(text, limit: 4_096)
+        } catch {
+            throw UsageError(
+                "--key: \(ShownPath(text)) is no verifier key NAME+ID+KEY, and as a file it can't be read: \(error.reason)")
         }
+        guard let line = String(decoding: bytes, as: UTF8.self).split(separator: "\n").first, let key = VerifierKey(String(line))
+        else { throw UsageError("--key: the file \(ShownPath(text)) doesn't begin with a verifier key NAME+ID+KEY") }
         return key
     }
 

@@ -23,6 +23,7 @@ enum DemoCommand {
         }
         var configuration = try Configuration(words, keys: keys, switches: ["stay"])
         guard configuration.operands.isEmpty else { throw UsageError("demo accepts flags only") }
+        try ServiceLog.use(configuration)
         for key in [Key.tlsCertificate, .tlsKey, .tlsClientCA] where configuration[key] != nil {
             throw UsageError(
                 "demo serves only cleartext on loopback: remove \(key.named), or use `mayfly serve`")
@@ -197,7 +198,10 @@ private struct Story {
         let isWaitedFor = hour <= Self.longestHour
         Terminal.out("     Seals and purges are published together, every \(hour) s.")
         let report = try await published(within: isWaitedFor ? 2 * hour + 5 : 3)
-        try check(report.delivered >= 1 && (report.purged >= 2 || !isWaitedFor), "\(report)")
+        try check(
+            report.delivered >= 1 && (report.purged >= 2 || !isWaitedFor),
+            "Signature, order and totals of its \(report.size) entries are right: \(report.sealed) addresses sealed, \(report.opened) opened for a push, "
+                + "\(report.purged) destroyed.")
         Terminal.out("\nThe ledger's verdict: good.")
     }
 

@@ -39,6 +39,7 @@ enum DrillCommand {
         }
         let state = configuration.state
         var drill = DrillReport(question: question, now: Clock.wallMs)
+        Progress.show("opening what is stored")
         try ask(question, configuration, state, into: &drill)
         if question == "all" {
             drill.findings.append(await sockets(try configuration.address(.operatorListen, default: "127.0.0.1:8788")))
@@ -58,8 +59,8 @@ enum DrillCommand {
         _ question: String, _ configuration: Configuration, _ state: StateFolder, into drill: inout DrillReport
     ) throws {
         let policies = try PolicyCommand.inForce(configuration)
-        let keys = try KeyRing.load(
-            path: state.ratchetKey, wrapping: try WrappingKeySource(configuration)?.get(),
+        let keys = try state.loadKeys(
+            try WrappingKeySource(configuration)?.get(),
             // The policies in force don't limit what can be opened.
             longestLifeSeconds: KeyRing.largestLifeSeconds)
         guard File.exists(state.database) else {

@@ -17,7 +17,7 @@ enum JWTCommand {
             throw UsageError("jwt signs with one key: use --key, and --kid for its id")
         }
         let algorithm = try JWTSettings.algorithm(configuration)
-        let path = try configuration.required(.jwtKey)
+        let path = try configuration.requiredFile(.jwtKey).path
         let signer = try CommandFailed.naming(configuration.name(.jwtKey)) {
             try JSONWebSigner(algorithm: algorithm, path: path)
         }

@@ -131,9 +131,7 @@ enum KeysCommand {
 
     private static func show(_ state: StateFolder, wrapping: WrappingKeySource?) throws {
         let wrapping = try wrapping?.get()
-        let ring = try CommandFailed.naming(state.shown(state.ratchetKey)) {
-            try KeyRing.load(path: state.ratchetKey, wrapping: wrapping)
-        }
+        let ring = try state.loadKeys(wrapping)
         let key = try SigningKey.load(state.ledgerKey)
         Terminal.out("ratchet: generation \(ring.currentGeneration), step \(ring.steps), no key before epoch \(ring.baseEpoch)")
         if let wrapping { Terminal.out("         wrapped under the key \(Hex.encode(wrapping.id.span))") }

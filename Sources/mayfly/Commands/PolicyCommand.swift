@@ -23,7 +23,10 @@ enum PolicyCommand {
         do {
             return try Policies(policies)
         } catch {
-            throw CommandFailed("\(error)")
+            switch error {
+            case .noRooms, .kindTwice: throw UsageError("\(Key.policy.named): \(error)")
+            case .nameTwice, .templateTwice, .incompatible: throw CommandFailed("\(error)")
+            }
         }
     }
 

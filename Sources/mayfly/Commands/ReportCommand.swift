@@ -21,7 +21,7 @@ enum ReportCommand {
     }
 
     private static func report(_ place: String, _ file: String, key text: String?) async throws {
-        let source = try AuditCommand.source(place)
+        let source = ShownSource(try AuditCommand.source(place))
         var key = try text.map { try AuditCommand.verifierKey($0).description }
         if key == nil { key = foundKey(try await source.read("ledger.vkey")) }
         let files = try await copy(source)

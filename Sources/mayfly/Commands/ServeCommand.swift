@@ -1,3 +1,4 @@
+import Broker
 import EventLoop
 import Linux
 
@@ -8,7 +9,7 @@ enum ServeCommand {
             .state, .ratchetKey, .wrappingKey, .listen, .operatorListen, .allowCleartext, .tlsCertificate, .tlsKey, .tlsClientCA,
             .trustedProxies, .backEnds, .backEndCreations, .corsOrigins,
             .origin, .node, .resolution, .policy, .witnessPolicy, .witnessFailure, .ledgerMirror, .notBefore,
-        ] + JWTSettings.keys + [.webhookSecrets] + APNsSettings.keys
+        ] + JWTSettings.keys + [.webhookSecrets] + APNsSettings.keys + ServiceLog.keys
 
     static func run(_ words: [String]) async throws {
         if words.asksForHelp {
@@ -21,6 +22,7 @@ enum ServeCommand {
         let activated = try ActivatedListeners.take()
         let configuration = try Configuration(words, keys: keys)
         guard configuration.operands.isEmpty else { throw UsageError("serve accepts flags only") }
+        try ServiceLog.use(configuration)
         let service = try await Service.start(try ServiceSettings(configuration, activated))
         let signals = ServiceSignals(loop: service.loop)
         try await signals.onHangUp { await service.reload() }
@@ -38,7 +40,7 @@ enum ServeCommand {
         do throws(Errno) {
             try notifier.notify(state, status)
         } catch {
-            Terminal.log("warning: the service manager can't be told \(state): \(error)")
+            Terminal.log(.warning, "the service manager can't be told \(state): \(error)")
         }
     }
 }

@@ -11,18 +11,29 @@ import Vocabulary
 /// `apns check` and `apns send`: pushes from the command line, without broker and log.
 struct TrialPush {
     private let settings: APNsSettings
-    private let accounts: Accounts
+    let accounts: Accounts
 
-    init(_ configuration: Configuration) async throws {
-        settings = try APNsSettings(configuration)
-        accounts = Accounts(try settings.accounts(ProviderTokenMark(reading: configuration.state)))
+    init(_ configuration: Configuration) throws { try self.init(APNsSettings(configuration), configuration.state) }
+
+    /// - Parameter state: the folder of a broker whose provider tokens are used again, since Apple limits new ones.
+    init(_ settings: APNsSettings, _ state: StateFolder) throws {
+        self.settings = settings
+        accounts = Accounts(try settings.accounts(ProviderTokenMark(reading: state)))
+    }
+
+    /// Asks Apple about each app in each of its environments.
+    func answers() async throws -> [(probe: Probe, outcome: Outcome)] {
+        var answers: [(probe: Probe, outcome: Outcome)] = []
+        for probe in settings.probes {
+            answers.append((probe, try await deliver(try probe.push(deadlineMs: Clock.wallMs + Self.waitMs)).outcome))
+        }
+        return answers
     }
 
     func check(json: Bool) async throws {
         var bad = 0
         var rows: [String] = []
-        for probe in settings.probes {
-            let outcome = try await deliver(try probe.push(deadlineMs: Clock.wallMs + Self.waitMs)).outcome
+        for (probe, outcome) in try await answers() {
             let isGood = Self.isAccepted(outcome)
             if !isGood, probe.isRequired { bad += 1 }
             if json {
@@ -45,7 +56,7 @@ struct TrialPush {
     }
 
     /// Returns whether Apple accepted key, team and topic. An unknown token is no failure.
-    private static func isAccepted(_ outcome: Outcome) -> Bool {
+    static func isAccepted(_ outcome: Outcome) -> Bool {
         switch outcome {
         case .delivered, .failed(_, .badDeviceToken, _), .failed(_, .unregistered, _), .failed(_, .expiredToken, _): true
         case .failed: false

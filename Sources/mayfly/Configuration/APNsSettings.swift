@@ -38,6 +38,10 @@ struct APNsSettings {
         if mayLackCredentials, Self.credentials.allSatisfy({ configuration[$0] == nil }) {
             apps = []
             topic = try Self.topicAlone(configuration)
+            Terminal.log(
+                .warning,
+                "no APNs credentials: registrations are accepted, but every push fails until mayfly is started with \(Self.whatToSet)"
+            )
         } else {
             let apps = try Self.apps(configuration)
             let topic = configuration[.apnsBundleID] ?? apps[0].topic
@@ -72,7 +76,7 @@ struct APNsSettings {
 
     private static func apps(_ configuration: Configuration) throws -> [APNsApp] {
         let alone: [Key] = [.apnsKeyPath, .apnsKeyID, .apnsTeamID, .apnsBundleID, .apnsCertificate, .apnsCertificatePassphrase]
-        if let list = configuration.file(.apnsApps) {
+        if let list = try configuration.file(.apnsApps) {
             if let other = alone.first(where: { $0 != .apnsBundleID && configuration[$0] != nil }) {
                 throw configuration.invalid(.apnsApps, "already names keys and apps: remove \(other.named)")
             }
@@ -80,13 +84,13 @@ struct APNsSettings {
         }
         let topic = try APNsApp.bundleID(try configuration.required(.apnsBundleID), Key.apnsBundleID.named)
         let environments = Set(PushEnvironment.allCases)
-        guard let file = configuration.file(.apnsCertificate) else {
+        guard let file = try configuration.file(.apnsCertificate) else {
             return [APNsApp(topic: topic, environments: environments, identity: .key(try teamKey(configuration)))]
         }
         if let other = alone.prefix(3).first(where: { configuration[$0] != nil }) {
             throw configuration.invalid(.apnsCertificate, "replaces a key: remove \(other.named)")
         }
-        let certificate = try APNsApp.certificate(file, passphrase: configuration.file(.apnsCertificatePassphrase))
+        let certificate = try APNsApp.certificate(file, passphrase: try configuration.file(.apnsCertificatePassphrase))
         // A registration for the other environment is refused later, but the default must work with the certificate.
         let standard = try environment(configuration)
         do throws(ClientCertificate.LacksEnvironment) {
@@ -101,7 +105,7 @@ struct APNsSettings {
         let (keyID, teamID) = (try configuration.required(.apnsKeyID), try configuration.required(.apnsTeamID))
         do throws(CourierError) {
             return try APNsApp.TeamKey(key: key, keyID: keyID, teamID: teamID)
-        } catch { throw CommandFailed("\(named(error))") }
+        } catch { throw UsageError(named(error)) }
     }
 
     /// Returns whether `other` has the same apps, credentials and trusted authorities.

@@ -1,3 +1,4 @@
+import Broker
 import Linux
 
 /// The parsed flags, environment and operands of one command.
@@ -89,10 +90,20 @@ struct Configuration {
     }
 
     /// Returns the setting's file, or nil if it isn't set.
-    func file(_ key: Key) -> GivenFile? { self[key].map { GivenFile($0, name(key), isSecret: key.isSecret) } }
+    /// - Throws: `UsageError` if the path is relative and nothing is there. An absolute path may appear later, e.g. with a mount.
+    func file(_ key: Key) throws -> GivenFile? {
+        guard let path = self[key] else { return nil }
+        let file = GivenFile(path, name(key), isSecret: key.isSecret)
+        guard path.hasPrefix("/") || File.exists(path) else {
+            throw UsageError(
+                "\(file.source): \(file) doesn't exist below the working directory. Correct it, or write an absolute path")
+        }
+        return file
+    }
 
     func requiredFile(_ key: Key) throws -> GivenFile {
-        GivenFile(try required(key), name(key), isSecret: key.isSecret)
+        _ = try required(key)
+        return try file(key)!
     }
 
     var state: StateFolder { StateFolder(path: self[.state], ratchetKey: self[.ratchetKey]) }
@@ -128,7 +139,7 @@ struct GivenFile: Sendable, CustomStringConvertible {
     /// - Parameter content: what the file contains.
     func warnIfExposed(_ content: String) {
         guard let status = try? File.status(path), status.kind == .file, status.mode & 0o077 != 0 else { return }
-        Terminal.log("warning: other users can read \(self), \(content). Set its mode to 0600")
+        Terminal.log(.warning, "other users can read \(self), \(content). Set its mode to 0600")
     }
 
     /// - Parameter what: the error, as text that follows the file's name.

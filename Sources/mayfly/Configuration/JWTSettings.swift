@@ -20,9 +20,9 @@ struct JWTSettings {
                 given, "needs --jwt-algorithm: the broker never reads the algorithm from a JWT")
         }
         algorithm = try Self.algorithm(configuration)
-        switch (configuration[.jwtKey], configuration[.jwtJWKS]) {
-        case (let path?, nil): (source, named) = (.key(path: path), configuration.name(.jwtKey))
-        case (nil, let path?): (source, named) = (.keySet(path: path), configuration.name(.jwtJWKS))
+        switch (try configuration.file(.jwtKey), try configuration.file(.jwtJWKS)) {
+        case (let file?, nil): (source, named) = (.key(path: file.path), file.source)
+        case (nil, let file?): (source, named) = (.keySet(path: file.path), file.source)
         case (nil, nil): throw configuration.invalid(.jwtAlgorithm, "needs --jwt-key or --jwt-jwks, the key that verifies JWTs")
         default: throw UsageError("--jwt-key and --jwt-jwks exclude each other: set one of them")
         }

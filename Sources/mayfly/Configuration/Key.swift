@@ -30,6 +30,8 @@ enum Key: String, CaseIterable {
     case witnessFailure = "witness-failure"
     case ledgerMirror = "ledger-mirror"
     case notBefore = "not-before"
+    case logFormat = "log-format"
+    case logLevel = "log-level"
     case apnsKeyPath = "apns-key-path"
     case apnsKeyID = "apns-key-id"
     case apnsTeamID = "apns-team-id"
@@ -131,6 +133,8 @@ enum Key: String, CaseIterable {
             "A copy of the published log on another machine: a URL with https (http on loopback), or a folder. The broker doesn't start if the log doesn't continue it, e.g. after a snapshot was restored. Default: none."
         case .notBefore:
             "A checkpoint file kept elsewhere. The broker doesn't start if the log doesn't continue it. Default: none."
+        case .logFormat: "Lines on standard error as text or as json, one object a line. Default: text."
+        case .logLevel: "The least level that is written: error, warning or info. Default: info."
         case .apnsKeyPath: "Apple's token signing key, a .p8 file."
         case .apnsKeyID: "The key's id: 10 characters."
         case .apnsTeamID: "The team's id: 10 characters."

@@ -26,6 +26,15 @@ struct StateFolder {
         return isDefault ? path : ShownPath(self.path).description + path.dropFirst(self.path.count)
     }
 
+    /// - Throws: `CommandFailed` if the folder doesn't exist or this user can't write to it.
+    func checkUsable() throws {
+        guard try File.status(path)?.kind == .folder else {
+            throw CommandFailed(
+                "the state folder \(shown) doesn't exist. Make one with `mayfly keys init --state \(shown) --origin NAME`")
+        }
+        try checkWritable()
+    }
+
     private func checkWritable() throws {
         do {
             try File.checkWritable(path)
@@ -53,6 +62,17 @@ struct StateFolder {
             throw CommandFailed("another broker uses the state folder \(ShownPath(path)). Stop it, or use another folder")
         }
         return FolderLock(folder: folder)
+    }
+
+    /// Reads the key file. Changes nothing.
+    /// - Throws: `UsageError` if `--wrapping-key` is missing or superfluous, otherwise `CommandFailed`.
+    func loadKeys(_ wrapping: WrappingKey?, longestLifeSeconds: UInt64 = KeyRing.longestLifeSeconds) throws -> KeyRing {
+        do throws(KeyFileError) {
+            return try KeyRing.load(path: ratchetKey, wrapping: wrapping, longestLifeSeconds: longestLifeSeconds)
+        } catch {
+            let text = "\(shown(ratchetKey)): \(error)"
+            throw error == .wrapped || error == .notWrapped ? UsageError(text) : CommandFailed(text)
+        }
     }
 
     var keys: String { path + "/keys" }
@@ -83,7 +103,7 @@ extension WrappingKeySource {
     init?(_ configuration: Configuration) throws {
         guard let text = configuration[.wrappingKey] else { return nil }
         guard text.hasPrefix("command:") else {
-            self = .file(text)
+            self = .file(try configuration.requiredFile(.wrappingKey).path)
             return
         }
         let words = text.dropFirst("command:".count).split(separator: " ").map(String.init)

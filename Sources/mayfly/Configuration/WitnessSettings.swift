@@ -14,7 +14,7 @@ struct WitnessSettings {
 
     /// Returns nil if `--witness-policy` isn't set.
     init?(_ configuration: Configuration) throws {
-        guard let file = configuration.file(.witnessPolicy) else {
+        guard let file = try configuration.file(.witnessPolicy) else {
             guard configuration[.witnessFailure] == nil else {
                 throw configuration.invalid(.witnessFailure, "has no effect without --witness-policy: set both")
             }
@@ -57,7 +57,7 @@ struct WitnessSettings {
     }
 
     func start(
-        on loop: EventLoop, _ time: BrokerTime, _ metrics: Metrics, _ log: @escaping @Sendable (String) -> Void
+        on loop: EventLoop, _ time: BrokerTime, _ metrics: Metrics, _ log: Logger
     ) throws -> Witnesses {
         let isSecure = policy.witnesses.contains { $0.url?.hasPrefix("https:") == true }
         let client = HTTPClient(loop: loop, tls: isSecure ? try TLSContext.client(trust: .system, alpn: ["http/1.1"]) : nil)
@@ -130,8 +130,10 @@ struct KeptCheckpointSettings {
             return .url(given.hasSuffix("/") ? given : given + "/")
         }
         let file = GivenFile(given.hasPrefix("file://") ? String(given.dropFirst(7)) : given, name)
-        guard try File.status(file.path)?.kind == .folder else {
-            throw file.failure("is neither a folder nor a URL that begins with https://")
+        let status = try File.status(file.path)
+        guard status?.kind == .folder else {
+            let what = "is neither a folder nor a URL that begins with https://"
+            throw status == nil && !file.path.hasPrefix("/") ? UsageError("\(name): \(file) \(what)") : file.failure(what)
         }
         return .folder(file.path)
     }
@@ -147,7 +149,7 @@ struct KeptCheckpointSettings {
         case .url(let prefix):
             let tls = prefix.hasPrefix("https:") ? try TLSContext.client(trust: .system, alpn: ["http/1.1"]) : nil
             let client = HTTPClient(loop: loop, tls: tls)
-            all.append(KeptCheckpoint(name: name) { try await Self.checkpoint(prefix, client) })
+            all.append(KeptCheckpoint(name: name, isRemote: true) { try await Self.checkpoint(prefix, client) })
         case .folder(let path):
             all.append(
                 KeptCheckpoint(name: name) {

@@ -123,6 +123,7 @@ struct LogRotation {
             mark.stage = .moving
             try await begin(store, mark)
         }
+        Progress.show("moving the log")
         try archive.takeLog(of: mark.old)
         let key = try exchangeKeys()
         // The next rotation reads these policies from the new log's folder, where each start writes them too.
@@ -137,7 +138,9 @@ struct LogRotation {
 
     private func report(_ old: VerifierKey, _ key: SigningKey, _ tokens: Int) {
         Terminal.out("closed \(old.name): the log is in \(archive.path) with its ledger.vkey, and its private key is destroyed")
-        Terminal.out("began \(next): it continues \(tokens) live token\(tokens == 1 ? "" : "s")")
+        Terminal.out(
+            "began \(next). \(tokens) token\(tokens == 1 ? " is" : "s are") stored now and live on. The log's balance may differ, since seals "
+                + "and purges are published later")
         Terminal.out("Auditors need: \(key.verifierKey.description)")
         Terminal.out("Give this key to the witnesses, and put it into every witness policy.")
     }
@@ -156,9 +159,11 @@ struct LogRotation {
         let sequencer = try sequencer(store, start, time, key, witnesses, kept.checkpoints(on: loop))
         try await sequencer.recover()
 
+        Progress.show("purging what is due, and publishing what waits")
         let metrics = Metrics()
-        let keeper = KeyKeeper(loop: loop, keys: keys, store: store, time: time, metrics: metrics, log: { Terminal.log($0) })
-        let sweeper = Sweeper(loop: loop, store: store, time: time, metrics: metrics, log: { Terminal.log($0) })
+        let keeper = KeyKeeper(
+            loop: loop, keys: keys, store: store, time: time, metrics: metrics, log: Logger { Terminal.log($0, $1) })
+        let sweeper = Sweeper(loop: loop, store: store, time: time, metrics: metrics, log: Logger { Terminal.log($0, $1) })
         let mark = RotationMark(stage: .closing, next: next.description, archive: archive.path, old: key.verifierKey)
         let started = try Entry.Op.programStarted(
             node: start.node, policy: start.policy, resolutionSeconds: start.resolution)
@@ -221,7 +226,7 @@ struct LogRotation {
         _ kept: [KeptCheckpoint] = []
     ) throws -> Sequencer {
         let metrics = Metrics()
-        let log: @Sendable (String) -> Void = { Terminal.log($0) }
+        let log = Logger { Terminal.log($0, $1) }
         return Sequencer(
             loop: loop, store: store, folder: LedgerFolder(state.ledger), key: key, resolution: UInt64(start.resolution),
             time: time, metrics: metrics, log: log, witnesses: try witnesses?.start(on: loop, time, metrics, log),
@@ -239,10 +244,7 @@ struct LogRotation {
     private func loadKeys(_ start: LastStart) throws -> KeyRing {
         // The policies' limits determine how long a generation of keys is needed.
         let longest = try start.policies.map { try policy($0).limits.longestLifeSeconds }.max() ?? 0
-        let wrapping = try wrapping?.get()
-        return try CommandFailed.naming(state.shown(state.ratchetKey)) {
-            try KeyRing.load(path: state.ratchetKey, wrapping: wrapping, longestLifeSeconds: UInt64(longest))
-        }
+        return try state.loadKeys(try wrapping?.get(), longestLifeSeconds: UInt64(longest))
     }
 
     /// Reads a policy from the log's folder.

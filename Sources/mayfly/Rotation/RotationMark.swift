@@ -69,16 +69,23 @@ struct RotationMark {
 
     /// Returns the rotation under way, or nil if there is none.
     static func read(_ store: any Store) async throws -> RotationMark? {
-        guard let bytes = try await store.mark(name), !bytes.isEmpty else { return nil }
+        try read(try await store.mark(name))
+    }
+
+    /// Parses the store's mark.
+    static func read(_ bytes: [UInt8]?) throws -> RotationMark? {
+        guard let bytes, !bytes.isEmpty else { return nil }
         guard let mark = RotationMark(bytes) else { throw StoreError.damaged("the record of a rotation can't be read") }
         return mark
     }
 
     /// - Throws: `CommandFailed` if a rotation is under way.
     static func refuse(_ state: StateFolder, _ store: any Store) async throws {
-        if let mark = try await read(store) {
-            throw unfinished(state, words: "--origin \(mark.next) --archive \(mark.archive)")
-        }
+        if let mark = try await read(store) { throw mark.unfinished(state) }
+    }
+
+    func unfinished(_ state: StateFolder) -> CommandFailed {
+        Self.unfinished(state, words: "--origin \(next) --archive \(archive)")
     }
 
     /// The same check without the store, which can't be opened if the key is missing.

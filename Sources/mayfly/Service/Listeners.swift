@@ -120,7 +120,8 @@ struct ShareWatch {
             guard await server.endRequestWindow(), quietWindows > Self.windowsBetween else { continue }
             quietWindows = 0
             Terminal.log(
-                "warning: most requests come from one address and use up its share. If that is a proxy, name it in \(Key.trustedProxies.named)"
+                .warning,
+                "most requests come from one address and use up its share. If that is a proxy, name it in \(Key.trustedProxies.named)"
             )
         }
     }
@@ -131,7 +132,7 @@ struct ShareWatch {
             defer { reported[resource.rawValue] = count }
             guard count > reported[resource.rawValue] else { continue }
             metrics.add(.alarms)
-            Terminal.log("shares: \(resource.name) ran out, and callers that used none of it were refused")
+            Terminal.log(.error, "shares: \(resource.name) ran out, and callers that used none of it were refused")
         }
     }
 }

@@ -23,18 +23,11 @@ struct OpenState: Sendable {
     /// - Throws: the reason, as text for the operator. The database is then closed.
     init(_ settings: ServiceSettings) async throws {
         folder = settings.state
-        guard try File.status(folder.path)?.kind == .folder else {
-            throw CommandFailed(
-                "the state folder \(folder.shown) doesn't exist. Make one with `mayfly keys init --state \(folder.shown) --origin NAME`"
-            )
-        }
+        try folder.checkUsable()
         lock = try folder.lock()
-        keys = try Self.keys(settings)
-        ledgerKey = try Self.ledgerKey(settings)
-        guard let node = EntryText(settings.node) else {
-            throw UsageError("\(Key.node.named) must be 1 to 128 visible ASCII characters")
-        }
-        self.node = node
+        keys = try folder.loadKeys(try settings.wrapping?.get(), longestLifeSeconds: UInt64(settings.policies.longestLifeSeconds))
+        ledgerKey = try Self.ledgerKey(folder, origin: settings.origin, settings.witnesses)
+        node = settings.node
         let starts = try Self.starts(settings, node)
         time = BrokerTime(persisted: keys.earliestNowMs)
         store = try Self.store(settings, starts, time)
@@ -48,21 +41,15 @@ struct OpenState: Sendable {
         }
     }
 
-    private static func keys(_ settings: ServiceSettings) throws -> KeyRing {
-        let wrapping = try settings.wrapping?.get()
-        return try CommandFailed.naming("\(ShownPath(settings.state.ratchetKey))") {
-            try KeyRing.load(
-                path: settings.state.ratchetKey, wrapping: wrapping,
-                longestLifeSeconds: UInt64(settings.policies.longestLifeSeconds))
+    /// Reads the log's key.
+    /// - Parameter origin: nil for the key's.
+    /// - Throws: `UsageError` if the key is for another origin.
+    static func ledgerKey(_ folder: StateFolder, origin: String?, _ witnesses: WitnessSettings?) throws -> SigningKey {
+        let key = try SigningKey.load(folder.ledgerKey)
+        if let origin, origin != key.verifierKey.name {
+            throw UsageError("the ledger key is for \(key.verifierKey.name), not for the origin in \(Key.origin.named)")
         }
-    }
-
-    private static func ledgerKey(_ settings: ServiceSettings) throws -> SigningKey {
-        let key = try SigningKey.load(settings.state.ledgerKey)
-        if let origin = settings.origin, origin != key.verifierKey.name {
-            throw CommandFailed("the ledger key is for \(key.verifierKey.name), not for the origin in \(Key.origin.named)")
-        }
-        try settings.witnesses?.check(key.verifierKey)
+        try witnesses?.check(key.verifierKey)
         return key
     }
 

@@ -91,7 +91,7 @@ final class Service: Sendable {
             try await store.record([.brokerStopped(node: parts.state.node)])
             try await parts.sequencer.flush()
         } catch {
-            Terminal.log("ledger: the last entries wait in the database for the next start (\(error))")
+            Terminal.log(.warning, "ledger: the last entries wait in the database for the next start (\(error))")
         }
         await store.shutDown()
     }
@@ -114,7 +114,7 @@ final class Service: Sendable {
             Terminal.log("certificate: new connections use \(files.certificate) as it is now")
         } catch {
             parts.broker.metrics.add(.alarms)
-            Terminal.log("certificate: the present one stays in use. \(error)")
+            Terminal.log(.error, "certificate: the present one stays in use. \(error)")
         }
     }
 
@@ -126,7 +126,7 @@ final class Service: Sendable {
             if removed > 0 { await listeners.sessions?.endAll() }
         } catch {
             parts.broker.metrics.add(.alarms)
-            Terminal.log("jwt: the present keys stay in use. \(error)")
+            Terminal.log(.error, "jwt: the present keys stay in use. \(error)")
         }
     }
 
@@ -134,10 +134,10 @@ final class Service: Sendable {
         do {
             try webhooks.reload()
             Terminal.log("webhooks: \(webhooks.secrets.count) secret\(webhooks.secrets.count == 1 ? "" : "s")")
-            if let warning = webhooks.warning { Terminal.log(warning) }
+            if let warning = webhooks.warning { Terminal.log(.warning, warning) }
         } catch {
             parts.broker.metrics.add(.alarms)
-            Terminal.log("webhooks: the present secrets stay in use. \(error)")
+            Terminal.log(.error, "webhooks: the present secrets stay in use. \(error)")
         }
     }
 }
@@ -207,7 +207,7 @@ actor APNsRenewal {
 
     private func failed(_ fault: String) -> String {
         metrics.add(.alarms)
-        Terminal.log("apns: the present credentials stay in use. \(fault)")
+        Terminal.log(.error, "apns: the present credentials stay in use. \(fault)")
         return fault
     }
 }

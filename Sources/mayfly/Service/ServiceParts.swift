@@ -38,7 +38,7 @@ struct ServiceParts: Sendable {
         self.state = state
         let (store, keys, time) = (state.store, state.keys, state.time)
         let metrics = Metrics()
-        let log: @Sendable (String) -> Void = { Terminal.log($0) }
+        let log = Logger { Terminal.log($0, $1) }
         let sweeper = Sweeper(loop: main, store: store, time: time, metrics: metrics, log: log)
         self.sweeper = sweeper
         keeper = KeyKeeper(loop: keysLoop, keys: keys, store: store, time: time, metrics: metrics, log: log)
@@ -49,7 +49,7 @@ struct ServiceParts: Sendable {
             try ServiceSettings.checkTemplates(policies, Accounts(accounts))
             var sending = apns.courier(accounts) { alarm in
                 metrics.add(.alarms)
-                Terminal.log("courier: \(alarm)")
+                Terminal.log(.error, "courier: \(alarm)")
             }
             // Deadlines are in broker time, which a wall clock that was set back doesn't follow.
             sending.deadlineClock = { time.now }
@@ -106,15 +106,21 @@ struct ServiceParts: Sendable {
     private static func shareTable(_ settings: ServiceSettings) -> ShareTable {
         var table = ShareTable.standard(
             settings.policies.rooms.creations, backEndCreations: settings.backEndCreations)
+        table[.connections].total = connections(atMost: table[.connections].total)
+        return table
+    }
+
+    /// Raises the limit of descriptors. Returns how many connections of apps fit, and warns if these are few.
+    static func connections(atMost total: Int) -> Int {
         let descriptors = (try? ProcessControl.raiseDescriptorLimit()) ?? 1024
-        let connections = max(16, min(table[.connections].total, descriptors - Listeners.reservedDescriptors))
-        table[.connections].total = connections
+        let connections = max(16, min(total, descriptors - Listeners.reservedDescriptors))
         if connections < 10_000 {
             Terminal.log(
-                "warning: the limit of \(descriptors) descriptors allows only \(connections) connections of apps. Raise it (LimitNOFILE, ulimit -n)"
+                .warning,
+                "the limit of \(descriptors) descriptors allows only \(connections) connections of apps. Raise it (LimitNOFILE, ulimit -n)"
             )
         }
-        return table
+        return connections
     }
 
     /// Does overdue purges and key steps, and records the start in the log.

@@ -1,0 +1,192 @@
+import API
+import Broker
+import Courier
+import EventLoop
+import Ledger
+import Linux
+import Policy
+import Sealing
+import Shares
+import Storage
+import Vocabulary
+
+/// The checks of `mayfly check`, in the order of a start. Where a start checks the same, both call the same function.
+struct StartChecks {
+    private let configuration: Configuration
+    private let state: StateFolder
+    private let isOffline: Bool
+
+    /// - Parameter isOffline: asks no other machine.
+    init(_ configuration: Configuration, isOffline: Bool) {
+        self.configuration = configuration
+        state = configuration.state
+        self.isOffline = isOffline
+    }
+
+    func run(_ report: inout CheckReport) async {
+        await settings(&report)
+        let rules = await report.examine("policies") {
+            let rules = try PolicySettings(configuration)
+            return (rules, rules.policies.all.map(\.name).joined(separator: ", "))
+        }
+        if let rules {
+            await report.check("users") { try rules.users?.authenticator().keysText ?? "none: only rooms are served" }
+        }
+        await report.check("state") { try stateFolder() }
+        await report.check("disk") { try SystemChecks.disk(state) }
+        await keysAndStore(&report, rules)
+        for (name, check) in SystemChecks.all { await report.check(name, check) }
+        await report.check("apns") { try await apns(rules?.policies) }
+    }
+
+    private func settings(_ report: inout CheckReport) async {
+        let listeners = await report.examine("listeners") {
+            let listeners = try ListenerSettings(configuration)
+            _ = try listeners.certificate?.load()
+            _ = try ServiceSettings.node(configuration)
+            let tls = listeners.certificate == nil ? "cleartext" : "TLS"
+            return (listeners, "apps at \(listeners.listen.shown) (\(tls)), operator at \(listeners.operatorListen.shown)")
+        }
+        await report.check("proxies") {
+            if let listeners { try proxies(listeners) }
+            _ = try ServiceSettings.backEnds(configuration)
+            return configuration[.trustedProxies] == nil ? "none, since apps connect by TLS" : "named by --trusted-proxies"
+        }
+    }
+
+    private func proxies(_ listeners: ListenerSettings) throws {
+        _ = try ServiceSettings.proxies(configuration, listeners.listen)
+        guard listeners.certificate == nil else { return }
+        if !listeners.listen.isLoopback {
+            Terminal.log(
+                .warning,
+                "cleartext is allowed on \(listeners.listen.shown), beyond loopback. Let nobody but the proxy reach that address, or set \(Key.tlsCertificate.named)"
+            )
+        }
+        if case .unix = listeners.listen { return }
+        if configuration[.trustedProxies] == nil {
+            Terminal.log(
+                .warning,
+                "cleartext is served, but no proxy is trusted, so all callers behind one count as one address. Name the proxy in \(Key.trustedProxies.named)"
+            )
+        }
+    }
+
+    private func stateFolder() throws -> String {
+        try state.checkUsable()
+        for folder in [state.path, state.keys] {
+            guard let status = try File.status(folder), status.mode & 0o077 != 0 else { continue }
+            Terminal.log(
+                .warning,
+                "other users can list \(state.shown(folder)) (mode 0\(String(status.mode & 0o777, radix: 8))). Set its mode to 0700"
+            )
+        }
+        if let status = try File.status(state.database), !status.isPrivate {
+            Terminal.log(
+                .warning, "\(state.shown(state.database)) is not this user's alone. Correct its owner, and set its mode to 0600")
+        }
+        return "\(state.shown) is this user's alone"
+    }
+
+    /// Keys, database and log prove each other. A running broker changes them in this order: log head, folder, key file, its record.
+    private func keysAndStore(_ report: inout CheckReport, _ rules: PolicySettings?) async {
+        let found = (await report.examine("database") { try database(rules?.policies.ledger) }).flatMap(\.self)
+        let keys = await report.examine("keys") {
+            try ServiceSettings.checkKeys(state)
+            if let rotation = found?.rotation { throw rotation.unfinished(state) }
+            let keys = try state.loadKeys(
+                try WrappingKeySource(configuration)?.get(),
+                longestLifeSeconds: rules.map { UInt64($0.policies.longestLifeSeconds) } ?? KeyRing.largestLifeSeconds)
+            try found?.recorded.check(keys)
+            return (keys, "\(state.shown(state.ratchetKey)): generation \(keys.currentGeneration), step \(keys.steps)")
+        }
+        if let keys {
+            await report.check("clock") { SystemChecks.clock(max(keys.earliestNowMs, found?.recorded.highestMs ?? 0)) }
+        }
+        let witnesses = await report.examine("witnesses") {
+            let witnesses = try WitnessSettings(configuration)
+            return (witnesses, witnesses.map { "\($0.policy.witnesses.count) in \($0.file)" } ?? "none")
+        }
+        let key = await report.examine("log key") {
+            let key = try OpenState.ledgerKey(state, origin: configuration[.origin], witnesses ?? nil).verifierKey
+            return (key, key.name)
+        }
+        if let key, found != nil { await report.check("log") { try await log(key) } }
+    }
+
+    /// What the checks of keys need from the database.
+    private struct StoreFindings {
+        let recorded: RecordedTimes
+        let rotation: RotationMark?
+    }
+
+    private func database(_ timing: LedgerTiming?) throws -> (value: StoreFindings?, text: String) {
+        guard File.exists(state.database) else { return (nil, "none yet: the first start makes it") }
+        return try CommandFailed.naming(state.shown(state.database)) {
+            let snapshot: StoreSnapshot
+            do throws(StoreError) {
+                snapshot = try StoreSnapshot(path: state.database)
+            } catch .previousVersion {
+                Terminal.log(
+                    .warning, "\(state.shown(state.database)): \(StoreError.previousVersion). The next start migrates it")
+                return (nil, "")
+            }
+            if let timing { try snapshot.check(timing) }
+            let findings = StoreFindings(
+                recorded: try RecordedTimes(snapshot), rotation: try RotationMark.read(try snapshot.mark(RotationMark.name)))
+            return (findings, "\(state.shown(state.database)) can be read, and has this version's tables")
+        }
+    }
+
+    private func log(_ key: VerifierKey) async throws -> String {
+        guard let found = try await inspect(key) else { return "none yet: the first start begins it" }
+        let waits = found.lacking == 0 ? "" : "; the next start publishes the last \(found.lacking)"
+        return
+            "\(found.head.size) entries, signed by this key, and the folder is this database's\(waits)\(try await kept(found, key))"
+    }
+
+    /// A running broker may publish between the look at the database and the one at the folder.
+    private func inspect(_ key: VerifierKey) async throws -> Sequencer.Inspection? {
+        var tries = 0
+        while true {
+            do {
+                return try Sequencer.inspect(StoreSnapshot(path: state.database), LedgerFolder(state.ledger), key: key)
+            } catch let failure as LedgerFolder.Failure {
+                tries += 1
+                guard tries < 3 else { throw failure }
+                try await Task.sleep(for: .milliseconds(300))
+            }
+        }
+    }
+
+    /// Compares the log with its copies. Returns what to add to the line.
+    private func kept(_ found: Sequencer.Inspection, _ key: VerifierKey) async throws -> String {
+        let settings = try KeptCheckpointSettings(configuration)
+        let loop = try EventLoop(name: "check")
+        try loop.start()
+        defer { loop.stop() }
+        let copies = try settings.checkpoints(on: loop).filter { !isOffline || !$0.isRemote }
+        for copy in copies { try await copy.check(found, of: key) }
+        return copies.isEmpty ? "" : "; it continues \(copies.count == 1 ? "its copy" : "its \(copies.count) copies")"
+    }
+
+    private func apns(_ policies: Policies?) async throws -> String {
+        let settings = try APNsSettings(configuration, mayLackCredentials: true)
+        guard !settings.apps.isEmpty else { return "" }
+        let trial = try TrialPush(settings, state)
+        if let policies { try ServiceSettings.checkTemplates(policies, trial.accounts) }
+        let apps = settings.probes.map { "\(Self.shown($0.topic)) (\($0.environment))" }.joined(separator: ", ")
+        if isOffline { return "\(apps): the credentials are well-formed. Apple was not asked" }
+        for (probe, outcome) in try await trial.answers() where !TrialPush.isAccepted(outcome) {
+            guard case .failed(_, let reason, _) = outcome else { continue }
+            let text =
+                "APNs (\(probe.environment)) does not accept \(Self.shown(probe.topic)): \(reason.rawValue). \(reason.explanation.remedy)"
+            guard !probe.isRequired else { throw CheckFailed(text) }
+            Terminal.log(.warning, text)
+        }
+        return "\(apps): Apple accepts key or certificate, and topic"
+    }
+
+    /// A single word could be a secret in place of a bundle id.
+    private static func shown(_ topic: String) -> String { topic.contains(".") ? topic : "<\(topic.utf8.count) bytes>" }
+}
