@@ -13,6 +13,7 @@ import tempfile
 import time
 import urllib.request
 from collections import deque
+from contextlib import suppress
 from pathlib import Path
 
 from canary import given
@@ -334,3 +335,14 @@ def audit_verify(state, *since, timeout=60, more=()):
     """`mayfly audit verify` on the ledger folder: a CompletedProcess."""
     earlier = [part for checkpoint in since for part in ("--since", checkpoint)]
     return mayfly("audit", "verify", state / "ledger", "--key", state.vkey, *earlier, *more, timeout=timeout)
+
+
+def filled(disk, left=0):
+    """Fills a disk but for `left` KiB, and returns the file to delete again."""
+    filler = disk / "filler"
+    with open(filler, "wb", buffering=0) as file:
+        with suppress(OSError):
+            while True:
+                file.write(bytes(4096))
+        file.truncate(max(0, file.tell() - left * 1024))
+    return filler

@@ -9,7 +9,7 @@ import pytest
 
 import ledger
 from preload import library
-from processes import ORIGIN, Broker, State, eventually
+from processes import ORIGIN, Broker, State, eventually, filled
 from test_rotation import (  # noqa: F401
     NEXT, archived, continues, current, files, live, pending, rotate, rotated, rotated_late, seed, stopped, template)
 
@@ -130,14 +130,7 @@ def test_a_rotation_on_a_full_disk_can_be_repeated(template, small_disk, left):
     """It fails with a message, and succeeds once there is space. `left` KiB are free at first."""
     state = State(parent=small_disk, keys=None)
     shutil.copytree(template.state.folder, state.folder)
-    filler = small_disk / "filler"
-    with open(filler, "wb", buffering=0) as file:
-        try:
-            while True:
-                file.write(bytes(4096))
-        except OSError:
-            pass
-        file.truncate(max(0, file.tell() - left * 1024))
+    filler = filled(small_disk, left)
     done = rotate(state)
     if done.returncode != 0:
         assert done.returncode == 1 and len(done.stderr.splitlines()) <= 3 and "Fatal error" not in done.stderr, done.stderr

@@ -10,7 +10,8 @@ import pytest
 
 import ledger
 from mayfly import Client, new_token
-from processes import BINARY, ORIGIN, REPOSITORY, Broker, State, audit_verify, clean_environment, eventually, free_port, mayfly, quick_rooms
+from processes import (
+    BINARY, ORIGIN, REPOSITORY, Broker, State, audit_verify, clean_environment, eventually, filled, free_port, mayfly, quick_rooms)
 
 
 def start_fails(broker, *words, status=1, lines=6):
@@ -345,13 +346,7 @@ def test_disk_full(small_disk, processes):
     client = Client(broker.port)
     room = client.room()
     eventually(lambda: ledger.read(state).of(room.creator.ref), what="the seal in the ledger")
-    filler = small_disk / "filler"
-    with open(filler, "wb", buffering=0) as file:
-        try:
-            while True:
-                file.write(bytes(4096))
-        except OSError:
-            pass
+    filler = filled(small_disk)
     before, made = state.counts(), 0
     while (answer := client.create(token=new_token())).status == 201:
         made += 1
