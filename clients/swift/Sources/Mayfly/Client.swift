@@ -6,6 +6,7 @@ public struct Client: Sendable {
     let environment: PushEnvironment
     let bundleID: String?
     let transport: any Transport
+    private let unanswered = UnansweredCalls()
     /// How long 429 and 503 are waited out. A longer `Retry-After` is reported instead.
     var patience: Duration = .seconds(30)
     /// A broker answers a repeated create or accept for 120 s. The last try has to end within that time.
@@ -42,8 +43,8 @@ public struct Client: Sendable {
 
     /// Makes a room that waits for the other person, for as long as its code is valid.
     ///
-    /// A lost answer is asked for again with the same client id for 100 seconds. If the code was used meanwhile, the refusal is
-    /// ``ErrorCode/joinCodeInUse``: make a room with another code.
+    /// A lost answer is asked for again for 100 seconds. The app may also call again with the same code, within two minutes of the first try. If the
+    /// code was used meanwhile, the refusal is ``ErrorCode/joinCodeInUse``: make a room with another code.
     /// - Parameters:
     ///   - code: lets the other person in, once.
     ///   - token: this phone's token, for pushes when the other person waits.
@@ -52,24 +53,33 @@ public struct Client: Sendable {
     public func createRoom(
         code: JoinCode, token: PushToken? = nil, lifetime: Duration? = nil, joinLifetime: Duration? = nil
     ) async throws -> Room {
-        let client = Secret.random(bytes: 16)
         var body = tokenFields("client1_token", token)
-        body["joinid"] = .text(code.text)
-        body["client1"] = .text(client.value)
         body["expiresInSeconds"] = lifetime.map { .number($0.components.seconds) }
         body["joinExpiresInSeconds"] = joinLifetime.map { .number($0.components.seconds) }
-        let answer: Membership = try await call("POST", "api/rooms", body, isRepeatable: true)
-        return try answer.room(client: client, side: .creator)
+        return try await enter("api/rooms", code, body, as: .creator)
     }
 
     /// Accepts a room by its code. A lost answer is asked for again, as in ``createRoom(code:token:lifetime:joinLifetime:)``.
     public func acceptRoom(code: JoinCode, token: PushToken? = nil) async throws -> Room {
-        let client = Secret.random(bytes: 16)
-        var body = tokenFields("client2_token", token)
+        try await enter("api/rooms/accept", code, tokenFields("client2_token", token), as: .joiner)
+    }
+
+    /// Creates or accepts. Every try after a lost answer has the client id of the first one.
+    private func enter(_ path: String, _ code: JoinCode, _ fields: [String: Field], as side: Room.Side) async throws -> Room {
+        let client = await unanswered.client(for: side, code)
+        var body = fields
         body["joinid"] = .text(code.text)
-        body["client2"] = .text(client.value)
-        let answer: Membership = try await call("POST", "api/rooms/accept", body, isRepeatable: true)
-        return try answer.room(client: client, side: .joiner)
+        body["client\(side.rawValue)"] = .text(client.value)
+        do {
+            let answer: Membership = try await call("POST", path, body, isRepeatable: true)
+            let room = try answer.room(client: client, side: side)
+            await unanswered.remove(side, code)
+            return room
+        } catch let error as MayflyError {
+            // After any other error a try may have worked.
+            if let refusal = error.refusal, refusal.kind != .exhausted { await unanswered.remove(side, code) }
+            throw error
+        }
     }
 
     public func status(of room: Room) async throws -> RoomStatus {
@@ -167,7 +177,11 @@ public struct Client: Sendable {
                 case .refused(let refusal):
                     guard let retryAfter = refusal.retryAfter else { throw error }
                     wait = backoff.wait(atLeast: retryAfter)
-                    if started.duration(to: .now) + wait > patience { throw error }
+                    // After a lost answer the refusal is of the repeat. The first try may have worked.
+                    let mayHaveWorked = wasSent && isRepeatable
+                    if started.duration(to: .now) + wait > (mayHaveWorked ? repeatWindow : patience) {
+                        throw mayHaveWorked ? MayflyError.noAnswer("the broker is busy; call again with the same values") : error
+                    }
                 case .noAnswer, .unexpectedAnswer(status: 500...), .unreachable:
                     if case .unreachable = error {} else { wasSent = true }
                     guard isRepeatable, wasSent else { throw error }

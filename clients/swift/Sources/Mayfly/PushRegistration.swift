@@ -53,7 +53,7 @@ public actor PushRegistration {
     @discardableResult
     public func add(_ room: Room, sent: PushToken? = nil) async -> Report {
         entries[room.roomID] = Entry(room: room, held: sent.map { .token($0) } ?? .unknown)
-        return await retry()
+        return await update([room.roomID])
     }
 
     /// Forgets a room, for instance after it was closed. Sends nothing.
@@ -83,12 +83,20 @@ public actor PushRegistration {
 
     /// Repeats what failed in ``register(_:)``, ``withdraw()`` or ``add(_:sent:)``, room by room.
     @discardableResult
-    public func retry() async -> Report {
+    public func retry() async -> Report { await update(Array(entries.keys)) }
+
+    private func update(_ rooms: [Secret]) async -> Report {
         // Calls wait for each other, so that no older token overwrites a newer one.
         await lock()
         defer { unlock() }
         var report = Report()
-        for (id, before) in entries {
+        var shortage: (any Error)?
+        for id in rooms {
+            guard let before = entries[id] else { continue }
+            if let shortage {
+                report.failed.append((before.room, shortage))
+                continue
+            }
             var entry = before
             do {
                 try await fulfil(&entry)
@@ -102,9 +110,19 @@ public actor PushRegistration {
                 // The answer may be lost, with the call carried out.
                 entries[id]?.held = .unknown
                 report.failed.append((entry.room, error))
+                if Self.concernsAllRooms(error) { shortage = error }
             }
         }
         return report
+    }
+
+    /// Whether the next room would wait for the same reason.
+    private static func concernsAllRooms(_ error: any Error) -> Bool {
+        switch error as? MayflyError {
+        case .unreachable: true
+        case .refused(let refusal): refusal.kind == .exhausted && refusal.code != .tooManyRequests
+        default: false
+        }
     }
 
     private func fulfil(_ entry: inout Entry) async throws {

@@ -29,7 +29,7 @@ public enum RoomEvent: Hashable, Sendable {
 /// This side's presence in a room, as a sequence of events. It lasts from ``Client/join(_:over:)`` to ``leave()`` or the room's end.
 ///
 /// The session reconnects by itself. Call ``suspend()`` when the app goes to the background and ``resume()`` when it returns; on iOS
-/// `AppLifecycle` does both. If the task of the loop over the events is cancelled, the session leaves. Use one loop at a time.
+/// `AppLifecycle` does both. The session leaves when the loop over its events ends, also by `break`. Use one loop.
 public actor RoomSession: AsyncSequence {
     public typealias Element = RoomEvent
 
@@ -82,7 +82,27 @@ public actor RoomSession: AsyncSequence {
         }
     }
 
-    public nonisolated func makeAsyncIterator() -> AsyncStream<RoomEvent>.Iterator { events.makeAsyncIterator() }
+    public struct AsyncIterator: AsyncIteratorProtocol {
+        private var events: AsyncStream<RoomEvent>.Iterator
+        private let loop: Loop
+
+        fileprivate init(_ events: AsyncStream<RoomEvent>, of session: RoomSession) {
+            (self.events, loop) = (events.makeAsyncIterator(), Loop(session))
+        }
+
+        public mutating func next() async -> RoomEvent? { await events.next() }
+    }
+
+    /// Leaves when the last copy of an iterator is gone.
+    private final class Loop: Sendable {
+        private let session: RoomSession
+
+        init(_ session: RoomSession) { self.session = session }
+
+        deinit { Task { [session] in await session.leave() } }
+    }
+
+    public nonisolated func makeAsyncIterator() -> AsyncIterator { AsyncIterator(events, of: self) }
 
     /// Becomes present again after ``suspend()``. Does nothing while the session is present or has ended.
     public func resume() async {
@@ -109,8 +129,11 @@ public actor RoomSession: AsyncSequence {
 
     // MARK: Presence
 
+    /// False once the presence is to end, even if ``resume()`` already waits for a new one.
+    private var isStaying: Bool { isWanted && departure == nil && !Task.isCancelled }
+
     private func stayPresent() async {
-        while isWanted, !Task.isCancelled {
+        while isStaying {
             let started = ContinuousClock.now
             var retryAfter: Duration?
             do {
@@ -119,7 +142,7 @@ public actor RoomSession: AsyncSequence {
                 case .reports: try await sendReports()
                 }
             } catch {
-                guard isWanted, !Task.isCancelled else { break }
+                guard isStaying else { break }
                 retryAfter = (error as? WebSocketRefused)?.response.retryDelay
                 if let refusal = Self.refusal(of: error) {
                     guard refusal.kind == .exhausted else {
@@ -129,7 +152,7 @@ public actor RoomSession: AsyncSequence {
                     retryAfter = refusal.retryAfter
                 }
             }
-            guard isWanted else { break }
+            guard isStaying else { break }
             if isPresent { continuation.yield(.disconnected) }
             // A broker that takes connections and drops them at once must not be joined twice a second.
             if isPresent, started.duration(to: .now) > .seconds(5) { backoff.reset() }
@@ -258,7 +281,7 @@ public actor RoomSession: AsyncSequence {
     // MARK: Over reports
 
     private func sendReports() async throws {
-        while isWanted {
+        while isStaying {
             let delivery = try await client.reportPresence(in: room)
             try Task.checkCancellation()
             let isPeerHere = delivery == .peerPresent

@@ -52,6 +52,22 @@ struct PushRegistrationTests {
         #expect(await push.retry().updated.isEmpty)
     }
 
+    @Test func aShortageOfTheBrokerEndsTheRound() async throws {
+        let transport = ScriptedTransport { _, _ in ScriptedTransport.problem(503, "overloaded", retryAfter: "60") }
+        let push = PushRegistration(client: try broker.client(transport))
+        let rooms = try [Room.sample(roomID: "a"), Room.sample(roomID: "b"), Room.sample(roomID: "c")]
+        for room in rooms { await push.add(room) }
+        let report = await push.register(Data([1, 2, 3]))
+        #expect(report.failed.count == 3)
+        #expect(transport.requests.count == 1)
+        // The limit of one room says nothing about the others.
+        let limited = ScriptedTransport { _, _ in ScriptedTransport.problem(429, "too_many_requests", retryAfter: "60") }
+        let other = PushRegistration(client: try broker.client(limited))
+        for room in rooms { await other.add(room) }
+        #expect(await other.register(Data([1, 2, 3])).failed.count == 3)
+        #expect(limited.requests.count == 3)
+    }
+
     @Test func aKnownTokenIsNotSentAgain() async throws {
         let transport = ScriptedTransport { [real = SocketTransport()] _, request in try await real.send(request) }
         let token = PushToken.random()

@@ -38,6 +38,48 @@ struct RepeatTests {
         #expect(try await broker.client().withdrawToken(in: room))
     }
 
+    @Test func theAppsNextTryContinuesALostAccept() async throws {
+        let code = JoinCode.random()
+        let created = try await broker.client().createRoom(code: code)
+        let transport = losingFirst()
+        let client = try hasty(broker.client(transport))
+        await #expect(throws: MayflyError.noAnswer("test")) { try await client.acceptRoom(code: code) }
+        let room = try await client.acceptRoom(code: code)
+        #expect(try bodies(transport)[0] == bodies(transport)[1])
+        #expect(room.roomID == created.roomID)
+        // An answered call is forgotten: a code works once.
+        let error = await #expect(throws: MayflyError.self) { try await client.acceptRoom(code: code) }
+        #expect(error?.refusal?.kind == .conflict || error?.refusal?.kind == .gone)
+        #expect(try bodies(transport)[2] != bodies(transport)[1])
+    }
+
+    /// The client without patience.
+    private func hasty(_ client: Client, repeatWindow: Duration = .zero) -> Client {
+        var hasty = client
+        hasty.patience = .zero
+        hasty.repeatWindow = repeatWindow
+        return hasty
+    }
+
+    @Test func aRefusalAfterALostAnswerEndsNothing() async throws {
+        let transport = ScriptedTransport { [real] number, request in
+            if number == 2 { return ScriptedTransport.problem(503, "shutting_down", retryAfter: "1") }
+            let answer = try await real.send(request)
+            if number == 1 { throw MayflyError.noAnswer("test") }
+            return answer
+        }
+        let waiting = try hasty(broker.client(transport), repeatWindow: .seconds(100))
+        #expect(try await waiting.createRoom(code: .random(), token: .random()).ref != nil)
+        let (lost, calls) = try client { number, _ in
+            if number == 1 { throw MayflyError.noAnswer("test") }
+            return ScriptedTransport.problem(503, "shutting_down", retryAfter: "60")
+        }
+        let client = hasty(lost, repeatWindow: .seconds(5))
+        let error = await #expect(throws: MayflyError.self) { try await client.createRoom(code: .random()) }
+        guard case .noAnswer = error else { throw Failure(description: "\(error as Any)") }
+        #expect(calls.requests.count == 2)
+    }
+
     private func bodies(_ transport: ScriptedTransport) throws -> [[String: String]] {
         try transport.requests.map { request in
             let object = try JSONSerialization.jsonObject(with: request.body ?? Data()) as? [String: Any]

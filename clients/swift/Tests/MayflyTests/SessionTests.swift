@@ -259,6 +259,38 @@ struct SessionTests {
         await other.leave()
     }
 
+    @Test func aReturnDuringADepartureJoinsAgainAndLeavesAgain() async throws {
+        let (created, joined) = try await broker.room()
+        let (other, others) = try await join(created)
+        try await others.wait(for: .joined(peerPresent: false, delivery: .noToken))
+        let slow = ScriptedTransport(
+            connect: { SlowlyClosing(socket: try await SocketTransport().connect($1)) },
+            { _, _ in throw MayflyError.unreachable("test") })
+        let (session, heard) = try await join(joined, slow)
+        try await heard.wait(for: .joined(peerPresent: true, delivery: .peerPresent))
+        async let departure: Void = session.suspend()
+        try await others.wait(for: .peerLeft(delivery: nil))
+        await session.resume()
+        await departure
+        #expect(try await heard.wait(for: .joined(peerPresent: true, delivery: .peerPresent)) == [])
+        #expect(try await others.wait(for: .peerJoined) == [])
+        await session.suspend()
+        #expect(try await others.wait(for: .peerLeft(delivery: nil)) == [])
+        await other.leave()
+    }
+
+    @Test func aLoopThatBreaksLeaves() async throws {
+        let (created, joined) = try await broker.room()
+        let (other, others) = try await join(created)
+        try await others.wait(for: .joined(peerPresent: false, delivery: .noToken))
+        for await event in try await broker.client().join(joined) {
+            #expect(event == .joined(peerPresent: true, delivery: .peerPresent))
+            break
+        }
+        try await others.wait(for: .peerLeft(delivery: nil))
+        await other.leave()
+    }
+
     @Test func reportsWithoutASocket() async throws {
         let token = PushToken.random()
         let (created, joined) = try await broker.room((nil, token))
@@ -281,6 +313,24 @@ struct SessionTests {
         try await heard.wait(for: .ended(.gone))
         await other.leave()
     }
+}
+
+/// A socket whose end shows half a second late.
+private struct SlowlyClosing: WebSocket {
+    let socket: any WebSocket
+
+    func send(_ text: String) async throws { try await socket.send(text) }
+
+    func receive() async throws -> String {
+        do {
+            return try await socket.receive()
+        } catch {
+            try? await Task.sleep(for: .milliseconds(500))
+            throw error
+        }
+    }
+
+    func close(code: Int?) async { await socket.close(code: code) }
 }
 
 struct BackoffTests {

@@ -19,6 +19,8 @@
                 self, selector: #selector(willEnterForeground), name: UIApplication.willEnterForegroundNotification, object: nil)
             center.addObserver(
                 self, selector: #selector(willTerminate), name: UIApplication.willTerminateNotification, object: nil)
+            // iOS also starts apps in the background, where nobody looks at a chat.
+            if UIApplication.shared.applicationState == .background { didEnterBackground() }
         }
 
         @objc private func didEnterBackground() {
