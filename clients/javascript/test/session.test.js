@@ -69,6 +69,19 @@ describe("a session", { concurrency: true }, () => {
     assert.deepEqual(late, ["room_gone"]);
   });
 
+  test("ends if no WebSocket may be opened", async () => {
+    const [room] = await makeRoom();
+    const real = globalThis.WebSocket;
+    globalThis.WebSocket = class { constructor() { throw new Error("SecurityError"); } };
+    try {
+      const session = room.join();
+      await assert.rejects(session.next(), { kind: "invalid", code: "websocket_refused" });
+      assert.deepEqual(await session.next(), { value: undefined, done: true });
+    } finally {
+      globalThis.WebSocket = real;
+    }
+  });
+
   test("a break leaves", async () => {
     const [creator, joiner] = await makeRoom();
     const ann = creator.join();
