@@ -26,7 +26,7 @@ public struct AllowedOrigins: Sendable {
             host = host[..<colon]
         }
         let address = SocketAddress(parsing: host + ":1")
-        if host.hasPrefix("[") { return address.map { isSecure || $0.isLoopback } ?? false }
+        if host.hasPrefix("[") { return address.map { "[\($0.host)]" == host && (isSecure || $0.isLoopback) } ?? false }
         let labels = host.split(separator: ".", omittingEmptySubsequences: false)
         guard host.utf8.count <= 253, labels.allSatisfy(isLabel) else { return false }
         return isSecure || address?.isLoopback ?? false
@@ -38,7 +38,7 @@ public struct AllowedOrigins: Sendable {
     }
 
     /// Returns whether a WebSocket may be opened: by a program without an origin, an allowed page, or a page of the broker's own host. React Native
-    /// sends that host. Browsers show the messages of a socket to any page, so these are refused beforehand.
+    /// sends that host. Browsers don't apply CORS to WebSockets, so the handshake of a foreign page is refused.
     func allowsSocket(_ request: HTTPRequest) -> Bool {
         guard let origin = request.header("origin") else { return true }
         if origins.contains(origin) { return true }
@@ -60,6 +60,14 @@ public struct AllowedOrigins: Sendable {
                 // The longest time that all browsers accept.
                 .init("Access-Control-Max-Age", "7200"), .init("Vary", "Origin"),
             ])
+    }
+
+    /// Lets pages of every origin read the server's answer to a request that it refuses unread. It is the same for everyone.
+    public func unlock(_ refusal: HTTPResponse) -> HTTPResponse {
+        var answer = refusal
+        answer.headers.append(.init("Access-Control-Allow-Origin", "*"))
+        answer.headers.append(.init("Access-Control-Expose-Headers", "Retry-After"))
+        return answer
     }
 
     /// Lets pages of an allowed origin read an answer.

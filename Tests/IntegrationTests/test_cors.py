@@ -35,6 +35,13 @@ def test_answers_to_an_allowed_page(world):
     assert answer.status == 429 and "retry-after" in answer.headers and headers(answer) == marks
 
 
+def test_what_the_server_refuses_unread(world):
+    """A page may read why, whatever its origin: the answer is the same for everyone."""
+    client = world.client(checked=False)
+    answer = client.send("POST", "/api/rooms", {"joinid": "x" * 20_000}, headers={"Origin": "https://app.example"}).expect(413)
+    assert headers(answer) == {"access-control-allow-origin": "*", "access-control-expose-headers": "Retry-After"}
+
+
 def test_preflights(world):
     client = world.client(checked=False)
     ask = {"Access-Control-Request-Method": "PUT", "Access-Control-Request-Headers": "authorization,content-type"}

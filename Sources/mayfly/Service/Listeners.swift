@@ -63,6 +63,9 @@ struct Listeners: Sendable {
         let (proxies, backEnds) = (settings.proxies, settings.backEnds)
         configuration.payer = { proxies.payer($0, shares) ?? backEnds.payer($0, shares) }
         configuration.origin = { proxies.origin(of: $0) }
+        if let origins = settings.corsOrigins {
+            configuration.refuse = { [refuse = configuration.refuse] in origins.unlock(refuse($0)) }
+        }
         return configuration
     }
 
