@@ -6,7 +6,7 @@ import Vocabulary
 /// - `checkpoint`: the last verified checkpoint. The log must continue it.
 /// - `state`: the verifier's state at that checkpoint. If it is missing, the whole log is verified again.
 /// - `checkpoints/DATE`: the first checkpoint of each day, to compare with other watchers.
-/// - `contradiction-DIGITS`: a signed checkpoint that contradicts `checkpoint`. Together they prove that the log was rewritten. At most 16
+/// - `contradiction-DIGITS`: a signed checkpoint that contradicts `checkpoint`. With the log's entries both prove that it was rewritten. At most 16
 ///   are kept.
 public struct LogWatch: Sendable {
     /// Another place where the log is published.

@@ -6,7 +6,7 @@ public struct DiskSpace: Sendable {
     /// Bytes that this user may still write.
     public let free: UInt64
     public let total: UInt64
-    /// File systems that keep deleted or overwritten blocks, or lie outside this machine.
+    /// What the file system does with old blocks, and where it is.
     public let kind: Kind
 
     public enum Kind: Sendable, Equatable {

@@ -29,7 +29,15 @@ public enum ProcessControl {
     public static func lockedMemoryLimit() throws(Errno) -> UInt64? {
         var limit = rlimit()
         guard unsafe getrlimit(__rlimit_resource_t(__RLIMIT_MEMLOCK.rawValue), &limit) == 0 else { throw .last("getrlimit") }
-        return limit.rlim_cur == rlim_t.max || geteuid() == 0 ? nil : UInt64(limit.rlim_cur)
+        return limit.rlim_cur == rlim_t.max || mayLockAnyMemory ? nil : UInt64(limit.rlim_cur)
+    }
+
+    /// Whether the process has CAP_IPC_LOCK. Root in a container lacks it.
+    private static var mayLockAnyMemory: Bool {
+        guard let status = try? File.read("/proc/self/status", limit: 65_536) else { return false }
+        let line = String(decoding: status, as: UTF8.self).split(separator: "\n").first { $0.hasPrefix("CapEff:") }
+        let capabilities = line?.split(separator: "\t").last.flatMap { UInt64($0, radix: 16) } ?? 0
+        return capabilities >> 14 & 1 == 1
     }
 
     /// Call it first in a child, on its main thread: the child gets `signal` when the thread that started it ends. The kernel keeps this for the calling

@@ -1,12 +1,15 @@
 /// Memory that the kernel may write to a disk.
 public enum Swap {
     /// Returns the active swap areas that would write this process's memory to a disk in the clear. Empty if its control group may not swap.
+    ///
+    /// - Throws: also where the process sees only processes in `/proc`.
     public static func areas() throws(Errno) -> [String] {
+        if isForbidden { return [] }
         let table = String(decoding: try File.read("/proc/swaps", limit: 65_536), as: UTF8.self)
         let names = table.split(separator: "\n").dropFirst().compactMap {
             $0.split(whereSeparator: { $0 == " " || $0 == "\t" }).first
         }
-        return isForbidden ? [] : names.map(String.init).filter { !isHarmless($0) }
+        return names.map(String.init).filter { !isHarmless($0) }
     }
 
     /// Compressed memory, or an encrypted device.

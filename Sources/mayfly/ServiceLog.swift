@@ -6,7 +6,7 @@ import Vocabulary
 
 /// The lines of a service on standard error. A line never contains data from a caller.
 ///
-/// To the journal each line goes with its level as `<N>` (sd-daemon(3)) and without the time, which the journal adds.
+/// Text lines for the journal begin with their level as `<N>` (sd-daemon(3)) and have no time, which the journal adds.
 enum ServiceLog {
     static let keys: [Key] = [.logFormat, .logLevel]
 
@@ -22,13 +22,24 @@ enum ServiceLog {
 
     /// Applies `--log-format` and `--log-level` to all later lines.
     static func use(_ configuration: Configuration) throws {
+        let (format, least) = try parse(configuration)
+        state.withLock { ($0.format, $0.least) = (format, least) }
+    }
+
+    /// Returns the settings for `mayfly check`.
+    static func check(_ configuration: Configuration) throws -> String {
+        let (format, least) = try parse(configuration)
+        return "\(format.rawValue), from \(least.rawValue) on"
+    }
+
+    private static func parse(_ configuration: Configuration) throws -> (Format, Logger.Level) {
         guard let format = Format(rawValue: configuration[.logFormat] ?? "text") else {
             throw configuration.invalid(.logFormat, "must be text or json")
         }
         guard let least = Logger.Level(rawValue: configuration[.logLevel] ?? "info") else {
             throw configuration.invalid(.logLevel, "must be error, warning or info")
         }
-        state.withLock { ($0.format, $0.least) = (format, least) }
+        return (format, least)
     }
 
     fileprivate static func write(_ level: Logger.Level, _ text: String) {
@@ -37,7 +48,7 @@ enum ServiceLog {
                 state.kept?.append(text)
                 return (state.format, false)
             }
-            return (state.format, level >= state.least)
+            return (state.format, level.isAtLeast(state.least))
         }
         guard isWritten else { return }
         let word = level == .info ? "" : "\(level.rawValue): "

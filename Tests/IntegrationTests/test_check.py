@@ -11,7 +11,7 @@ from mayfly import Client
 from processes import BINARY, Broker, State, audit_verify, clean_environment, free_port, mayfly, quick_rooms
 from world import World
 
-NAMES = ["listeners", "proxies", "policies", "users", "state", "disk", "database", "keys", "clock", "witnesses", "log key", "log", "memory", "swap",
+NAMES = ["logging", "listeners", "proxies", "policies", "users", "state", "disk", "database", "keys", "clock", "witnesses", "log key", "copies", "log", "memory", "swap",
          "descriptors", "apns"]
 
 
@@ -139,10 +139,17 @@ def test_a_copy_ahead_of_the_log_is_bad(stopped, tmp_path):
     assert bad(found) == {"log"} and "restored_state" in found["log"][1]
 
 
+def test_a_copy_that_cannot_be_read_is_a_warning(stopped, tmp_path):
+    """A broker starts, and signs nothing until it can."""
+    found = check(stopped.broker, "--offline", ledger_mirror=tmp_path)
+    assert found["log"][0] == "warning" and "can't be read" in found["log"][1]
+
+
 @pytest.mark.parametrize("setting, value, name", [
     ("origin", "mayfly.test/other", "log key"), ("apns-key-id", "ABC", "apns"), ("listen", "127.0.0.1", "listeners"),
     ("listen", "192.0.2.1:8787", "listeners"), ("policy", "nope", "policies"), ("trusted-proxies", "proxy.example", "proxies"),
-    ("witness-failure", "open", "witnesses"), ("apns-key-path", "nope.p8", "apns")])
+    ("witness-failure", "open", "witnesses"), ("apns-key-path", "nope.p8", "apns"), ("cors-origins", "https://app.example/", "listeners"),
+    ("backend-creations", "0", "proxies"), ("log-level", "loud", "logging"), ("ledger-mirror", "nope", "copies")])
 def test_an_invalid_setting_is_bad_use(stopped, setting, value, name):
     """A start ends with the same status and words."""
     found = check(stopped.broker, "--offline", status=2, **{setting: value})
@@ -183,6 +190,15 @@ def test_files_and_folders_that_others_can_read_are_warnings(stopped, tmp_path):
 def test_limits_of_the_process(stopped):
     found = check(stopped.broker, "--offline", prefix=("prlimit", "--nofile=1024:1024"))
     assert found["descriptors"][0] == "warning" and "LimitNOFILE" in found["descriptors"][1]
+
+
+def test_where_only_processes_are_seen_in_proc(stopped):
+    """As in the packaged unit (ProcSubset=pid)."""
+    if os.geteuid() != 0:
+        pytest.skip("NOT TESTED: a /proc of one's own needs root")
+    hidden = ("unshare", "--mount", "sh", "-c", 'mount -t proc -o subset=pid proc /proc && ! [ -e /proc/swaps ] && exec "$@"', "sh")
+    found = check(stopped.broker, "--offline", prefix=hidden)
+    assert not bad(found) and found["swap"][0] in ("good", "warning"), found
 
 
 def test_locked_memory_of_another_user(stopped, tmp_path):

@@ -1,6 +1,6 @@
 /// Where the broker's parts report to the operator. A line never contains data from a caller.
 public struct Logger: Sendable {
-    public enum Level: String, Sendable, CaseIterable, Comparable {
+    public enum Level: String, Sendable {
         /// Needs the operator: the counter `mayfly_alarms_total` grows too, or a start is refused.
         case error
         /// A setting or a condition that works, but is likely not wanted.
@@ -8,10 +8,9 @@ public struct Logger: Sendable {
         /// Starts, stops, reloads and the ends of faults.
         case info
 
-        /// Errors are the greatest.
-        public static func < (one: Level, other: Level) -> Bool { one.priority > other.priority }
+        public func isAtLeast(_ other: Level) -> Bool { priority <= other.priority }
 
-        /// The level of syslog and sd-daemon.
+        /// The level of syslog and sd-daemon, whose errors have the lowest number.
         public var priority: Int {
             switch self {
             case .error: 3

@@ -372,7 +372,7 @@ public struct KeptCheckpoint: Sendable {
         }
 
         /// True if a retry can't succeed. Then the start is refused.
-        var isFinal: Bool {
+        public var isFinal: Bool {
             if case .unread = self { false } else { true }
         }
     }

@@ -66,7 +66,9 @@ enum DemoCommand {
             ])
         do {
             try await simulator.waitUntilReady(client, "http://\(control)/pushes")
-            let site = configuration.has("stay") ? DemoSite(control: "http://\(control)", client: client) : nil
+            let site =
+                configuration.has("stay")
+                ? DemoSite(control: "http://\(control)", client: client, isInContainer: !settings.listen.isLoopback) : nil
             let service = try await Service.start(settings) { broker in
                 guard let site else { return broker }
                 return DemoHandler(broker: broker, site: site)

@@ -13,13 +13,14 @@ import WebSocket
 
 /// The public listener of `mayfly demo --stay`: the broker, and the demo page under `/demo/`.
 ///
-/// Only browsers on this machine get the page, and only the page gets its data: pushes that reached the simulator, and counts of what is stored.
+/// Only browsers on this machine get the page, or on the one that a container's port is published to, and only the page gets its data: pushes that
+/// reached the simulator, and counts of what is stored.
 struct DemoHandler: HTTPHandler {
     let broker: PublicHandler
     let site: DemoSite
 
     func respond(to request: HTTPRequest) async -> HTTPResponse {
-        guard let path = Self.demoPath(request) else { return await broker.respond(to: request) }
+        guard let path = demoPath(request) else { return await broker.respond(to: request) }
         switch (request.method, path) {
         case (.get, ""):
             return HTTPResponse(
@@ -45,16 +46,18 @@ struct DemoHandler: HTTPHandler {
             ], body: file.bytes)
     }
 
-    /// The path after `/demo`. Nil if the request is the broker's, or comes from another machine or under another name than loopback's, which may be
-    /// another site's that points here.
-    private static func demoPath(_ request: HTTPRequest) -> Substring? {
+    /// The path after `/demo`. Nil if the request is the broker's, or comes from another machine, also through a proxy, or under another name than
+    /// loopback's, which may be another site's that points here.
+    private func demoPath(_ request: HTTPRequest) -> Substring? {
         let path = request.path
-        guard path == "/demo" || path.hasPrefix("/demo/"), request.remote.isLoopback, request.namesLoopback else { return nil }
+        guard path == "/demo" || path.hasPrefix("/demo/"), request.remote.isLoopback || site.isInContainer,
+            request.namesLoopback, request.header("x-forwarded-for") == nil, request.header("forwarded") == nil
+        else { return nil }
         return path.dropFirst("/demo".count)
     }
 
     private func phone(_ request: HTTPRequest) -> DemoPhone? {
-        guard let path = Self.demoPath(request), request.isFromItsPage, let (phone, rest) = site.phone(path), rest == "/ws" else {
+        guard let path = demoPath(request), request.isFromItsPage, let (phone, rest) = site.phone(path), rest == "/ws" else {
             return nil
         }
         return phone
@@ -96,13 +99,19 @@ extension HTTPRequest {
 final class DemoSite: Sendable {
     private let control: String
     private let client: HTTPClient
+    /// Whether the broker listens beyond loopback, as it must for a published port. Cleartext there was allowed by name.
+    let isInContainer: Bool
     private let service = Mutex<Service?>(nil)
     private let phones = Mutex<[String: DemoPhone]>([:])
+    /// Each opened page uses two.
+    private static let mostPhones = 2_000
     /// The page's open WebSockets. All others are the broker's.
     let sockets = Mutex<[WebSocketHandle: DemoPhone]>([:])
 
     /// - Parameter control: URL of the simulator's control listener.
-    init(control: String, client: HTTPClient) { (self.control, self.client) = (control, client) }
+    init(control: String, client: HTTPClient, isInContainer: Bool) {
+        (self.control, self.client, self.isInContainer) = (control, client, isInContainer)
+    }
 
     /// Serves the page for this broker from now on.
     func begin(_ service: Service) { self.service.withLock { $0 = service } }
@@ -114,14 +123,15 @@ final class DemoSite: Sendable {
     func phone(_ path: Substring) -> (phone: DemoPhone, path: String)? {
         let parts = path.split(separator: "/", maxSplits: 2)
         guard parts.count == 3, parts[0] == "phones", parts[1].utf8.count == 16 else { return nil }
-        let phone = phones.withLock { phones in
+        let phone: DemoPhone? = phones.withLock { phones in
             let id = String(parts[1])
             if let phone = phones[id] { return phone }
+            guard phones.count < Self.mostPhones else { return nil }
             let phone = DemoPhone(loop: client.loop)
             phones[id] = phone
             return phone
         }
-        return (phone, "/\(parts[2])")
+        return phone.map { ($0, "/\(parts[2])") }
     }
 
     /// Answers `POST /suspend` and `POST /resume`; passes calls of the API on to the broker.

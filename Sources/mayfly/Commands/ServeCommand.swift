@@ -18,7 +18,7 @@ enum ServeCommand {
                     "usage: mayfly serve [FLAGS]\nEach flag can also be set in the environment, under the name in brackets.", keys
                 ))
         }
-        let notifier = ServiceNotifier.take()
+        let notifier = try ServiceNotifier.take()
         let activated = try ActivatedListeners.take()
         let configuration = try Configuration(words, keys: keys)
         guard configuration.operands.isEmpty else { throw UsageError("serve accepts flags only") }
@@ -50,6 +50,7 @@ actor Watchdog: LoopActor {
     nonisolated let loop: EventLoop
     private let notifier: ServiceNotifier
     private let periodMs: UInt64
+    private var isFailing = false
 
     /// Returns nil if the service manager doesn't watch this process.
     init?(loop: EventLoop, notifier: ServiceNotifier) {
@@ -59,7 +60,13 @@ actor Watchdog: LoopActor {
 
     /// Reports now and then forever. The manager restarts a broker that doesn't.
     func run() {
-        try? notifier.notify("WATCHDOG=1")
+        do throws(Errno) {
+            try notifier.notify("WATCHDOG=1")
+            isFailing = false
+        } catch {
+            if !isFailing { Terminal.log(.warning, "the service manager can't be told WATCHDOG=1: \(error)") }
+            isFailing = true
+        }
         loop.after(periodMs) { self.run() }
     }
 }

@@ -43,8 +43,7 @@ struct ServiceSettings {
         (listen, certificate, operatorListen) = (listeners.listen, listeners.certificate, listeners.operatorListen)
         proxies = try Self.proxies(configuration, listen)
         backEnds = try Self.backEnds(configuration)
-        backEndCreations = try configuration.number(
-            .backEndCreations, in: 1...1_000_000, default: ShareTable.defaultBackEndCreations)
+        backEndCreations = try Self.backEndCreations(configuration)
         corsOrigins = try Self.corsOrigins(configuration)
 
         origin = configuration[.origin]
@@ -81,20 +80,21 @@ struct ServiceSettings {
         }
     }
 
-    static func proxies(_ configuration: Configuration, _ listen: SocketAddress) throws -> TrustedProxies {
+    /// - Parameter listen: nil if systemd may open any address.
+    static func proxies(_ configuration: Configuration, _ listen: SocketAddress?) throws -> TrustedProxies {
         let hosts = (configuration[.trustedProxies] ?? "").split(separator: ",").map { String($0.filter { $0 != " " }) }
         for (number, host) in hosts.enumerated() where host != "unix" && SocketAddress(numeric: host, port: 0) == nil {
             throw configuration.invalid(
                 .trustedProxies, "must be numeric addresses: number \(number + 1) of \(hosts.count) is not one")
         }
-        if case .unix = listen {
+        if case .unix? = listen {
             if !hosts.contains("unix") {
                 Terminal.log(
                     .warning,
                     "all callers behind the Unix-domain socket count as one and share its budgets. Set --trusted-proxies unix"
                 )
             }
-        } else if hosts.contains("unix") {
+        } else if hosts.contains("unix"), listen != nil {
             Terminal.log(.warning, "--trusted-proxies unix has no effect: --listen is not a Unix-domain socket")
         }
         return TrustedProxies(hosts: Set(hosts))
@@ -111,7 +111,11 @@ struct ServiceSettings {
         return backEnds
     }
 
-    private static func corsOrigins(_ configuration: Configuration) throws -> AllowedOrigins? {
+    static func backEndCreations(_ configuration: Configuration) throws -> Int {
+        try configuration.number(.backEndCreations, in: 1...1_000_000, default: ShareTable.defaultBackEndCreations)
+    }
+
+    static func corsOrigins(_ configuration: Configuration) throws -> AllowedOrigins? {
         let origins = (configuration[.corsOrigins] ?? "").split(separator: ",").map { String($0.filter { $0 != " " }) }
         for (number, origin) in origins.enumerated() where !AllowedOrigins.isOrigin(origin) {
             throw configuration.invalid(

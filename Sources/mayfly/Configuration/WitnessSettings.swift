@@ -114,6 +114,8 @@ struct KeptCheckpointSettings {
     private static let byteLimit = 64 << 10
     private static let timeoutMs: UInt64 = 5_000
 
+    var isEmpty: Bool { mirror == nil && notBefore == nil }
+
     init(_ configuration: Configuration) throws {
         mirror = try configuration[.ledgerMirror].map(Self.mirror)
         notBefore = try configuration.file(.notBefore).map { ($0, try $0.read(limit: Self.byteLimit)) }

@@ -24,6 +24,7 @@ struct StartChecks {
     }
 
     func run(_ report: inout CheckReport) async {
+        await report.check("logging") { try ServiceLog.check(configuration) }
         await settings(&report)
         let rules = await report.examine("policies") {
             let rules = try PolicySettings(configuration)
@@ -44,18 +45,24 @@ struct StartChecks {
             let listeners = try ListenerSettings(configuration)
             _ = try listeners.certificate?.load()
             _ = try ServiceSettings.node(configuration)
+            _ = try ServiceSettings.corsOrigins(configuration)
             let tls = listeners.certificate == nil ? "cleartext" : "TLS"
-            return (listeners, "apps at \(listeners.listen.shown) (\(tls)), operator at \(listeners.operatorListen.shown)")
+            // The socket unit is not visible here, and its address replaces the default.
+            let otherwise = configuration[.listen] == nil ? " or where systemd listens" : ""
+            return (
+                listeners, "apps at \(listeners.listen.shown)\(otherwise) (\(tls)), operator at \(listeners.operatorListen.shown)"
+            )
         }
         await report.check("proxies") {
             if let listeners { try proxies(listeners) }
             _ = try ServiceSettings.backEnds(configuration)
+            _ = try ServiceSettings.backEndCreations(configuration)
             return configuration[.trustedProxies] == nil ? "none, since apps connect by TLS" : "named by --trusted-proxies"
         }
     }
 
     private func proxies(_ listeners: ListenerSettings) throws {
-        _ = try ServiceSettings.proxies(configuration, listeners.listen)
+        _ = try ServiceSettings.proxies(configuration, configuration[.listen] == nil ? nil : listeners.listen)
         guard listeners.certificate == nil else { return }
         if !listeners.listen.isLoopback {
             Terminal.log(
@@ -111,7 +118,11 @@ struct StartChecks {
             let key = try OpenState.ledgerKey(state, origin: configuration[.origin], witnesses ?? nil).verifierKey
             return (key, key.name)
         }
-        if let key, found != nil { await report.check("log") { try await log(key) } }
+        let copies = await report.examine("copies") {
+            let copies = try KeptCheckpointSettings(configuration)
+            return (copies, copies.isEmpty ? "none to compare the log with" : "named by settings")
+        }
+        if let key, let copies, found != nil { await report.check("log") { try await log(key, copies) } }
     }
 
     /// What the checks of keys need from the database.
@@ -138,36 +149,47 @@ struct StartChecks {
         }
     }
 
-    private func log(_ key: VerifierKey) async throws -> String {
-        guard let found = try await inspect(key) else { return "none yet: the first start begins it" }
+    private func log(_ key: VerifierKey, _ copies: KeptCheckpointSettings) async throws -> String {
+        guard let (found, compared) = try await inspect(key, copies) else { return "none yet: the first start begins it" }
         let waits = found.lacking == 0 ? "" : "; the next start publishes the last \(found.lacking)"
-        return
-            "\(found.head.size) entries, signed by this key, and the folder is this database's\(waits)\(try await kept(found, key))"
+        let continued = compared == 0 ? "" : "; it continues \(compared == 1 ? "its copy" : "its \(compared) copies")"
+        return "\(found.head.size) entries, signed by this key, and the folder is this database's\(waits)\(continued)"
     }
 
-    /// A running broker may publish between the look at the database and the one at the folder.
-    private func inspect(_ key: VerifierKey) async throws -> Sequencer.Inspection? {
+    /// Compares the log with its database and with its copies. A running broker may publish in between, so a contradiction must last.
+    private func inspect(
+        _ key: VerifierKey, _ copies: KeptCheckpointSettings
+    ) async throws -> (Sequencer.Inspection, compared: Int)? {
         var tries = 0
         while true {
             do {
-                return try Sequencer.inspect(StoreSnapshot(path: state.database), LedgerFolder(state.ledger), key: key)
-            } catch let failure as LedgerFolder.Failure {
+                guard let found = try Sequencer.inspect(StoreSnapshot(path: state.database), LedgerFolder(state.ledger), key: key)
+                else { return nil }
+                return (found, try await compare(found, copies, key))
+            } catch  where error is LedgerFolder.Failure || error is KeptCheckpoint.Failure {
                 tries += 1
-                guard tries < 3 else { throw failure }
+                guard tries < 3 else { throw error }
                 try await Task.sleep(for: .milliseconds(300))
             }
         }
     }
 
-    /// Compares the log with its copies. Returns what to add to the line.
-    private func kept(_ found: Sequencer.Inspection, _ key: VerifierKey) async throws -> String {
-        let settings = try KeptCheckpointSettings(configuration)
+    /// Returns how many copies the log continues. One that can't be read is a warning: a broker serves meanwhile, and signs nothing.
+    private func compare(_ found: Sequencer.Inspection, _ copies: KeptCheckpointSettings, _ key: VerifierKey) async throws -> Int
+    {
         let loop = try EventLoop(name: "check")
         try loop.start()
         defer { loop.stop() }
-        let copies = try settings.checkpoints(on: loop).filter { !isOffline || !$0.isRemote }
-        for copy in copies { try await copy.check(found, of: key) }
-        return copies.isEmpty ? "" : "; it continues \(copies.count == 1 ? "its copy" : "its \(copies.count) copies")"
+        var compared = 0
+        for copy in try copies.checkpoints(on: loop) where !isOffline || !copy.isRemote {
+            do {
+                try await copy.check(found, of: key)
+                compared += 1
+            } catch let failure as KeptCheckpoint.Failure where !failure.isFinal {
+                Terminal.log(.warning, "\(failure)")
+            }
+        }
+        return compared
     }
 
     private func apns(_ policies: Policies?) async throws -> String {

@@ -24,7 +24,13 @@ enum SystemChecks {
     }
 
     private static func swap() throws -> String {
-        let areas = try Swap.areas()
+        let areas: [String]
+        do throws(Errno) {
+            areas = try Swap.areas()
+        } catch {
+            Terminal.log(.warning, "whether swap is on can't be seen here (\(error.reason)). Set MemorySwapMax=0 in the unit")
+            return ""
+        }
         guard let first = areas.first else { return "no memory of this process can reach a disk" }
         Terminal.log(
             .warning,
