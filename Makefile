@@ -1,6 +1,6 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: run demo test check fuzz bench deb image clean
+.PHONY: run demo test check check-package fuzz bench deb image clean
 
 # Builds and runs broker, operator listener and APNs simulator with throw-away keys in var/ until it is interrupted.
 run:
@@ -23,7 +23,7 @@ test:
 	swift build --build-tests --package-path clients/swift
 	@mkdir -p .build/log; failed=0; \
 	swift test --skip-build --no-parallel >.build/log/modules 2>&1 </dev/null & modules=$$!; \
-	.build/venv/bin/python -m pytest Tests/IntegrationTests -m 'not campaign' -q -n 4 --dist loadgroup --no-loadscope-reorder \
+	.build/venv/bin/python -m pytest Tests/IntegrationTests -m 'not campaign and not package' -q -n 4 --dist loadgroup --no-loadscope-reorder \
 	  2>&1 | tee .build/log/outside || failed=1; \
 	wait $$modules || failed=1; \
 	swift test --skip-build --package-path clients/swift >.build/log/client 2>&1 </dev/null || failed=1; \
@@ -37,6 +37,12 @@ test:
 check:
 	@scripts/setup check
 	scripts/check
+
+# Package and image: lintian, two builds that must be equal, and first pushes on a bare Debian. Needs root.
+check-package:
+	@scripts/setup package
+	@scripts/setup test
+	.build/venv/bin/python -m pytest Tests/IntegrationTests -m package -q
 
 # One fuzz target for longer: make fuzz TARGET=request SECONDS=600
 fuzz:

@@ -18,7 +18,7 @@ from world import World
 
 PACKAGE = REPOSITORY / ".build/package"
 # Building, and Debian's archive, take minutes. Root is needed for chroot.
-pytestmark = [pytest.mark.campaign, pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: the package's tests need root, for chroot")]
+pytestmark = [pytest.mark.package, pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: the package's tests need root, for chroot")]
 
 
 def ran(*command, seconds=600, **more):
@@ -79,10 +79,8 @@ def test_an_upgrade_restarts_the_broker_and_not_its_socket(deb, tmp_path):
     assert (tmp_path / "conffiles").read_text().split() == ["/etc/mayfly/mayfly.env"]
 
 
-def test_a_bare_debian_pushes_within_five_minutes(deb):
-    told = ran(REPOSITORY / "packaging/try-deb", seconds=900)
-    print(told)
-    assert float(re.search(r"([0-9.]+) s  in all", told)[1]) < 300
+def test_a_bare_debian_installs_it_and_pushes(deb):
+    assert "s  first push seen" in ran(REPOSITORY / "packaging/try-debian", "deb", seconds=900)
 
 
 @pytest.fixture(scope="module")
@@ -130,8 +128,9 @@ def test_the_image_is_small_and_unprivileged(contents, deb):
     assert len(content) < 60 << 20
 
 
-def test_the_images_program_plays_the_demo_on_a_read_only_root(contents, tmp_path):
-    """As a container would run it: its user, its variables, a volume for the state, a network of its own, nothing else writable."""
+def in_a_container(contents, tmp_path, command):
+    """Runs a shell command in which `$mayfly` is the image's program as a container would run it: its user, its variables, a volume for the state, a
+    network of its own, nothing else writable. The machine has the address 192.0.2.1 there."""
     config, content = contents
     root, volume = tmp_path / "root", tmp_path / "volume"
     with tarfile.open(fileobj=io.BytesIO(content)) as layer:
@@ -141,15 +140,33 @@ def test_the_images_program_plays_the_demo_on_a_read_only_root(contents, tmp_pat
     variables = " ".join(config["config"]["Env"])
     script = f"""
         ip link set lo up
+        ip address add 192.0.2.1/32 dev lo
         mount --bind {root} {root} && mount -o remount,ro,bind {root}
         mount --bind {volume} {root}/var/lib/mayfly
         mount -t proc proc {root}/proc
         mount --bind /dev {root}/dev
-        exec env -i {variables} /usr/sbin/chroot --userspec={config["config"]["User"]} {root} {config["config"]["Entrypoint"][0]} demo
+        mayfly='/usr/sbin/chroot --userspec={config["config"]["User"]} {root} {config["config"]["Entrypoint"][0]}'
+        {command.replace("$mayfly", f"env -i {variables} $mayfly")}
     """
     assert shutil.which("unshare")
-    told = ran("unshare", "--mount", "--net", "--pid", "--fork", "sh", "-ec", script, seconds=120)
+    return ran("unshare", "--mount", "--net", "--pid", "--fork", "sh", "-ec", script, seconds=120)
+
+
+def test_the_images_program_plays_the_demo_on_a_read_only_root(contents, tmp_path):
+    told = in_a_container(contents, tmp_path, "$mayfly demo")
     assert told.rstrip().endswith("The ledger's verdict: good."), told
+
+
+def test_the_demo_page_reaches_the_browser_through_a_published_port(contents, tmp_path):
+    """Its requests come from another address than loopback, and name loopback."""
+    assert "Two phones" in in_a_container(contents, tmp_path, """
+        $mayfly demo --stay --listen 0.0.0.0:8787 --allow-cleartext 0.0.0.0 >&2 &
+        for try in $(seq 300); do
+          curl -sf --interface 192.0.2.1 -H 'Host: 127.0.0.1:8787' http://192.0.2.1:8787/demo/ && exit
+          sleep 0.1
+        done
+        exit 1
+    """)
 
 
 def test_images_of_one_package_are_equal(image):

@@ -1,8 +1,10 @@
 """The examples of nginx and HAProxy, as the package has them, in front of a broker. Only their ports and paths are moved."""
 
 import shutil
+import socket
 import ssl
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -27,11 +29,17 @@ class Example:
     def __init__(self, kind, broker_port, folder):
         self.kind, self.port, self.folder = kind, free_port(), folder
         self.certificate = Certificate(folder)
+        self.log = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.log.bind(("127.0.0.1", 0))
+        self.log.setblocking(False)
         (folder / "both.pem").write_text(self.certificate.path.read_text() + self.certificate.key.read_text())
         text = EXAMPLES[kind].read_text()
         for place, moved in self.moves(broker_port).items():
             assert text.count(place) == 1, f"{EXAMPLES[kind]} no longer has {place!r} once"
             text = text.replace(place, moved)
+        if kind == "haproxy":
+            # Debian's own file, to which the example is appended, logs every request. Here the log is a UDP port.
+            text = f"global\n    log 127.0.0.1:{self.log.getsockname()[1]} local0\ndefaults\n    log global\n    option httplog\n{text}"
         (folder / "example").write_text(text)
         program = shutil.which(kind) or f"/usr/sbin/{kind}"
         if kind == "nginx":
@@ -85,6 +93,15 @@ class Example:
         self.child.terminate()
         self.child.wait(10)
         self.prints.close()
+        self.log.close()
+
+    def logged(self):
+        """All datagrams that reached the log."""
+        lines = b""
+        with suppress(BlockingIOError):
+            while True:
+                lines += self.log.recv(65_536)
+        return lines.decode(errors="replace")
 
 
 @pytest.fixture(scope="module", params=EXAMPLES)
@@ -158,6 +175,7 @@ def test_nothing_of_a_request_is_written_down(example):
         connect(f"wss://localhost:{example.port}/{secret}", ssl=example.tls, proxy=None)
     told = [path.name for path in example.folder.rglob("*") if path.is_file() and secret in path.read_text(errors="replace")]
     assert not told, told
+    assert secret not in example.logged()
 
 
 def test_the_certificate_is_the_examples(example):
