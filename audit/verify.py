@@ -54,7 +54,7 @@ def public_key(vkey, kind):  # Of a log (kind 1) or a witness (kind 4).
     public = from_base64(encoded)
     right = bytes([kind]), 33, hashlib.sha256(name.encode() + b"\n" + public).hexdigest()[:8]
     if (public[:1], len(public), identity) == right and re.fullmatch(r"\S+", name): return public
-    raise ValueError(f"a key isn't NAME+ID+KEY of kind {kind}")
+    raise ValueError(f"a key isn't NAME+ID+KEY of kind {kind}, and no file of this name exists")
 def signed(vkey, kind, text, found, last=0):
     """Whether this key signed; a witness not before `last`. `found`: (name, ID and signature) of each line."""
     public, (name, identity, _) = public_key(vkey, kind), vkey.split("+", 2)
@@ -334,6 +334,7 @@ def verify(log, vkey, since=(), policy=None, allow_gaps=False, unique=False, ref
         roots, level = [root_of(roots[at:at + 256]) for at in range(0, count - 255, 256)], level + 1
     if root_of(row) != root: raise Bad("tree", f"{log}/checkpoint", "signs another root than the entries'")
     for where, older, old_root in since:
+        if older > size: raise Bad("rewritten", where, f"signs {older} entries, and this log has {size}: it was cut back, or this copy lags")
         if old_roots.get(older) != old_root: raise Bad("rewritten", where, f"signs {older} entries that aren't the first of these {size}")
     checkpoint(f"{log}/checkpoint", note, vkey, policy, story.at or 0)
     if broken := story.end(): raise Bad(broken, log, "at the end of the log")
