@@ -39,10 +39,9 @@ check:
 	scripts/check
 
 # Package and image: lintian, two builds that must be equal, and first pushes on a bare Debian. Needs root.
-check-package:
-	@scripts/setup package
+check-package: deb
 	@scripts/setup test
-	.build/venv/bin/python -m pytest Tests/IntegrationTests -m package -q
+	MAYFLY_BINARY=.build/static/release/mayfly .build/venv/bin/python -m pytest Tests/IntegrationTests -m package -q
 
 # One fuzz target for longer: make fuzz TARGET=request SECONDS=600
 fuzz:
