@@ -94,6 +94,9 @@ public enum Environment {
     /// Whether the variable is set and not empty.
     public static func has(_ name: String) -> Bool { unsafe getenv(name).map { unsafe $0.pointee != 0 } ?? false }
 
+    /// Call it before other threads read the environment.
+    public static func set(_ name: String, to value: String) { _ = unsafe setenv(name, value, 1) }
+
     /// Returns a variable's value and removes it from the environment, so that programs started later don't inherit it. Nil if it is unset.
     /// Call it before other threads read the environment.
     static func takeText(_ name: String) -> String? {

@@ -14,6 +14,8 @@ struct Mayfly {
             Terminal.error("mayfly: can't protect this process's memory from other processes: \(error)")
             ProcessControl.exit(1)
         }
+        // Swift's thread pool asks for a priority that only root gets, and would tell syslog, with an address of this process's memory.
+        Environment.set("LIBDISPATCH_LOG", to: "NO")
         let words = Array(CommandLine.arguments.dropFirst())
         SimulatorCommand.followParent(words)
         // Threads inherit the signal mask. Only the loop that waits for these signals may receive them.
