@@ -11,18 +11,21 @@ from processes import REPOSITORY, eventually, free_port, http_status
 from world import World
 
 
+GUIDE = (REPOSITORY / "docs/rooms.md").read_text()
+
+
 def blocks(language):
-    section = (REPOSITORY / "docs/rooms.md").read_text().split("\n## A page of your own\n")[1].split("\n## ")[0]
+    section = GUIDE.split("\n## A page of your own\n")[1].split("\n## ")[0]
     return re.findall(rf"^```{language}\n(.*?)^```", section, re.M | re.S)
 
 
 def test_the_page_of_the_rooms_guide_gets_a_push(browser, tmp_path):  # noqa: F811
     """Its commands and its page as they are written, on other ports and in another folder."""
-    [page], [commands] = blocks("html"), blocks("sh")
-    run, serve = commands.splitlines()
+    [page], [serve] = blocks("html"), blocks("sh")
+    [origin] = re.findall(r"`MAYFLY_CORS_ORIGINS=(\S+) make run`", GUIDE)
     port, folder = str(free_port()), tmp_path / "javascript"
     shutil.copytree(REPOSITORY / "clients/javascript", folder, ignore=shutil.ignore_patterns("node_modules"))
-    origin = re.fullmatch(r"MAYFLY_CORS_ORIGINS=(\S+) make run", run)[1].replace("8000", port)
+    origin = origin.replace("8000", port)
     program, *arguments = shlex.split(serve.replace("clients/javascript", str(folder)).replace("8000", port))
     assert program == "python3"
     with World(cors_origins=origin) as world:

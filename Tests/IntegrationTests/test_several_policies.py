@@ -164,7 +164,7 @@ def test_the_page_shows_how_long_each_was_in_force(site, browser):
     page, checked = visit(browser, site.url("several"))
     with page:
         assert checked.verdict == "good", checked
-        said = page.value("[...document.querySelectorAll('#policies summary')].map((line) => line.innerText)")
+        said = page.value("[...document.querySelectorAll('#policies summary')].map((line) => line.textContent)")
     assert [line.split(",")[0] for line in said] == ["rooms", "companion", "companion"]
     assert "to the last entry" in said[0], said
     spans = [line.split(" from ")[1].split(" to ") for line in said[1:]]

@@ -9,7 +9,7 @@
         @State private var isPeerHere = false
 
         var body: some View {
-            Text(isPeerHere ? "Ben is here" : "Ben gets a push")
+            Text(isPeerHere ? "Ben is here" : "Waiting for Ben")
                 .task { await stay() }
         }
 

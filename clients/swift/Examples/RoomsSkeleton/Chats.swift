@@ -73,7 +73,8 @@ actor Chats {
         case .peerAccepted: show("\(chat.nickname) used the code")
         case .peerJoined: show("\(chat.nickname) came")
         case .peerLeft(nil): show("\(chat.nickname) left")
-        case .peerLeft: show("\(chat.nickname) is away, and gets a push")
+        case .peerLeft(.queued): show("\(chat.nickname) is away, and gets a push")
+        case .peerLeft: show("\(chat.nickname) is away")
         case .disconnected: show("connecting")
         case .ended(.left): show("closed the chat")
         case .ended(.closed), .ended(.gone):

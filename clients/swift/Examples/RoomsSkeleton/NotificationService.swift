@@ -7,10 +7,8 @@
         override func didReceive(
             _ request: UNNotificationRequest, withContentHandler show: @escaping (UNNotificationContent) -> Void
         ) {
-            show(RoomNotification.content(for: request, rooms: keptRooms()))
+            let rooms = ChatKeychain.load().map { (room: $0.room, nickname: $0.nickname) }
+            show(RoomNotification.content(for: request, rooms: rooms))
         }
-
-        /// Reads the chats that the app put into the shared Keychain group.
-        private func keptRooms() -> [(room: Room, nickname: String)] { [] }
     }
 #endif
