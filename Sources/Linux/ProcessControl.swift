@@ -131,12 +131,15 @@ public enum Standard {
 
     public static var errorIsTerminal: Bool { isatty(2) == 1 }
 
-    /// True if the journal reads standard error. `JOURNAL_STREAM` alone doesn't say so: a child inherits it, wherever it writes to.
-    public static let errorIsJournal: Bool = {
+    public static let outputIsJournal = isJournal(1)
+    public static let errorIsJournal = isJournal(2)
+
+    /// True if the journal reads the descriptor. `JOURNAL_STREAM` alone doesn't say so: a child inherits it, wherever it writes to.
+    private static func isJournal(_ raw: Int32) -> Bool {
         guard let stream = unsafe getenv("JOURNAL_STREAM") else { return false }
-        var raw = stat()
-        return unsafe fstat(2, &raw) == 0 && String(cString: stream) == "\(raw.st_dev):\(raw.st_ino)"
-    }()
+        var status = stat()
+        return unsafe fstat(raw, &status) == 0 && String(cString: stream) == "\(status.st_dev):\(status.st_ino)"
+    }
 
     public struct LineTooLong: Error, Sendable, CustomStringConvertible {
         let limit: Int

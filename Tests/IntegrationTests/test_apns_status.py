@@ -195,7 +195,7 @@ def test_a_key_that_apple_refuses_stays_out_of_use(world, way):
     assert all(len(world.simulator.pushes(side.token)) == 1 for side in sides)
     assert world.broker.metric("last_alarm_timestamp_seconds") >= alarms
     put(world.key, world.first)
-    again("apns: new pushes use the new credentials", 200)
+    again("apns: the files are unchanged", 200)
     delivered(world)
 
 

@@ -1,3 +1,4 @@
+import Broker
 import JSON
 import Linux
 
@@ -26,7 +27,17 @@ enum CheckCommand {
 
 /// The lines of `mayfly check`.
 struct CheckReport {
-    private enum Result: String { case good, warning, bad }
+    private enum Result: String {
+        case good, warning, bad
+
+        var level: Logger.Level {
+            switch self {
+            case .good: .info
+            case .warning: .warning
+            case .bad: .error
+            }
+        }
+    }
 
     private struct Line {
         let name: String
@@ -65,7 +76,10 @@ struct CheckReport {
     }
 
     var text: String {
-        lines.map { "\(Self.padded($0.result.rawValue, 9))\(Self.padded($0.name, 13))\($0.text)" }.joined(separator: "\n")
+        lines.map { line in
+            let mark = Standard.outputIsJournal ? "<\(line.result.level.priority)>" : ""
+            return "\(mark)\(Self.padded(line.result.rawValue, 9))\(Self.padded(line.name, 13))\(line.text)"
+        }.joined(separator: "\n")
     }
 
     var json: String {

@@ -175,13 +175,13 @@ actor APNsRenewal {
         let candidate: Courier
         do {
             settings = try inUse.readAgain()
-            if try settings.isSame(as: inUse) { return renewed() }
+            if try settings.isSame(as: inUse) { return renewed("the files are unchanged") }
             candidate = try make(settings)
         } catch { return .refused(failed("\(error)")) }
         switch await courier.replace(by: candidate, after: settings.probes) {
         case .inUse:
             inUse = settings
-            return renewed()
+            return renewed("new pushes use the new credentials")
         case .refused(let topic, let environment, let reason):
             return .refused(
                 failed(
@@ -200,8 +200,8 @@ actor APNsRenewal {
         }
     }
 
-    private func renewed() -> APNsControl.Renewal {
-        Terminal.log("apns: new pushes use the new credentials")
+    private func renewed(_ text: String) -> APNsControl.Renewal {
+        Terminal.log("apns: \(text)")
         return .inUse
     }
 
