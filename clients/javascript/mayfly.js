@@ -6,6 +6,8 @@ const RETRY_MS = 30_000; // The longest time that one call spends on retries.
 const REPEAT_MS = 120_000; // How long the broker repeats an answer to create or accept.
 const IDLE_MS = 30_000; // A socket silent for so long is asked for a sign of life,
 const ANSWER_MS = 10_000; // which must come within this time.
+const LONGEST_WAIT_S = 3_600; // Longer ones are from a wrong clock or a hostile server.
+const LARGEST_ANSWER = 65_536; // Characters. The broker's are far below.
 const STEADY_MS = 5_000; // A presence that lasted so long resets the waits between connections.
 const BACKOFF_MS = [500, 30_000];
 
@@ -25,19 +27,52 @@ const kindOf = (code, status) =>
   KINDS[code] ?? (status === 429 ? "exhausted" : status === 408 || status >= 500 ? "unavailable" : "invalid");
 
 export class MayflyError extends Error {
-  constructor(kind, code, message, { status = 0, retryAfter, field, cause } = {}) {
-    super(message, cause && { cause });
+  constructor(kind, code, message, { status = 0, retryAfter, field } = {}) {
+    super(message);
     Object.assign(this, { name: "MayflyError", kind, code, status, retryAfter, field });
   }
 }
 
 const invalid = (code, message) => new MayflyError("invalid", code, message);
 
+/** Returns seconds to wait from what a server said, or undefined. */
+function secondsOf(said) {
+  const seconds = parseInt(said, 10);
+  return seconds >= 0 ? Math.min(seconds, LONGEST_WAIT_S) : undefined;
+}
+
 /** Returns the error of an answer. Proxies answer with other bodies than the broker. */
 function errorOf(status, retryAfter, problem) {
   const code = typeof problem?.code === "string" ? problem.code : `http_${status}`;
   const message = problem?.detail ?? `The server answered ${status}. Check the address of the broker, or try again later.`;
   return new MayflyError(kindOf(code, status), code, message, { status, retryAfter, field: problem?.field });
+}
+
+/** Returns the JSON object in a text, or undefined. */
+function objectOf(text) {
+  try {
+    const value = JSON.parse(text);
+    return typeof value === "object" && value !== null && !Array.isArray(value) ? value : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/** Returns an answer's body. Throws if it is too large. React Native can't read one in parts. */
+async function textOf(answer) {
+  const reader = answer.body?.getReader?.();
+  if (!reader) return answer.text();
+  const decoder = new TextDecoder();
+  let text = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return text + decoder.decode();
+    text += decoder.decode(value, { stream: true });
+    if (text.length > LARGEST_ANSWER) {
+      await reader.cancel();
+      throw new Error("too large");
+    }
+  }
 }
 
 /** True if nobody knows whether the request took effect: there was no answer, or only a proxy's. */
@@ -161,6 +196,8 @@ export class JoinCode {
   get display() { return `${this.#joinid.slice(0, 5)}-${this.#joinid.slice(5)}`; }
 }
 
+const ROOMID = /^[\w-]{43}$/;
+
 const joinidOf = (code) => (code instanceof JoinCode ? code.text : code);
 
 // MARK: HTTP
@@ -191,20 +228,26 @@ export class Client {
   async create({ code, token, expiresInSeconds, joinExpiresInSeconds } = {}) {
     const body = { joinid: joinidOf(code), client1_token: token, expiresInSeconds, joinExpiresInSeconds, ...this.#app };
     const [client, made] = await this.#enter("/api/rooms", "client1", body);
-    return this.#room({ ...made, client, side: 1 });
+    return this.#entered({ ...made, client, side: 1 });
   }
 
   async accept({ code, token } = {}) {
     const [client, made] = await this.#enter("/api/rooms/accept", "client2", { joinid: joinidOf(code), client2_token: token, ...this.#app });
-    return this.#room({ ...made, client, side: 2 });
+    return this.#entered({ ...made, client, side: 2 });
   }
 
   room(credentials) {
     const { roomid, client, side } = credentials ?? {};
-    if (!/^[\w-]{43}$/.test(roomid) || typeof client !== "string" || (side !== 1 && side !== 2)) {
+    if (!ROOMID.test(roomid) || typeof client !== "string" || (side !== 1 && side !== 2)) {
       throw invalid("invalid_credentials", "These are no credentials of a room. Pass what Room.credentials() returned.");
     }
     return this.#room(credentials);
+  }
+
+  #entered(membership) {
+    // A web server in the broker's place may answer 200 with anything.
+    if (!ROOMID.test(membership.roomid)) throw errorOf(502);
+    return this.#room(membership);
   }
 
   #room(membership) {
@@ -247,25 +290,25 @@ export class Client {
   async #send(method, path, bearer, body) {
     const abort = new AbortController();
     const timer = setTimeout(() => abort.abort(), REQUEST_MS);
+    const json = body && JSON.stringify(body);
     let answer, text;
     try {
       answer = await fetch(this.#url + path, {
-        method, signal: abort.signal, body: body && JSON.stringify(body), credentials: "omit", redirect: "error", referrerPolicy: "no-referrer",
+        method, signal: abort.signal, body: json, credentials: "omit", redirect: "error", referrerPolicy: "no-referrer",
         headers: { ...(body && { "Content-Type": "application/json" }), ...(bearer && { Authorization: `Bearer ${bearer}` }) },
       });
-      text = await answer.text();
-    } catch (cause) {
+      text = await textOf(answer);
+    } catch {
+      // Without the runtime's error: it may have bytes of the answer.
       throw abort.signal.aborted
-        ? new MayflyError("unavailable", "timeout", "The broker did not answer in time. Try again.", { cause })
-        : new MayflyError("unavailable", "network", "The broker can't be reached, or hides its answer from this page. Check the network and --cors-origins.", { cause });
+        ? new MayflyError("unavailable", "timeout", "The broker did not answer in time. Try again.")
+        : new MayflyError("unavailable", "network", "The broker can't be reached, or hides its answer from this page. Check the network and --cors-origins.");
     } finally {
       clearTimeout(timer);
     }
-    let json;
-    try { json = JSON.parse(text); } catch { /* Not from the broker: an error below. */ }
-    if (answer.ok && json) return json;
-    const seconds = parseInt(answer.headers.get("Retry-After"), 10);
-    throw errorOf(answer.ok ? 502 : answer.status, seconds >= 0 ? seconds : undefined, answer.ok ? undefined : json);
+    const said = objectOf(text); // Undefined: not from the broker.
+    if (answer.ok && said) return said;
+    throw errorOf(answer.ok ? 502 : answer.status, secondsOf(answer.headers.get("Retry-After")), answer.ok ? undefined : said);
   }
 }
 
@@ -476,8 +519,8 @@ class RoomSession {
   }
 
   #receive(data) {
-    let message;
-    try { message = JSON.parse(data); } catch { return; }
+    const message = objectOf(data);
+    if (!message) return;
     if (this.#hasJoined) this.#expect(IDLE_MS, () => this.#ask());
     switch (message.type) {
       case "joined":
@@ -503,7 +546,7 @@ class RoomSession {
       return this.#end();
     }
     if (kind === "exhausted" || kind === "unavailable") {
-      this.#retryAfterMs = 1000 * (retryAfterSeconds ?? 0);
+      this.#retryAfterMs = 1000 * (secondsOf(retryAfterSeconds) ?? 0);
       return this.#lose();
     }
     this.#end(new MayflyError(kind, code, error, { retryAfter: retryAfterSeconds }));

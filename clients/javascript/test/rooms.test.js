@@ -3,6 +3,7 @@ import { randomBytes } from "node:crypto";
 import { once } from "node:events";
 import { createServer } from "node:http";
 import { after, before, describe, test } from "node:test";
+import { inspect } from "node:util";
 import { Client, JoinCode, nickname } from "../mayfly.js";
 import { Broker, eventually } from "./broker.js";
 
@@ -109,6 +110,13 @@ describe("answers that are lost or refused", () => {
       const answer = await fetch(broker.url + request.url, { method: request.method, headers, body: body.length ? body : undefined });
       const text = await answer.text();
       if (fault === "lose") return response.destroy();
+      if (fault === "garble") return response.socket.end(`HTTP/1.1 201 Created\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n${text}`);
+      if (fault === "endless") {
+        response.writeHead(200);
+        const more = () => { while (!response.destroyed && response.write(" ".repeat(65_536))); };
+        response.on("drain", more);
+        return more();
+      }
       response.writeHead(answer.status, { "Content-Type": answer.headers.get("Content-Type") }).end(text);
     }).listen(0, "127.0.0.1");
     await once(proxy, "listening");
@@ -120,6 +128,29 @@ describe("answers that are lost or refused", () => {
   const busy = (status, seconds) => ({
     status, headers: { "Content-Type": "application/problem+json", "Retry-After": String(seconds) },
     body: JSON.stringify({ code: status === 429 ? "too_many_requests" : "overloaded", detail: "Try again." }),
+  });
+
+  test("errors of the runtime show nothing of an answer", async () => {
+    const [creator] = await makeRoom();
+    const room = unsure.room(creator.credentials());
+    plan("garble");
+    const error = await room.replaceToken(newToken()).then(assert.fail, (error) => error);
+    assert.equal(error.code, "network");
+    const shown = inspect(error, { depth: Infinity, showHidden: true }) + error.stack + JSON.stringify(error);
+    for (const secret of [room.credentials().roomid, room.credentials().member, '"ref"']) assert.ok(!shown.includes(secret));
+  });
+
+  test("answers that are no broker's are refused", async () => {
+    const [creator] = await makeRoom();
+    plan("endless");
+    await fails(unsure.room(creator.credentials()).close(), { code: "network" });
+    for (const body of ["5", "null", "[]", "{}", '{"roomid":7}']) {
+      plan({ status: 200, headers: {}, body }, { status: 400, headers: {}, body: "{}" });
+      await fails(unsure.create({ code: JoinCode.random() }), { name: "MayflyError" });
+    }
+    plan();
+    await assert.rejects(unsure.create({ code: JoinCode.random(), token: 1n }), TypeError);
+    assert.equal(seen.length, 0);
   });
 
   test("create and accept are repeated with the same client id", async () => {

@@ -69,19 +69,6 @@ describe("a session", { concurrency: true }, () => {
     assert.deepEqual(late, ["room_gone"]);
   });
 
-  test("ends if no WebSocket may be opened", async () => {
-    const [room] = await makeRoom();
-    const real = globalThis.WebSocket;
-    globalThis.WebSocket = class { constructor() { throw new Error("SecurityError"); } };
-    try {
-      const session = room.join();
-      await assert.rejects(session.next(), { kind: "invalid", code: "websocket_refused" });
-      assert.deepEqual(await session.next(), { value: undefined, done: true });
-    } finally {
-      globalThis.WebSocket = real;
-    }
-  });
-
   test("a break leaves", async () => {
     const [creator, joiner] = await makeRoom();
     const ann = creator.join();
@@ -264,4 +251,47 @@ test("a session survives a restart of the broker", async () => {
   await expect(ann, "peer_joined");
   await expect(ben, "joined");
   for (const session of [ann, ben]) session.leave();
+});
+
+// These replace the global WebSocket, so they run alone.
+
+test("survives what a hostile server says", async () => {
+  const [room] = await makeRoom();
+  const real = globalThis.WebSocket;
+  let opened = 0;
+  globalThis.WebSocket = class {
+    readyState = 1;
+    constructor() {
+      opened++;
+      queueMicrotask(() => {
+        this.onopen();
+        for (const data of ["null", "5", "[]", "{}", "\"text\""]) this.onmessage({ data });
+        const seconds = ["soon", 1e12, -1, null, {}][opened % 5];
+        this.onmessage({ data: JSON.stringify({ type: "error", code: "overloaded", error: "x", retryAfterSeconds: seconds }) });
+      });
+    }
+    send() {}
+    close() {}
+  };
+  try {
+    const session = room.join();
+    await new Promise((resolve) => { setTimeout(resolve, 1_500); });
+    session.leave();
+    assert.ok(opened >= 1 && opened <= 4, `${opened} connections in 1.5 s`);
+  } finally {
+    globalThis.WebSocket = real;
+  }
+});
+
+test("ends if no WebSocket may be opened", async () => {
+  const [room] = await makeRoom();
+  const real = globalThis.WebSocket;
+  globalThis.WebSocket = class { constructor() { throw new Error("SecurityError"); } };
+  try {
+    const session = room.join();
+    await assert.rejects(session.next(), { kind: "invalid", code: "websocket_refused" });
+    assert.deepEqual(await session.next(), { value: undefined, done: true });
+  } finally {
+    globalThis.WebSocket = real;
+  }
 });

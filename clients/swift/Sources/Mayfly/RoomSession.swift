@@ -220,7 +220,7 @@ public actor RoomSession: AsyncSequence {
         let delivery: Delivery?
         let code: String?
         let error: String?
-        let retryAfterSeconds: Int?
+        let retryAfterSeconds: Int64?
     }
 
     private func holdSocket() async throws {
@@ -262,7 +262,7 @@ public actor RoomSession: AsyncSequence {
             throw MayflyError.refused(
                 Refusal(
                     code: ErrorCode(message.code ?? ""), detail: message.error ?? "", field: nil,
-                    retryAfter: message.retryAfterSeconds.map { .seconds(Swift.max($0, 1)) }))
+                    retryAfter: message.retryAfterSeconds.map { .retry(afterSeconds: $0) }))
         default: break
         }
     }

@@ -37,8 +37,13 @@ public struct TransportResponse: Sendable {
         self.body = body
     }
 
-    /// `Retry-After` in seconds, at least one.
-    var retryDelay: Duration? { retryAfter.flatMap { Int64($0) }.map { .seconds(max($0, 1)) } }
+    /// `Retry-After` in seconds: one to an hour.
+    var retryDelay: Duration? { retryAfter.flatMap { Int64($0) }.map { .retry(afterSeconds: $0) } }
+}
+
+extension Duration {
+    /// A wait that a broker asked for. A wrong clock or a hostile server must not silence the app for ever.
+    static func retry(afterSeconds seconds: Int64) -> Duration { .seconds(min(max(seconds, 1), 3600)) }
 }
 
 /// An open WebSocket. It answers the peer's pings by itself: that is how the broker learns that this side is alive.

@@ -259,6 +259,14 @@ struct SessionTests {
         await other.leave()
     }
 
+    /// As a hostile server may, or a proxy with a wrong clock. A longer sleep would trap.
+    @Test func aWaitIsBounded() {
+        #expect(Duration.retry(afterSeconds: .max) == .seconds(3600))
+        #expect(Duration.retry(afterSeconds: .min) == .seconds(1))
+        let answer = TransportResponse(status: 503, contentType: nil, retryAfter: "9223372036854775807", body: Data())
+        #expect(answer.retryDelay == .seconds(3600))
+    }
+
     @Test func aReturnDuringADepartureJoinsAgainAndLeavesAgain() async throws {
         let (created, joined) = try await broker.room()
         let (other, others) = try await join(created)
