@@ -28,6 +28,7 @@ public struct AllowedOrigins: Sendable {
         let address = SocketAddress(parsing: host + ":1")
         if host.hasPrefix("[") { return address.map { "[\($0.host)]" == host && (isSecure || $0.isLoopback) } ?? false }
         let labels = host.split(separator: ".", omittingEmptySubsequences: false)
+        if case .unix? = address { return false }
         guard host.utf8.count <= 253, labels.allSatisfy(isLabel) else { return false }
         return isSecure || address?.isLoopback ?? false
     }

@@ -20,7 +20,8 @@ public final class ServiceNotifier: Sendable {
         let microseconds = Environment.takeText("WATCHDOG_USEC").flatMap { UInt64($0) }
         let watched = Environment.takeText("WATCHDOG_PID").map { Int32($0) }
         self.name = name
-        watchdogMs = watched == nil || watched == getpid() ? microseconds.map { $0 / 1_000 } : nil
+        let isWatched = (watched == nil || watched == getpid()) && microseconds != 0
+        watchdogMs = isWatched ? microseconds.map { $0 / 1_000 } : nil
         if name.isEmpty {
             socket = nil
         } else {

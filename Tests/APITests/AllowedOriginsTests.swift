@@ -29,7 +29,7 @@ import Testing
             "http://app.example",
             "http://192.0.2.1", "http://[2001:db8::1]", "http://localhost:80", "http://localhost.example", "ws://localhost",
             "file://",
-            "https://app.example https://b.example",
+            "https://app.example https://b.example", "http://unix:3000", "https://[2001:DB8::1]", "https://[0:0:0:0:0:0:0:1]",
         ])
     func otherTextIsRefused(_ text: String) { #expect(!AllowedOrigins.isOrigin(text)) }
 

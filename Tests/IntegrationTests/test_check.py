@@ -159,6 +159,16 @@ def test_an_invalid_setting_is_bad_use(stopped, setting, value, name):
     assert broker.child.wait(15) == 2 and found[name][1] in broker.printed(), broker.printed()
 
 
+def test_what_only_a_start_opens(stopped, tmp_path):
+    authorities = tmp_path / "authorities.pem"
+    authorities.write_text("nothing")
+    found = check(stopped.broker, "--offline", status=1, apns_ca=authorities)
+    assert bad(found) == {"apns"} and str(authorities) in found["apns"][1]
+    address = f"127.0.0.1:{free_port()}"
+    found = check(stopped.broker, "--offline", status=2, listen=address, operator_listen=address)
+    assert bad(found) == {"listeners"} and "differ" in found["listeners"][1]
+
+
 def test_bad_use_checks_nothing(stopped):
     for words in (["--unheard-of", "1"], ["state"], ["--listen"]):
         done = mayfly("check", *words)

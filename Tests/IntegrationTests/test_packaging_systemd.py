@@ -72,9 +72,9 @@ def test_the_watchdog_hears_of_the_event_loop(tmp_path):
     told = Notifications(tmp_path)
     with World(apns=False, environment={"NOTIFY_SOCKET": told.name, "WATCHDOG_USEC": "200000"}) as world:
         assert "READY" in told.next()
-        assert [told.next() for _ in range(5)] == [{"WATCHDOG": "1"}] * 5
+        assert [told.next() for _ in range(5)] == [{"READY": "1", "WATCHDOG": "1"}] * 5
         assert world.broker.stop() == 0
-        assert all(message == {"WATCHDOG": "1"} for message in told.before("STOPPING"))
+        assert all(message == {"READY": "1", "WATCHDOG": "1"} for message in told.before("STOPPING"))
 
 
 def test_a_watchdog_of_another_process_hears_nothing(tmp_path):

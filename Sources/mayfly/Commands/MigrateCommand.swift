@@ -14,8 +14,8 @@ enum MigrateCommand {
         try state.checkUsable()
         let lock = try state.lock()
         defer { extendLifetime(lock) }
-        guard File.exists(state.database) else {
-            throw CommandFailed("\(state.shown(state.database)) is missing: no broker has run on this state folder")
+        guard let file = try File.status(state.database), file.size > 0 else {
+            throw CommandFailed("\(state.shown(state.database)) is missing or empty: no broker has run on this state folder")
         }
         try CommandFailed.naming(state.shown(state.database)) { try SQLiteStore.stepBack(path: state.database) }
         Terminal.out(

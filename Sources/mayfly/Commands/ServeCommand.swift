@@ -61,7 +61,8 @@ actor Watchdog: LoopActor {
     /// Reports now and then forever. The manager restarts a broker that doesn't.
     func run() {
         do throws(Errno) {
-            try notifier.notify("WATCHDOG=1")
+            // The manager may have missed the first READY=1, whose message isn't waited for.
+            try notifier.notify("READY=1", "WATCHDOG=1")
             isFailing = false
         } catch {
             if !isFailing { Terminal.log(.warning, "the service manager can't be told WATCHDOG=1: \(error)") }

@@ -55,10 +55,16 @@ struct APNsSettings {
         isList = configuration[.apnsApps] != nil
         endpoint = try configuration[.apnsEndpoint].map { try Self.endpoint($0) }
         port = try Self.port(configuration)
-        trust = try configuration.file(.apnsCA).map { .authorities(try $0.read(limit: 1_048_576)) } ?? .system
+        trust = try configuration.file(.apnsCA).map(Self.authorities) ?? .system
         var same = configuration
         same.setDefault(.apnsBundleID, topic)
         readAgain = { [same] in try APNsSettings(same) }
+    }
+
+    private static func authorities(_ file: GivenFile) throws -> TLSContext.Trust {
+        let trust = TLSContext.Trust.authorities(try file.read(limit: 1_048_576))
+        _ = try CommandFailed.naming("\(file.source): \(file)") { try TLSContext.client(trust: trust, alpn: []) }
+        return trust
     }
 
     private static let credentials: [Key] = [

@@ -16,6 +16,9 @@ struct ListenerSettings {
         guard operatorListen.isLoopback else {
             throw configuration.invalid(.operatorListen, "must be on loopback, because it has no authentication")
         }
+        guard operatorListen != listen || operatorListen.port == 0 else {
+            throw configuration.invalid(.operatorListen, "must differ from the address for apps")
+        }
     }
 
     private static func checkCleartext(_ address: SocketAddress, _ configuration: Configuration) throws {

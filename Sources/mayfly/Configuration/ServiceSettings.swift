@@ -66,12 +66,12 @@ struct ServiceSettings {
 
     static func checkKeys(_ state: StateFolder) throws {
         try RotationMark.refuse(state)
-        guard File.exists(state.ledgerKey) else {
+        guard try File.status(state.ledgerKey) != nil else {
             throw CommandFailed(
                 "\(state.shown(state.ledgerKey)) is missing: make a state folder's keys with `mayfly keys init --state \(state.shown) --origin NAME`"
             )
         }
-        guard File.exists(state.ratchetKey) else {
+        guard try File.status(state.ratchetKey) != nil else {
             let source = state.hasRatchetKeyElsewhere ? "\(Key.ratchetKey.named): " : ""
             throw CommandFailed(
                 "\(source)\(state.shown(state.ratchetKey)) is missing, but the log's key exists. Check the path. If the file is lost, "

@@ -132,7 +132,7 @@ struct StartChecks {
     }
 
     private func database(_ timing: LedgerTiming?) throws -> (value: StoreFindings?, text: String) {
-        guard File.exists(state.database) else { return (nil, "none yet: the first start makes it") }
+        guard try File.status(state.database) != nil else { return (nil, "none yet: the first start makes it") }
         return try CommandFailed.naming(state.shown(state.database)) {
             let snapshot: StoreSnapshot
             do throws(StoreError) {
