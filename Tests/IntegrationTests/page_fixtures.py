@@ -1,5 +1,6 @@
 """Fixtures: a browser, a server of logs with the page beside each, and the page's verdict."""
 
+import importlib.resources
 import json
 import shutil
 
@@ -126,3 +127,27 @@ def whole_story(simulation, entries):
         if len(own) == len(ids) > 2:
             return token, own
     raise AssertionError("no such token")
+
+
+AXE = (importlib.resources.files("axe_core_python") / "axe.min.js").read_text()
+
+
+def examine(page, size):
+    """Fails unless everybody can use the page as it is now: axe's rules in both colour schemes, and no scrolling sideways at 320 pixels."""
+    unfold(page)
+    for scheme in ("light", "dark"):
+        page.call("Emulation.setEmulatedMedia", features=[
+            {"name": "prefers-color-scheme", "value": scheme}, {"name": "prefers-reduced-motion", "value": "reduce"}])
+        page.value(AXE + "; typeof axe")
+        found = page.value("axe.run().then(({violations, passes}) => ({passes: passes.length, violations: violations.map(({id, nodes}) => "
+                           "id + ': ' + nodes.map(({html, failureSummary}) => html.slice(0, 120) + ' ' + failureSummary).join('; '))}))")
+        assert found["violations"] == [] and found["passes"] > 10, found
+    assert page.value("document.getAnimations().length") == 0
+    page.call("Emulation.setDeviceMetricsOverride", width=320, height=800, deviceScaleFactor=1, mobile=True)
+    assert page.value("document.documentElement.scrollWidth") <= 320
+    page.call("Emulation.setDeviceMetricsOverride", **size, deviceScaleFactor=1, mobile=False)
+    page.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "light"}])
+    page.value("document.querySelectorAll('details').forEach((part) => { part.open = false })")
+
+
+# Promise: demo-page

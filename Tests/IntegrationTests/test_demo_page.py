@@ -1,7 +1,6 @@
 """`mayfly demo --stay`: its page in a real browser, who gets the page's data, and its end."""
 
 import http.client
-import importlib.resources
 import json
 import os
 import signal
@@ -12,12 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from page_fixtures import browser, hosts, unfold  # noqa: F401
+from page_fixtures import browser, examine, hosts  # noqa: F401
 from processes import BINARY, REPOSITORY, clean_environment, eventually, free_port
 
 LISTENERS = ("MAYFLY_LISTEN", "MAYFLY_OPERATOR_LISTEN", "MAYFLY_APNS_SIMULATOR_LISTEN", "MAYFLY_APNS_SIMULATOR_CONTROL")
 SIZE = {"width": 1080, "height": 840}
-AXE = (importlib.resources.files("axe_core_python") / "axe.min.js").read_text()
 
 
 class Demo:
@@ -88,32 +86,13 @@ def press_next(page, *steps):
     reached(page, *steps)
 
 
-def examine(page):
-    """Fails unless everybody can use the page as it is now: axe's rules in both colour schemes, and no scrolling sideways at 320 pixels."""
-    unfold(page)
-    for scheme in ("light", "dark"):
-        page.call("Emulation.setEmulatedMedia", features=[
-            {"name": "prefers-color-scheme", "value": scheme}, {"name": "prefers-reduced-motion", "value": "reduce"}])
-        page.value(AXE + "; typeof axe")
-        found = page.value("axe.run().then(({violations, passes}) => ({passes: passes.length, violations: violations.map(({id, nodes}) => "
-                           "id + ': ' + nodes.map(({html, failureSummary}) => html.slice(0, 120) + ' ' + failureSummary).join('; '))}))")
-        assert found["violations"] == [] and found["passes"] > 10, found
-    assert page.value("document.getAnimations().length") == 0
-    page.call("Emulation.setDeviceMetricsOverride", width=320, height=800, deviceScaleFactor=1, mobile=True)
-    assert page.value("document.documentElement.scrollWidth") <= 320
-    page.call("Emulation.setDeviceMetricsOverride", **SIZE, deviceScaleFactor=1, mobile=False)
-    page.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "light"}])
-    page.value("document.querySelectorAll('details').forEach((part) => { part.open = false })")
-
-
-# Promise: demo-page
 def test_the_page_plays_the_story_by_the_keyboard(demo, browser):
     """DEMO_PICTURE=docs/demo.png renews the picture in README.md."""
     page = browser.open(f"{demo.url}/demo", **SIZE)
     with page:
         reached(page, "start")
         assert page.value("location.pathname") == "/demo/"
-        examine(page)
+        examine(page, SIZE)
         # The longest life, so that a slow machine gets to the end of the story first.
         page.value("document.getElementById('life').value = 120; document.getElementById('next').focus()")
         press_next(page, "made")
@@ -133,7 +112,7 @@ def test_the_page_plays_the_story_by_the_keyboard(demo, browser):
             page.value("document.documentElement.style.overflow = 'hidden'")
             page.wait("document.getAnimations().length === 0")
             page.screenshot(REPOSITORY / os.environ["DEMO_PICTURE"])
-        examine(page)
+        examine(page, SIZE)
         press_next(page, "back")
         page.wait("document.querySelector('#ann .body').innerText.includes('Chatting with Ben')")
         page.wait("document.querySelector('#ben .body').innerText.includes('Chatting with Ann')")
@@ -148,7 +127,7 @@ def test_the_page_plays_the_story_by_the_keyboard(demo, browser):
         page.value("document.getElementById('next').focus()")
         press_next(page, "checked")
         assert "The log is right" in page.text("#checked") and "opened for 1 push" in page.text("#told")
-        examine(page)
+        examine(page, SIZE)
         assert hosts(page) == {f"127.0.0.1:{demo.ports[0]}"}
         assert page.complaints == []
     assert (REPOSITORY / "docs/demo.png").stat().st_size < 150_000
