@@ -148,6 +148,3 @@ def examine(page, size):
     page.call("Emulation.setDeviceMetricsOverride", **size, deviceScaleFactor=1, mobile=False)
     page.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "light"}])
     page.value("document.querySelectorAll('details').forEach((part) => { part.open = false })")
-
-
-# Promise: demo-page

@@ -86,6 +86,7 @@ def press_next(page, *steps):
     reached(page, *steps)
 
 
+# Promise: demo-page
 def test_the_page_plays_the_story_by_the_keyboard(demo, browser):
     """DEMO_PICTURE=docs/demo.png renews the picture in README.md."""
     page = browser.open(f"{demo.url}/demo", **SIZE)
