@@ -121,7 +121,7 @@ public struct PublicHandler: HTTPHandler {
     private let edge: SocketEdge
     /// Serves the sockets of users. A broker that serves only rooms has none.
     private let sessions: SessionSocketEdge?
-    /// Nil if no web page may call the API.
+    /// The web pages that may call the API from a browser. Without it none may.
     private let origins: AllowedOrigins?
     private let sockets = OpenSockets()
 

@@ -6,7 +6,7 @@ public struct DiskSpace: Sendable {
     /// Bytes that this user may still write.
     public let free: UInt64
     public let total: UInt64
-    /// What the file system does with old blocks, and where it is.
+    /// The kind of file system, as far as it matters for erasing.
     public let kind: Kind
 
     public enum Kind: Sendable, Equatable {

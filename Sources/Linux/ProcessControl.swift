@@ -32,7 +32,7 @@ public enum ProcessControl {
         return limit.rlim_cur == rlim_t.max || mayLockAnyMemory ? nil : UInt64(limit.rlim_cur)
     }
 
-    /// Whether the process has CAP_IPC_LOCK. Root in a container lacks it.
+    /// True if the process has CAP_IPC_LOCK. Root in a container lacks it.
     private static var mayLockAnyMemory: Bool {
         guard let status = try? File.read("/proc/self/status", limit: 65_536) else { return false }
         let line = String(decoding: status, as: UTF8.self).split(separator: "\n").first { $0.hasPrefix("CapEff:") }

@@ -28,7 +28,7 @@ public struct ShownPath: Sendable, Equatable, CustomStringConvertible {
     ]
     private static let longestStem = 32
 
-    /// Whether the path is a file's name with a known extension, as in `AuthKey_ABC123DEFG.p8`.
+    /// Returns true for a file's name with a known extension, such as `AuthKey_ABC123DEFG.p8`.
     private static func isFileName(_ path: String) -> Bool {
         guard let dot = path.lastIndex(of: "."), isPlain(path.utf8), !path.utf8.contains(UInt8(ascii: "/")) else { return false }
         let stem = path[..<dot].utf8
@@ -36,7 +36,7 @@ public struct ShownPath: Sendable, Equatable, CustomStringConvertible {
             && !(stem.count >= longestStem / 2 && stem.allSatisfy(isHexDigit))
     }
 
-    /// Whether the text is one word, as a mistyped name or a passphrase is.
+    /// Returns true for a single word. It may be a mistyped name or a passphrase.
     private static func isShortWord(_ path: String) -> Bool {
         (1...longestStem).contains(path.utf8.count) && isPlain(path.utf8) && !path.utf8.contains(UInt8(ascii: "/"))
     }

@@ -20,7 +20,7 @@ public enum Swap {
         return name.hasPrefix("zram") || mapping?.starts(with: "CRYPT-".utf8) == true
     }
 
-    /// Whether `MemorySwapMax=0` holds for this process's control group or one above it.
+    /// True if `MemorySwapMax=0` holds for this process's control group or for one above it.
     private static var isForbidden: Bool {
         guard let groups = try? File.read("/proc/self/cgroup", limit: 65_536) else { return false }
         for line in String(decoding: groups, as: UTF8.self).split(separator: "\n") where line.hasPrefix("0::/") {

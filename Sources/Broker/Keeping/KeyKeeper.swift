@@ -209,7 +209,7 @@ public struct Startup: Sendable {
     }
 }
 
-/// What a store has recorded of its node's key file and clock.
+/// The steps of the key file and the highest time that a store has recorded for its node.
 public struct RecordedTimes: Sendable {
     private let steps: UInt64
     /// The highest time seen, unix ms. 0 before the first start.

@@ -87,7 +87,7 @@ struct DemoHandler: HTTPHandler {
 }
 
 extension HTTPRequest {
-    /// Whether a page of this listener sent the request. Browsers add one of these headers, and pages can't set them.
+    /// True if a page of this listener sent the request. Browsers add one of these headers, and pages can't set them.
     fileprivate var isFromItsPage: Bool {
         if let site = header("sec-fetch-site") { return site == "same-origin" }
         guard let origin = header("origin"), let host = header("host") else { return false }
@@ -95,16 +95,14 @@ extension HTTPRequest {
     }
 }
 
-/// What the demo page uses besides the broker.
+/// The demo page's phones, and its views of the simulator and the store.
 final class DemoSite: Sendable {
     private let control: String
     private let client: HTTPClient
-    /// Whether the broker listens beyond loopback, as it must for a published port. Cleartext there was allowed by name.
+    /// True if the broker listens beyond loopback, as it must for a published port. Cleartext there was allowed by name.
     let isInContainer: Bool
     private let service = Mutex<Service?>(nil)
     private let phones = Mutex<[String: DemoPhone]>([:])
-    /// Each opened page uses two.
-    private static let mostPhones = 2_000
     /// The page's open WebSockets. All others are the broker's.
     let sockets = Mutex<[WebSocketHandle: DemoPhone]>([:])
 
@@ -123,15 +121,14 @@ final class DemoSite: Sendable {
     func phone(_ path: Substring) -> (phone: DemoPhone, path: String)? {
         let parts = path.split(separator: "/", maxSplits: 2)
         guard parts.count == 3, parts[0] == "phones", parts[1].utf8.count == 16 else { return nil }
-        let phone: DemoPhone? = phones.withLock { phones in
+        let phone = phones.withLock { phones in
             let id = String(parts[1])
             if let phone = phones[id] { return phone }
-            guard phones.count < Self.mostPhones else { return nil }
             let phone = DemoPhone(loop: client.loop)
             phones[id] = phone
             return phone
         }
-        return phone.map { ($0, "/\(parts[2])") }
+        return (phone, "/\(parts[2])")
     }
 
     /// Answers `POST /suspend` and `POST /resume`; passes calls of the API on to the broker.

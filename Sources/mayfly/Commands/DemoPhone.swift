@@ -7,7 +7,7 @@ import WebSocket
 ///
 /// A browser answers the broker's pings by itself, even for a page that does nothing. So the page's WebSockets end here, and each has a twin: a socket
 /// between this process and the broker. While the phone is suspended, the twins stay open, but nothing is read from them and no ping is answered.
-/// That is what the broker sees of an app that iOS has suspended.
+/// To the broker it looks like an app that iOS has suspended.
 actor DemoPhone: LoopActor {
     nonisolated let loop: EventLoop
     private(set) var isSuspended = false

@@ -19,7 +19,7 @@ struct ServiceSettings {
     let proxies: TrustedProxies
     let backEnds: BackEnds
     let backEndCreations: Int
-    /// Nil if no web page may call the API.
+    /// The web pages that may call the API from a browser. Without it none may.
     let corsOrigins: AllowedOrigins?
     let origin: String?
     let node: EntryText
