@@ -60,6 +60,8 @@ let package = Package(
         // C libraries: a module map and a shim, nothing else.
         c("CSodium", pkgConfig: "libsodium", apt: "libsodium-dev"),
         c("CSQLite", pkgConfig: "sqlite3", apt: "libsqlite3-dev"),
+        // Loaded at its first use, not linked.
+        c("CPostgres", apt: "libpq-dev"),
         c("COpenSSL", pkgConfig: "openssl", apt: "libssl-dev"),
         c("CNghttp2", pkgConfig: "libnghttp2", apt: "libnghttp2-dev"),
         c("CLlhttp", pkgConfig: "libllhttp", apt: "libllhttp-dev"),
@@ -73,6 +75,7 @@ let package = Package(
         room("Malloc", ["CMalloc"]),
         room("Sodium", ["CSodium"]),
         room("SQLite", ["CSQLite"]),
+        room("Postgres", ["CPostgres", "Linux"]),
         room("TLS", ["COpenSSL", "Linux"]),
         room("HTTP1", ["CLlhttp"]),
         room("HTTP2", ["CNghttp2", "Linux"]),
@@ -93,7 +96,7 @@ let package = Package(
         room("Sealing", ["Vocabulary", "Sodium", "Linux"]),
         room("Policy", ["JSON", "Vocabulary", "Sodium"], resources: policies),
         room("Ledger", ["Policy", "Vocabulary", "Sodium", "TLS", "Linux"]),
-        room("Storage", ["Vocabulary", "SQLite", "Policy", "Ledger", "Linux"]),
+        room("Storage", ["Vocabulary", "SQLite", "Postgres", "Policy", "Ledger", "Linux"]),
         room("Courier", ["EventLoop", "Linux", "TLS", "HTTP2", "Sealing", "JSON", "Vocabulary", "Sodium"]),
         room(
             "Broker",
@@ -127,8 +130,11 @@ let package = Package(
 
         // What several modules' tests make with Debian's openssl.
         room("TestCertificates", ["Linux", "TLS"], path: "Tests/TestCertificates"),
+        // The address of the PostgreSQL for tests.
+        room("TestPostgres", ["Linux"], path: "Tests/TestPostgres"),
 
         tests("Linux"), tests("Vocabulary"), tests("JSON"), tests("Sodium", ["Vocabulary"]), tests("SQLite"),
+        tests("Postgres", ["Linux", "TestPostgres"]),
         tests("TLS", ["Linux", "TestCertificates"]), tests("HTTP1"),
         tests("HTTP2"), tests("WebSocket"),
         tests("Shares", ["Linux"]),
@@ -137,7 +143,7 @@ let package = Package(
         tests("Sealing", ["Vocabulary", "Ledger", "Sodium", "Linux"]),
         tests("Policy", ["JSON", "Vocabulary", "Sodium"]),
         tests("Ledger", ["Policy", "Vocabulary", "Sodium", "Linux"]),
-        tests("Storage", ["Vocabulary", "SQLite", "Policy", "Ledger", "Linux"]),
+        tests("Storage", ["Vocabulary", "SQLite", "Postgres", "Policy", "Ledger", "Linux", "TestPostgres"]),
         tests(
             "Courier",
             ["EventLoop", "Linux", "TLS", "HTTP2", "Sealing", "Vocabulary", "Sodium", "APNsSimulator", "TestCertificates"]),

@@ -1,0 +1,33 @@
+/// Why a call to PostgreSQL failed. Never contains SQL, a value of a row, or the server's text about one.
+public enum PostgresError: Error, Sendable, Equatable, CustomStringConvertible {
+    /// libpq, or a function of it, is not on this machine.
+    case library(String)
+    /// The URI can't be parsed.
+    case address
+    /// No connection could be made. The text names the server's answer or the system's error.
+    case refused(String)
+    /// The connection broke or a deadline passed. Statements that were sent may have run.
+    case lost(String)
+    /// The server refused a statement: its five-character SQLSTATE.
+    case statement(String)
+
+    public var description: String {
+        switch self {
+        case .library(let name): "\(name) is missing: install PostgreSQL's client library (Debian: libpq5)"
+        case .address: "the database's address can't be parsed: it must be postgresql://[user@]host[:port]/name[?option=value]"
+        case .refused(let text): "no connection to PostgreSQL: \(text)"
+        case .lost(let text): "the connection to PostgreSQL was lost: \(text)"
+        case .statement(let state): "PostgreSQL refused a statement (SQLSTATE \(state)\(Self.names[state].map { ", \($0)" } ?? ""))"
+        }
+    }
+
+    /// Names of https://www.postgresql.org/docs/current/errcodes-appendix.html that an operator may see.
+    private static let names = [
+        "23505": "unique_violation", "23514": "check_violation", "25006": "read_only_sql_transaction",
+        "3F000": "invalid_schema_name", "40001": "serialization_failure", "40P01": "deadlock_detected",
+        "42501": "insufficient_privilege", "42P01": "undefined_table", "53100": "disk_full", "53200": "out_of_memory",
+        "53300": "too_many_connections", "53400": "configuration_limit_exceeded", "55P03": "lock_not_available",
+        "57014": "query_canceled", "57P01": "admin_shutdown", "57P02": "crash_shutdown", "57P03": "cannot_connect_now",
+        "58030": "io_error", "XX001": "data_corrupted", "XX002": "index_corrupted",
+    ]
+}
