@@ -14,14 +14,15 @@ demo:
 	swift build -c release --product mayfly
 	@.build/release/mayfly demo
 
-# Runs module tests and, beside them, the tests of the broker from outside; campaigns are in `make check`.
+# Runs module tests and, beside them, the tests of the broker from outside; campaigns are in `make check`. Both use a throw-away PostgreSQL.
 # Module tests measure their own process (memory, descriptors), so they run one after the other.
 test:
 	@scripts/setup test
 	@scripts/syntax
 	swift build --build-tests
 	swift build --build-tests --package-path clients/swift
-	@mkdir -p .build/log; failed=0; \
+	@mkdir -p .build/log; failed=0; postgres=$$(scripts/postgres folder); trap "scripts/postgres stop $$postgres" EXIT; \
+	MAYFLY_TEST_POSTGRES=$$(scripts/postgres start $$postgres); export MAYFLY_TEST_POSTGRES; \
 	swift test --skip-build --no-parallel >.build/log/modules 2>&1 </dev/null & modules=$$!; \
 	.build/venv/bin/python -m pytest Tests/IntegrationTests -m 'not campaign and not package' -q -n 4 --dist loadgroup --no-loadscope-reorder \
 	  2>&1 | tee .build/log/outside || failed=1; \

@@ -131,7 +131,7 @@ let package = Package(
         // What several modules' tests make with Debian's openssl.
         room("TestCertificates", ["Linux", "TLS"], path: "Tests/TestCertificates"),
         // The address of the PostgreSQL for tests.
-        room("TestPostgres", ["Linux"], path: "Tests/TestPostgres"),
+        room("TestPostgres", ["Linux", "Postgres"], path: "Tests/TestPostgres"),
 
         tests("Linux"), tests("Vocabulary"), tests("JSON"), tests("Sodium", ["Vocabulary"]), tests("SQLite"),
         tests("Postgres", ["Linux", "TestPostgres"]),

@@ -240,7 +240,7 @@ public enum BrokerError: Error, Sendable, Equatable {
             switch error {
             case .ledgerBehind: .ledgerUnavailable
             case .closed: .shuttingDown
-            case .full, .readOnly, .unavailable, .damaged, .previousVersion, .otherTiming: .storageUnavailable
+            case .full, .readOnly, .unavailable, .damaged, .previousVersion, .noSchema, .otherTiming: .storageUnavailable
             }
     }
 }

@@ -8,10 +8,14 @@ import Linux
 @safe public final class Connection {
     private let functions: mayfly_pq
     private let handle: OpaquePointer
-    /// Prepared statements by the address of their literal's text.
-    private var prepared: [UInt: String] = [:]
+    /// A literal's address, and the number of rows that it must change.
+    private struct Key: Hashable {
+        let literal: UInt
+        let count: Int?
+    }
+    private var prepared: [Key: String] = [:]
     /// Those that were prepared since the last answers.
-    private var fresh: [UInt] = []
+    private var fresh: [Key] = []
     private var preparations = 0
     /// The statements that are queued. True for one whose result is nobody's: a preparation.
     private var queued: [Bool] = []
@@ -59,12 +63,19 @@ import Linux
     // MARK: Statements
 
     /// Queues a literal. It is prepared at its first use.
-    public func send(_ sql: StaticString, _ parameters: Parameters = Parameters()) throws(PostgresError) {
-        let key = unsafe UInt(bitPattern: sql.utf8Start)
+    /// - Parameter count: for an UPDATE or DELETE without RETURNING: the server refuses with `isWrongCount` unless it changes as many rows. So
+    ///   a COMMIT in the same pipeline is skipped.
+    public func send(
+        _ sql: StaticString, _ parameters: Parameters = Parameters(), expecting count: Int? = nil
+    ) throws(PostgresError) {
+        let key = Key(literal: unsafe UInt(bitPattern: sql.utf8Start), count: count)
         if let name = prepared[key] { return try send(prepared: name, parameters) }
         let name = "s\(preparations)"
         preparations += 1
-        try check(unsafe functions.PQsendPrepare(handle, name, sql.description, 0, nil))
+        let text =
+            count.map { "WITH changed AS (\(sql) RETURNING 1) SELECT 1 / (count(*) = \($0))::int FROM changed" }
+            ?? sql.description
+        try check(unsafe functions.PQsendPrepare(handle, name, text, 0, nil))
         queued.append(true)
         prepared[key] = name
         fresh.append(key)
@@ -132,7 +143,11 @@ import Linux
             while let result = try unsafe next(deadline) {
                 switch unsafe functions.PQresultStatus(result) {
                 case PGRES_COMMAND_OK, PGRES_TUPLES_OK:
-                    if isPreparation { unsafe functions.PQclear(result) } else { unsafe results.append(QueryResult(functions, result)) }
+                    if isPreparation {
+                        unsafe functions.PQclear(result)
+                    } else {
+                        unsafe results.append(QueryResult(functions, result))
+                    }
                 default:
                     // Those after the failed one are reported as aborted.
                     if failure == nil { failure = unsafe .statement(state(of: result)) }
@@ -189,7 +204,9 @@ import Linux
             guard unsafe functions.PQstatus(handle) != CONNECTION_BAD, state != PGRES_POLLING_FAILED else { break }
             if state == PGRES_POLLING_OK { return }
             let event: Events = state == PGRES_POLLING_READING ? .read : .write
-            guard unsafe Poll.wait(functions.PQsocket(handle), event, until: deadline) else { throw .refused("no answer in time") }
+            guard unsafe Poll.wait(functions.PQsocket(handle), event, until: deadline) else {
+                throw .refused("no answer in time")
+            }
             unsafe state = functions.PQconnectPoll(handle)
         }
         throw .refused(message())
@@ -223,7 +240,9 @@ import Linux
             unsafe copy.initialize(from: bytes, count: bytes.count)
             return unsafe copy
         }
-        defer { for unsafe copy in unsafe copies { unsafe copy.deallocate() } }
+        defer {
+            for index in unsafe copies.indices { unsafe copies[index].deallocate() }
+        }
         let pointers: [UnsafePointer<CChar>?] = unsafe copies.map { unsafe UnsafePointer($0) } + [nil]
         return unsafe body(pointers)
     }

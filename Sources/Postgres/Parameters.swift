@@ -45,7 +45,9 @@ public struct Parameters: Sendable {
     }
 
     private mutating func append(_ value: some FixedWidthInteger) {
-        for byte in stride(from: value.bitWidth - 8, through: 0, by: -8) { bytes.append(UInt8(truncatingIfNeeded: value >> byte)) }
+        for byte in stride(from: value.bitWidth - 8, through: 0, by: -8) {
+            bytes.append(UInt8(truncatingIfNeeded: value >> byte))
+        }
     }
 
     /// Calls `body` with the range of each value's bytes, or nil for a null.

@@ -11,13 +11,32 @@ public enum PostgresError: Error, Sendable, Equatable, CustomStringConvertible {
     /// The server refused a statement: its five-character SQLSTATE.
     case statement(String)
 
+    /// The server's class of the error: see the appendix on error codes.
+    public var state: String? { if case .statement(let state) = self { state } else { nil } }
+    /// A statement changed another number of rows than it had to.
+    public var isWrongCount: Bool { state == "22012" }
+    public var isFull: Bool { state == "53100" }
+    public var isDamaged: Bool { state == "XX001" || state == "XX002" }
+    /// The table of the statement doesn't exist.
+    public var isNoTable: Bool { state == "42P01" }
+    /// The row belongs to a partition that doesn't exist, or violates another check.
+    public var isOutOfRange: Bool { state == "23514" }
+    /// Another transaction was in the way. A repetition can succeed.
+    public var isConflict: Bool { ["40001", "40P01", "55P03", "23505"].contains(state) }
+    /// The session can't go on: the server stops, or is a standby.
+    public var endsSession: Bool {
+        if case .lost = self { return true }
+        return state.map { $0.hasPrefix("57P") || $0.hasPrefix("08") || ["25006", "25P03"].contains($0) } ?? false
+    }
+
     public var description: String {
         switch self {
         case .library(let name): "\(name) is missing: install PostgreSQL's client library (Debian: libpq5)"
         case .address: "the database's address can't be parsed: it must be postgresql://[user@]host[:port]/name[?option=value]"
         case .refused(let text): "no connection to PostgreSQL: \(text)"
         case .lost(let text): "the connection to PostgreSQL was lost: \(text)"
-        case .statement(let state): "PostgreSQL refused a statement (SQLSTATE \(state)\(Self.names[state].map { ", \($0)" } ?? ""))"
+        case .statement(let state):
+            "PostgreSQL refused a statement (SQLSTATE \(state)\(Self.names[state].map { ", \($0)" } ?? ""))"
         }
     }
 

@@ -9,7 +9,7 @@ extension SQLiteDatabase {
     func record(_ op: Entry.Op) throws {
         guard op.rank < 3 else { throw StoreError.unavailable("an entry of a batch was recorded by itself") }
         var op = op
-        if case .keysRatcheted(let epoch, _) = op { op = .keysRatcheted(epoch: epoch, swept: try sweptEpoch()) }
+        if case .keysRatcheted(let epoch, _) = op { op = .keysRatcheted(epoch: epoch, swept: try sweptEpoch(at: journal.moment)) }
         try append(op, window: journal.window(rank: op.rank))
     }
 
@@ -29,7 +29,7 @@ extension SQLiteDatabase {
         journal.books = books
         if isFirst {
             try saveSchedule()
-            try setMark(Self.timingMark, journal.timing.mark)
+            try record(journal.timing)
         }
         let key = op.sortKey.isEmpty ? [UInt8](bigEndian: books.recorded) : op.sortKey
         try run(
@@ -43,16 +43,6 @@ extension SQLiteDatabase {
         for mark in marks { try setMark(mark.name, mark.value) }
     }
 
-    /// Returns the epoch before which everything due is purged.
-    private func sweptEpoch() throws -> UInt64 {
-        let due = [
-            try earliest("SELECT min(expires) FROM token"), try earliest("SELECT min(expires) FROM registration"),
-        ].compactMap(\.self).min()
-        return min(journal.moment, due ?? .max) / Self.epochMs
-    }
-
-    private static let epochMs: UInt64 = 300_000
-
     /// Records what must precede this transaction's entries: `resumption` after an absence, and due batches.
     func recordOverdue() throws {
         guard journal.hasStarted else { return }
@@ -61,13 +51,6 @@ extension SQLiteDatabase {
             hasResumed = true
         }
         try settleBatches()
-    }
-
-    /// Returns the latest window with an entry, in unix seconds, or 0 if there is none.
-    func latestWindow() throws -> UInt64 {
-        max(
-            try logHead()?.window ?? 0, try rows("SELECT max(window_start) FROM entry") { $0.time(0) }[0],
-            try rows("SELECT max(window_start) FROM batch") { $0.time(0) }[0])
     }
 
     /// Restores the journal's books from the database. Reads all waiting entries.
@@ -114,32 +97,11 @@ extension SQLiteDatabase {
 
     // MARK: Timing
 
-    private static let timingMark = "ledger_timing"
-
     /// Adopts the recorded timing, or `timing` before the log's first entry records one.
     /// - Throws: `.otherTiming` if both exist and differ.
     func adopt(_ timing: LedgerTiming?) throws {
-        if let mark = try mark(Self.timingMark), let kept = LedgerTiming(mark: mark) {
-            if let timing, timing != kept { throw StoreError.otherTiming(recorded: kept.text, given: timing.text) }
-            journal.timing = kept
-        } else if let timing {
-            journal.timing = timing
-        }
+        journal.timing = try recordedTiming(expecting: timing) ?? timing ?? journal.timing
     }
-}
-
-extension LedgerTiming {
-    fileprivate var mark: [UInt8] {
-        [hourSeconds, daySeconds, UInt64(batchSeals)].flatMap { [UInt8](bigEndian: $0) }
-    }
-
-    fileprivate init?(mark: [UInt8]) {
-        guard mark.count == 24 else { return nil }
-        let numbers = stride(from: 0, to: 24, by: 8).map { mark[$0..<$0 + 8].reduce(0) { $0 << 8 | UInt64($1) } }
-        self.init(hourSeconds: numbers[0], daySeconds: numbers[1], batchSeals: Int(numbers[2]))
-    }
-
-    fileprivate var text: String { "hourSeconds \(hourSeconds), daySeconds \(daySeconds), batchSeals \(batchSeals)" }
 }
 
 // Seals and purges wait for their batch. Their rows have the batch's number and an id, but no order or time.
@@ -158,13 +120,6 @@ extension SQLiteDatabase {
         let until = journal.timing.untilMs(expiryMs: expires)
         let cause = expires <= journal.moment ? .expired(untilMs: until) : cause
         try insertWaiting(batch: number, rank: 4, id: id, until: until, cause: cause)
-    }
-
-    private func insertWaiting(batch: Int64, rank: UInt8, id: EntryID, until: UInt64, cause: PurgeCause?) throws {
-        try run(
-            "INSERT INTO waiting (batch, rank, id, until, cause) VALUES ($1, $2, $3, $4, $5)", .int(batch), .number(rank),
-            .id(id),
-            .time(until / 1_000), cause.map { .int($0.column) } ?? .null)
     }
 
     /// Completes the frozen batch if it has all its purges. Freezes the next batch if a boundary has passed.
@@ -227,27 +182,6 @@ extension SQLiteDatabase {
                     FrozenBatch(moment: row.time(2), window: row.timeOrNil(3), short: batch))
             case (false, true): books.frozen[books.frozen.count - 1].long = batch
             }
-        }
-    }
-}
-
-extension PurgeCause {
-    /// The code in the table `waiting`.
-    var column: Int64 {
-        switch self {
-        case .ended: 0
-        case .expired: 1
-        case .policy: 2
-        }
-    }
-
-    /// - Parameter until: unix seconds.
-    init?(column: Int64, until: UInt64) {
-        switch column {
-        case 0: self = .ended
-        case 1: self = .expired(untilMs: until * 1_000)
-        case 2: self = .policy
-        default: return nil
         }
     }
 }

@@ -1,9 +1,10 @@
 import Ledger
+import Policy
 import SQLite
 import Vocabulary
 
 /// The embedded engine: one connection with its prepared statements, used by one thread. `SQLiteDatabase+*.swift` have its part of `Store`.
-final class SQLiteDatabase: Database, RowReading {
+final class SQLiteDatabase: Database, EngineRows {
     let connection: Connection
     let journal: Journal
     /// Entries to record after an absence.
@@ -65,6 +66,7 @@ final class SQLiteDatabase: Database, RowReading {
     }
 
     var transaction: Transaction { Transaction(self) }
+    var timing: LedgerTiming { journal.timing }
 
     // MARK: Statements
 

@@ -20,9 +20,12 @@ enum Schema {
         ALTER TABLE log RENAME COLUMN window_start TO window;
         """
 
-    static let statements = rooms + audiences
+    static let statements = shared.joined() + batches
 
-    private static let rooms = """
+    /// The tables that all engines have, each with its indexes.
+    static let shared = [room, token, job] + ledger + audiences
+
+    private static let room = """
         -- One row per room with its code and both sides, since a commit writes whole pages.
         -- The code is pending (`pending` is set) or used (kept for ten minutes at most, to refuse a second use). `creator` and
         -- `retry` are the sealed answers to a create and an accept. They are deleted at `retry_until`, after two minutes at most,
@@ -47,6 +50,9 @@ enum Schema {
         CREATE INDEX room_due ON room (due) WHERE due IS NOT NULL;
         CREATE INDEX room_short ON room (short) WHERE short = 1;
 
+        """
+
+    private static let token = """
         -- One row per token. `sealed` (168 bytes) and `ref` (56 bytes) are XChaCha20-Poly1305 under keys derived from the room id
         -- and the epoch key of `expires`. `purge_id` is the id of the later purge in the ledger.
         -- Thief: the token's topic and environment, which two tokens share a room, and the later purge. Earlier entries can't be
@@ -61,6 +67,9 @@ enum Schema {
             PRIMARY KEY (expires, purge_id)
         ) WITHOUT ROWID;
 
+        """
+
+    private static let job = """
         -- One row per push in progress, for two minutes at most. A push of an audience has slot 0, no room, and the template's
         -- sealed fields in `fields`.
         -- Thief: the token's row, the template, and the opening in the ledger. With the key file also: the token
@@ -75,6 +84,10 @@ enum Schema {
             PRIMARY KEY (deadline, job)
         ) WITHOUT ROWID;
 
+        """
+
+    private static let ledger = [
+        """
         -- Entries of windows that are not in the log yet, in the log's order (`Entry.Op.rank` and `sortKey`). They are published
         -- after their window. Entries without a `sortKey` have a counter as key.
         CREATE TABLE entry (
@@ -85,6 +98,8 @@ enum Schema {
             PRIMARY KEY (window_start, rank, key)
         ) WITHOUT ROWID;
 
+        """,
+        """
         -- Seals (rank 3) and purges (rank 4) that wait for their batch.
         -- Thief: ids, causes and days of expiry. No column has an order or time, but the layout of a page shows some order
         -- (docs/threat-model.md).
@@ -96,6 +111,47 @@ enum Schema {
             PRIMARY KEY (batch, rank, id)
         ) WITHOUT ROWID;
 
+        """,
+        """
+        -- Published totals of the tokens that expire on one day.
+        CREATE TABLE bucket (
+            until INTEGER NOT NULL PRIMARY KEY,
+            sealed INTEGER NOT NULL, carried INTEGER NOT NULL, expired INTEGER NOT NULL, ended INTEGER NOT NULL
+        ) WITHOUT ROWID;
+
+        """,
+        """
+        -- The last processed boundary, the window of the last complete batch, and the last closed bucket.
+        CREATE TABLE schedule (
+            one INTEGER PRIMARY KEY CHECK (one = 1),
+            looked INTEGER, last_batch INTEGER NOT NULL, closed INTEGER
+        ) WITHOUT ROWID;
+
+        """,
+        """
+        -- The signed head (one row) and the rank of its last entry. Public.
+        CREATE TABLE log (
+            one INTEGER PRIMARY KEY CHECK (one = 1),
+            size INTEGER NOT NULL, checkpoint TEXT NOT NULL, window_start INTEGER NOT NULL, rank INTEGER NOT NULL
+        ) WITHOUT ROWID;
+
+        """,
+        """
+        -- Entries under the head that the folder may lack, many per row, in the log's order. Public.
+        CREATE TABLE unpublished (
+            first INTEGER NOT NULL PRIMARY KEY,
+            count INTEGER NOT NULL, limited INTEGER NOT NULL, bytes BLOB NOT NULL
+        ) WITHOUT ROWID;
+
+        """,
+        """
+        -- Marks of this node: the last ratchet step, the latest known time, the provider token's age.
+        CREATE TABLE node (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
+
+        """,
+    ]
+
+    private static let batches = """
         -- Batches. One is open for short tokens and one for long tokens. A frozen batch has `moment`, a complete one `window_start`.
         CREATE TABLE batch (
             number INTEGER NOT NULL PRIMARY KEY,
@@ -103,37 +159,11 @@ enum Schema {
         ) WITHOUT ROWID;
         INSERT INTO batch (number, is_long) VALUES (1, 0), (2, 1);
 
-        -- Published totals of the tokens that expire on one day.
-        CREATE TABLE bucket (
-            until INTEGER NOT NULL PRIMARY KEY,
-            sealed INTEGER NOT NULL, carried INTEGER NOT NULL, expired INTEGER NOT NULL, ended INTEGER NOT NULL
-        ) WITHOUT ROWID;
-
-        -- The last processed boundary, the window of the last complete batch, and the last closed bucket.
-        CREATE TABLE schedule (
-            one INTEGER PRIMARY KEY CHECK (one = 1),
-            looked INTEGER, last_batch INTEGER NOT NULL, closed INTEGER
-        ) WITHOUT ROWID;
-
-        -- The signed head (one row) and the rank of its last entry. Public.
-        CREATE TABLE log (
-            one INTEGER PRIMARY KEY CHECK (one = 1),
-            size INTEGER NOT NULL, checkpoint TEXT NOT NULL, window_start INTEGER NOT NULL, rank INTEGER NOT NULL
-        ) WITHOUT ROWID;
-
-        -- Entries under the head that the folder may lack, many per row, in the log's order. Public.
-        CREATE TABLE unpublished (
-            first INTEGER NOT NULL PRIMARY KEY,
-            count INTEGER NOT NULL, limited INTEGER NOT NULL, bytes BLOB NOT NULL
-        ) WITHOUT ROWID;
-
-        -- Marks of this node: the last ratchet step, the latest known time, the provider token's age.
-        CREATE TABLE node (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
-
         """
 
     /// Indexes here are the row's expiry and 24 bytes of a keyed hash, so they are swept with their rows.
-    private static let audiences = """
+    private static let audiences = [
+        """
         -- One row per token of an audience. `audience`, `owner`, `device` and `session` are keyed by the epoch key of `expires`.
         -- `purge_id` is as in `token`.
         -- Thief: topic and environment; when it was registered or renewed, rounded to a day or an hour; which registrations of the
@@ -152,6 +182,8 @@ enum Schema {
         ) WITHOUT ROWID;
         CREATE INDEX registration_waiting ON registration (opens) WHERE waiting IS NOT NULL;
 
+        """,
+        """
         -- The indexes of registrations, ordered by expiry. With an index of SQLite's own, a sweep would rewrite a page per row.
         -- Thief: nothing beyond `registration`.
         CREATE TABLE registration_index (
@@ -160,6 +192,8 @@ enum Schema {
             PRIMARY KEY (value, purge_id)
         ) WITHOUT ROWID;
 
+        """,
+        """
         -- One row per session or printer's run. `session` and `client` are keyed. `registration` is the `id` of the active device's
         -- registration.
         -- Thief: their number, start (of a session as its back end reports it), a run's progress (25, 50, 75), how often the active
@@ -172,6 +206,8 @@ enum Schema {
             client BLOB, registration BLOB, reached INTEGER NOT NULL DEFAULT 0
         ) WITHOUT ROWID;
 
+        """,
+        """
         -- One row per request to an audience, for about ten minutes. `user_name` and `creator_name` are keyed.
         -- Thief: when it was made, its answer, whether its back end has an own id for it. With the key file also: its user
         -- (`sealed`) until the epoch key of `expires` is destroyed, and checks of guessed own ids for one more epoch.
@@ -187,7 +223,11 @@ enum Schema {
         CREATE INDEX timer_by_user_name ON timer (user_name, due) WHERE user_name IS NOT NULL;
         CREATE INDEX timer_by_creator_name ON timer (creator_name, due) WHERE creator_name IS NOT NULL;
 
+        """,
+        """
         -- One row per mark against repeats. Thief: their number, by rounded expiry.
         CREATE TABLE seen (key BLOB PRIMARY KEY) WITHOUT ROWID;
-        """
+
+        """,
+    ]
 }

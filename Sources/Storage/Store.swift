@@ -1,3 +1,4 @@
+import Postgres
 import SQLite
 
 /// The broker's durable state: operations on rows (`Transaction`), and `Keeping`.
@@ -89,6 +90,8 @@ public enum StoreError: Error, Sendable, Equatable, CustomStringConvertible {
     case damaged(String)
     /// The database has the tables of the previous version. A start of the broker migrates it.
     case previousVersion
+    /// The PostgreSQL database has no tables, or those of another version.
+    case noSchema
     /// The policy's `ledger` member differs from the one recorded in the state folder.
     case otherTiming(recorded: String, given: String)
     /// Too many ledger entries wait for publication, so only purges are accepted.
@@ -100,6 +103,7 @@ public enum StoreError: Error, Sendable, Equatable, CustomStringConvertible {
         switch error {
         case let error as StoreError: self = error
         case let error as SQLiteError: self.init(error)
+        case let error as PostgresError: self.init(error)
         default: self = .unavailable("unexpected error")
         }
     }
@@ -116,6 +120,18 @@ public enum StoreError: Error, Sendable, Equatable, CustomStringConvertible {
         }
     }
 
+    private init(_ error: PostgresError) {
+        if error.isFull {
+            self = .full
+        } else if error.isDamaged || error.isWrongCount {
+            self = .damaged(error.description)
+        } else if error.isNoTable {
+            self = .noSchema
+        } else {
+            self = .unavailable(error.description)
+        }
+    }
+
     public var description: String {
         switch self {
         case .full: "the disk is full, so nothing was stored. Free space and try again"
@@ -126,6 +142,7 @@ public enum StoreError: Error, Sendable, Equatable, CustomStringConvertible {
         case .damaged(let text):
             "the database is damaged or of another version (\(text)); restore nothing from a backup, start with an empty state folder"
         case .previousVersion: "the database has the tables of the previous version: start the broker once"
+        case .noSchema: "the PostgreSQL database doesn't have this version's tables: run mayfly migrate"
         case .otherTiming(let recorded, let given):
             "the rooms policy's ledger timing can't change: this state folder has \(recorded), the policy has \(given). Restore the old values "
                 + "in the policy's member ledger, or start with an empty state folder"

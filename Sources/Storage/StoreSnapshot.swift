@@ -128,12 +128,12 @@ extension SQLiteDatabase {
         (holdings.registrations, holdings.latestRegistration) = try rows("SELECT count(*), max(expires) FROM registration") {
             (Int($0.int(0)), $0.timeOrNil(1))
         }[0]
-        (holdings.sessions, holdings.latestSession) = try rows("SELECT count(*), max(session) FROM session") {
-            (Int($0.int(0)), try $0.digestOrNil(1)?.indexExpiry)
-        }[0]
-        (holdings.seen, holdings.latestSeen) = try rows("SELECT count(*), max(key) FROM seen") {
-            (Int($0.int(0)), try $0.digestOrNil(1)?.indexExpiry)
-        }[0]
+        holdings.sessions = try rows("SELECT count(*) FROM session") { Int($0.int(0)) }[0]
+        holdings.latestSession = try first("SELECT session FROM session ORDER BY session DESC LIMIT 1") {
+            try $0.digest(0).indexExpiry
+        }
+        holdings.seen = try rows("SELECT count(*) FROM seen") { Int($0.int(0)) }[0]
+        holdings.latestSeen = try first("SELECT key FROM seen ORDER BY key DESC LIMIT 1") { try $0.digest(0).indexExpiry }
         holdings.waitingEntries = try waitingEntries()
         return holdings
     }

@@ -114,7 +114,7 @@ extension Transaction {
     public func setPreferences(_ row: RowName, removing: UInt32, adding: UInt32) throws -> Bool {
         try lock([.registration(row)])
         return try change(
-            "UPDATE registration SET preferences = (preferences & ~$1) | $2 WHERE expires = $3 AND purge_id = $4",
+            "UPDATE registration SET preferences = (preferences & ~CAST($1 AS BIGINT)) | $2 WHERE expires = $3 AND purge_id = $4",
             .number(removing), .number(adding), .time(row.expires), .id(row.purgeID))
     }
 

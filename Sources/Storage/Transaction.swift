@@ -81,6 +81,8 @@ public enum LockKey: Sendable, Hashable {
     case session(Digest)
     case timer(RequestID)
     case seen(Digest)
+    /// The making of partitions, of an engine that has some.
+    case partitions
 }
 
 /// An operation's share of the ledger's backlog limit, in thousandths. Purges and outcomes are never refused.

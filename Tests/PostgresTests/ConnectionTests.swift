@@ -7,7 +7,9 @@ import Testing
 @Suite struct ConnectionTests {
     private func connect() throws -> Connection { try Connection(TestPostgres.uri, deadlineMs: 5_000) }
 
-    private func run(_ connection: Connection, _ sql: String, _ fill: (inout Parameters) -> Void = { _ in }) throws -> [QueryResult] {
+    private func run(_ connection: Connection, _ sql: String, _ fill: (inout Parameters) -> Void = { _ in }) throws
+        -> [QueryResult]
+    {
         var parameters = Parameters()
         fill(&parameters)
         try connection.send(text: sql, parameters)
@@ -15,7 +17,9 @@ import Testing
     }
 
     @Test func valuesComeBackAsTheyWere() throws {
-        let result = try run(try connect(), "SELECT $1::bigint, $2::bytea, $3::text, $4::bytea, $5::bytea, $6::bigint[], true, 7::int") {
+        let result = try run(
+            try connect(), "SELECT $1::bigint, $2::bytea, $3::text, $4::bytea, $5::bytea, $6::bigint[], true, 7::int"
+        ) {
             $0.add(Int64.min + 5)
             $0.add([0, 255, 39, 0].span)
             $0.add("naïve 'text'")
@@ -32,7 +36,9 @@ import Testing
         #expect(result.blob(5).suffix(8) == [127, 255, 255, 255, 255, 255, 255, 255])
         #expect(result.int(6) == 1 && result.int(7) == 7)
         #expect(!result.next())
-        #expect(try run(try connect(), "SELECT -1::int, -1::smallint, 200::smallint")[0].first { [$0.int(0), $0.int(1), $0.int(2)] } == [-1, -1, 200])
+        #expect(
+            try run(try connect(), "SELECT -1::int, -1::smallint, 200::smallint")[0].first { [$0.int(0), $0.int(1), $0.int(2)] }
+                == [-1, -1, 200])
     }
 
     @Test func arraysKeepTheirOrder() throws {

@@ -9,8 +9,8 @@ import Vocabulary
 
 /// Long random stories of audiences. The store matches a simple model, and its log verifies.
 @Suite struct AudienceStoryTests {
-    @Test(arguments: [1, 2, 3]) func aRandomStoryVerifies(seed: UInt64) async throws {
-        let fixture = try Fixture()
+    @Test(arguments: [1, 2, 3], Engine.allCases) func aRandomStoryVerifies(seed: UInt64, engine: Engine) async throws {
+        let fixture = try Fixture(engine)
         try await fixture.store.start([started()], marks: [])
         var chance = Chance(state: seed)
         var current: [RowName: RegistrationRecord] = [:]
@@ -150,7 +150,7 @@ import Vocabulary
             await fixture.store.shutDown()
             try Connection(path: fixture.path).execute("PRAGMA user_version = \(version)")
             #expect(throws: StoreError.damaged("schema version \(version), expected 9")) { try fixture.reopen() }
-            try File.removeTree(fixture.folder)
+            try fixture.remove()
         }
     }
 
@@ -183,7 +183,7 @@ import Vocabulary
         let schema = try Connection(path: fixture.path, access: .readOnly).prepare(
             "SELECT group_concat(sql) LIKE '%window INTEGER%' FROM sqlite_master")
         #expect(try schema.step() && schema.int(0) == 0)
-        try File.removeTree(fixture.folder)
+        try fixture.remove()
     }
 
     // MARK: Parts
@@ -195,21 +195,20 @@ import Vocabulary
     }
 
     private func stored(_ fixture: Fixture) async throws -> [RegistrationRecord] {
-        let database = try Connection(path: fixture.path, access: .readOnly)
-        let statement = try database.prepare("SELECT DISTINCT owner FROM registration")
-        var owners: [Digest] = []
-        while try statement.step() { owners.append(try statement.digest(0)) }
-        return try await fixture.store.read { [owners] in try $0.registrations(.owner, owners) }.sorted {
+        let owners = try fixture.tables().rows("SELECT DISTINCT owner FROM registration") { try $0.digest(0) }
+        return try await fixture.store.read { try $0.registrations(.owner, owners) }.sorted {
             $0.purgeID < $1.purgeID
         }
     }
 
     private func checkIsEmpty(_ fixture: Fixture) async throws {
-        let database = try Connection(path: fixture.path, access: .readOnly)
-        for table in ["registration", "registration_index", "session", "timer", "seen", "job"] {
-            let statement = try database.prepare("SELECT count(*) FROM \(table)")
-            #expect(try statement.step() && statement.int(0) == 0, "\(table)")
-        }
+        let counts = try fixture.tables().rows(
+            """
+            SELECT (SELECT count(*) FROM registration), (SELECT count(*) FROM registration_index), (SELECT count(*) FROM session),
+            (SELECT count(*) FROM timer), (SELECT count(*) FROM seen), (SELECT count(*) FROM job)
+            """
+        ) { row in (0..<6).map { row.int($0) } }
+        #expect(counts == [[0, 0, 0, 0, 0, 0]])
     }
 }
 

@@ -3,6 +3,7 @@ import Linux
 import Policy
 import SQLite
 import Synchronization
+import TestPostgres
 import Vocabulary
 
 @testable import Storage
@@ -17,41 +18,67 @@ final class TestClock: Sendable {
     func advance(_ ms: UInt64) { time.withLock { $0 += ms } }
 }
 
-/// A store in a temporary folder, with records for it.
+/// The engines that the contract holds for.
+enum Engine: CaseIterable, Sendable { case sqlite, postgres }
+
+/// A store in a temporary folder, or in a schema of its own, with records for it.
 struct Fixture {
+    let engine: Engine
     let folder: String
     let clock: TestClock
-    let store: SQLiteStore
+    let store: any Store
 
     /// - Parameter now: where the clock starts, unix seconds.
     init(
-        resolution: UInt64 = 1, timing: LedgerTiming = .standard, waitingLimit: Int = 1_000_000, resumption: Entry.Op? = nil,
-        now: UInt64? = nil
+        _ engine: Engine = .sqlite, resolution: UInt64 = 1, timing: LedgerTiming = .standard, waitingLimit: Int = 1_000_000,
+        resumption: Entry.Op? = nil, now: UInt64? = nil
     ) throws {
+        self.engine = engine
         // Uses memory if possible, since there are thousands of commits.
         folder = try File.makeTemporaryFolder(prefix: File.exists("/dev/shm") ? "../dev/shm/mayfly" : "mayfly")
         clock = now.map { TestClock($0 * 1_000) } ?? TestClock()
-        let clock = clock
-        store = try SQLiteStore(
-            path: folder + "/mayfly.sqlite", resolution: resolution, timing: timing, waitingLimit: waitingLimit,
-            resumption: resumption.map { [$0] } ?? [], now: { clock.now })
+        if engine == .postgres { try PostgresStore.makeSchema(uri: TestPostgres.schema(named: folder)) }
+        store = try Self.open(
+            engine, folder, clock, resolution: resolution, timing: timing, waitingLimit: waitingLimit, resumption: resumption)
     }
 
     var path: String { folder + "/mayfly.sqlite" }
 
     func reopen(
-        waitingLimit: Int = 1_000_000, resolution: UInt64 = 1, resumption: Entry.Op? = nil
-    ) throws -> SQLiteStore {
-        let clock = clock
-        return try SQLiteStore(
-            path: path, resolution: resolution, timing: nil, waitingLimit: waitingLimit,
-            resumption: resumption.map { [$0] } ?? [],
-            now: { clock.now })
+        waitingLimit: Int = 1_000_000, resolution: UInt64 = 1, timing: LedgerTiming? = nil, resumption: Entry.Op? = nil,
+        clock other: TestClock? = nil
+    ) throws -> any Store {
+        try Self.open(
+            engine, folder, other ?? clock, resolution: resolution, timing: timing, waitingLimit: waitingLimit,
+            resumption: resumption)
+    }
+
+    private static func open(
+        _ engine: Engine, _ folder: String, _ clock: TestClock, resolution: UInt64, timing: LedgerTiming?, waitingLimit: Int,
+        resumption: Entry.Op?
+    ) throws -> any Store {
+        let resumption = resumption.map { [$0] } ?? []
+        switch engine {
+        case .sqlite:
+            return try SQLiteStore(
+                path: folder + "/mayfly.sqlite", resolution: resolution, timing: timing, waitingLimit: waitingLimit,
+                resumption: resumption, now: { clock.now })
+        case .postgres:
+            return try PostgresStore(
+                uri: TestPostgres.schema(named: folder), resolution: resolution, timing: timing, waitingLimit: waitingLimit,
+                resumption: resumption, connections: 4, now: { clock.now }, databaseClock: { clock.now })
+        }
     }
 
     func close() async throws {
         await store.shutDown()
+        try remove()
+    }
+
+    /// Deletes everything.
+    func remove() throws {
         try File.removeTree(folder)
+        if engine == .postgres { try TestPostgres.dropSchema(named: folder) }
     }
 
     static func blob(_ byte: UInt8, _ count: Int) -> [UInt8] { [UInt8](repeating: byte, count: count) }
@@ -147,7 +174,7 @@ struct Fixture {
     @discardableResult
     func create(
         _ id: UInt8, life: UInt64 = 60_000, codeLife: UInt64 = 30_000, answerLife: UInt64? = nil,
-        in reopened: SQLiteStore? = nil
+        in reopened: (any Store)? = nil
     ) async throws -> (RoomRecord, PendingCode, TokenRecord) {
         var room = room(id, expires: clock.now + life)
         var code = code(id, room: room, expires: clock.now + codeLife)
@@ -180,9 +207,7 @@ struct Fixture {
 
     /// All waiting entries as text: first of windows, then of batches, each in the log's order.
     func entries() throws -> [String] {
-        let tables = try SQLiteDatabase(
-            path: path, access: .readOnly,
-            journal: Journal(resolution: 1, timing: .standard, limit: 0, now: { 0 }))
+        let tables = try tables()
         let windows = try tables.rows("SELECT bytes FROM entry ORDER BY window_start, rank, key") {
             String(decoding: $0.blob(0), as: UTF8.self)
         }
@@ -197,10 +222,23 @@ struct Fixture {
         return windows + batches
     }
 
+    /// The database, besides the store.
+    func tables() throws -> any EngineRows {
+        switch engine {
+        case .sqlite:
+            return try SQLiteDatabase(
+                path: path, access: .readOnly, journal: Journal(resolution: 1, timing: .standard, limit: 0, now: { 0 }))
+        case .postgres:
+            let database = PostgresDatabase(PostgresJournal(uri: try TestPostgres.schema(named: folder)))
+            try database.connect()
+            return database
+        }
+    }
+
     /// Marks all entries before `window` (default: the current one) as published.
     @discardableResult
     func publish(
-        _ reopened: SQLiteStore? = nil, before window: UInt64? = nil, limit: Int = .max
+        _ reopened: (any Store)? = nil, before window: UInt64? = nil, limit: Int = .max
     ) async throws -> [ClosedEntry] {
         let store = reopened ?? store
         var all: [ClosedEntry] = []

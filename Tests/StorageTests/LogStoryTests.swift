@@ -8,8 +8,9 @@ import Vocabulary
 
 /// Random days of a broker, with crashes, absences, an unwritable folder and rotations. Each log verifies.
 @Suite struct LogStoryTests {
-    @Test(arguments: 1...3 as ClosedRange<UInt64>) func everyLogOfAStoryVerifies(seed: UInt64) async throws {
-        var story = try Story(seed: seed)
+    @Test(arguments: [(1, Engine.sqlite), (2, .sqlite), (3, .sqlite), (2, .postgres)] as [(UInt64, Engine)])
+    func everyLogOfAStoryVerifies(seed: UInt64, engine: Engine) async throws {
+        var story = try Story(engine, seed: seed)
         try await story.start()
         for _ in 0..<2_500 { try await story.step() }
         try await story.rotate()
@@ -18,7 +19,7 @@ import Vocabulary
         #expect(story.reports.count >= story.logs.count - 1, "the last one may be empty")
         #expect(sum(\.bucketsClosed) > 5 && sum(\.opened) > 100 && sum(\.sealed) > 800 && sum(\.purged) > 400)
         await story.store.shutDown()
-        try File.removeTree(story.fixture.folder)
+        try story.fixture.remove()
     }
 }
 
@@ -31,7 +32,7 @@ private struct Story {
     let timing: LedgerTiming
     let resolution: UInt64
     let fixture: Fixture
-    var store: SQLiteStore
+    var store: any Store
     var chance: Chance
     var logs = [Log(origin: "log.example/0")]
     var reports: [Report] = []
@@ -47,7 +48,7 @@ private struct Story {
     private var isClosed = false
     private let policy: [UInt8]
 
-    init(seed: UInt64) throws {
+    init(_ engine: Engine, seed: UInt64) throws {
         chance = Chance(state: seed)
         resolution = [1, 10, 60][Int(seed % 3)]
         timing =
@@ -60,7 +61,8 @@ private struct Story {
             "limits":{"roomLifeSeconds":{"max":20000}},"templates":{"task_complete":{}}}
             """.utf8)
         fixture = try Fixture(
-            resolution: resolution, timing: timing, resumption: Self.started(policy, resolution), now: 1_700_000_000 + seed * 977)
+            engine, resolution: resolution, timing: timing, resumption: Self.started(policy, resolution),
+            now: 1_700_000_000 + seed * 977)
         store = fixture.store
     }
 

@@ -12,38 +12,37 @@ import Vocabulary
     private static let quick = StoreBatchTests.quick
     private static let sign = StoreBatchTests.sign
 
-    private func buckets(_ fixture: Fixture) async throws -> [UInt64: Bucket] {
-        let buckets = try await fixture.store.inspect { try $0.buckets().map { [$0.until: $0.bucket] } }
-        return buckets.reduce(into: [:]) { $0.merge($1) { first, _ in first } }
+    private func buckets(_ fixture: Fixture) throws -> [UInt64: Bucket] {
+        Dictionary(uniqueKeysWithValues: try fixture.tables().buckets().map { ($0.until, $0.bucket) })
     }
 
-    @Test func aBucketCountsPublishedEntries() async throws {
-        let fixture = try Fixture(timing: Self.quick, now: 1_700_000_000)
+    @Test(arguments: Engine.allCases) func aBucketCountsPublishedEntries(engine: Engine) async throws {
+        let fixture = try Fixture(engine, timing: Self.quick, now: 1_700_000_000)
         try await fixture.store.start([Self.sign], marks: [])
         for number in 0..<6 { _ = try await fixture.registered(fixture.registration(number, owner: number, life: 12_000)) }
         let early = fixture.registration(0, owner: 0, life: 12_000).row
         let late = fixture.registration(1, owner: 1, life: 12_000).row
         #expect(try await fixture.store.write { try $0.unregister([early], cause: .policy) } == 1)
-        #expect(try await buckets(fixture).isEmpty)
+        #expect(try buckets(fixture).isEmpty)
         fixture.clock.advance(10_000)
         try await fixture.store.setMark("a", [1])
-        #expect(try await buckets(fixture).isEmpty, "frozen, and not in the log")
+        #expect(try buckets(fixture).isEmpty, "frozen, and not in the log")
         let entries = try await fixture.publish(before: .max)
         #expect(entries.count == 8 && LogModel.Line(entries[7]).string("cause") == "policy")
-        #expect(try await buckets(fixture) == [1_700_000_020: Bucket(sealed: 6, ended: 1)])
+        #expect(try buckets(fixture) == [1_700_000_020: Bucket(sealed: 6, ended: 1)])
         #expect(try await fixture.store.write { try $0.unregister([late], cause: .ended) } == 1)
         fixture.clock.advance(10_000)
         while try await fixture.store.sweep(now: fixture.clock.now, limit: 100, jobSlack: 0).more {}
         let closing = try await fixture.publish(before: .max)
         #expect(LogModel.Line(closing[5]).text.contains(#""ended":2,"expired":4,"op":"bucket.closed","sealed":6"#))
         #expect(closing.count == 6)
-        #expect(try await buckets(fixture).isEmpty)
+        #expect(try buckets(fixture).isEmpty)
         try await fixture.close()
     }
 
     /// Two days of 20 s end while the broker is down, then ten thousand.
-    @Test func bucketsOfAnAbsenceAreClosed() async throws {
-        let fixture = try Fixture(timing: Self.quick, now: 1_700_000_000)
+    @Test(arguments: Engine.allCases) func bucketsOfAnAbsenceAreClosed(engine: Engine) async throws {
+        let fixture = try Fixture(engine, timing: Self.quick, now: 1_700_000_000)
         try await fixture.store.start([Self.sign], marks: [])
         for life in [15_000, 35_000, 300_000] as [UInt64] {
             _ = try await fixture.registered(fixture.registration(Int(life), owner: 1, life: life))
@@ -63,12 +62,14 @@ import Vocabulary
         var model = LogModel(Self.quick)
         model.admit(log)
         #expect(model.ops["token.sealed"] == 3 && model.ops["token.purged"] == 3 && model.live.isEmpty)
-        try File.removeTree(fixture.folder)
+        try fixture.remove()
     }
 
     /// The log doesn't depend on the size of the pieces.
-    @Test(arguments: [1, 7, 64, .max]) func piecesOfAnySizeMakeTheSameLog(limit: Int) async throws {
-        let fixture = try Fixture(timing: Self.quick, now: 1_700_000_000)
+    @Test(arguments: [1, 7, 64, .max], Engine.allCases) func piecesOfAnySizeMakeTheSameLog(limit: Int, engine: Engine)
+        async throws
+    {
+        let fixture = try Fixture(engine, timing: Self.quick, now: 1_700_000_000)
         try await fixture.store.start([Self.sign], marks: [])
         var log: [ClosedEntry] = []
         var jobs: [JobRecord] = []
@@ -105,7 +106,7 @@ import Vocabulary
         #expect(model.ended == 40 && model.booked == 40 && model.batches.count > 10)
         #expect(try await fixture.store.counts().waitingEntries == 0)
         #expect(try fixture.entries().isEmpty)
-        #expect(try await buckets(fixture).isEmpty)
+        #expect(try buckets(fixture).isEmpty)
         try await fixture.close()
     }
 }

@@ -25,8 +25,8 @@ import Vocabulary
 
     // MARK: Pushes
 
-    @Test func pushesAreStoredWithTheirFields() async throws {
-        let fixture = try Fixture()
+    @Test(arguments: Engine.allCases) func pushesAreStoredWithTheirFields(engine: Engine) async throws {
+        let fixture = try Fixture(engine)
         var jobs: [JobRecord] = []
         for number in 1...3 {
             let record = try await fixture.registered(fixture.registration(number))
@@ -39,8 +39,8 @@ import Vocabulary
         try await fixture.close()
     }
 
-    @Test func aPushToAMissingRegistrationChangesNothing() async throws {
-        let fixture = try Fixture()
+    @Test(arguments: Engine.allCases) func aPushToAMissingRegistrationChangesNothing(engine: Engine) async throws {
+        let fixture = try Fixture(engine)
         let record = try await fixture.registered(fixture.registration(1))
         let gone = fixture.registration(2)
         let change = AudienceChange(
@@ -61,7 +61,7 @@ import Vocabulary
     }
 
     // Promise: no-entry-no-operation
-    @Test func changesAreRefusedWhileTheLedgerIsBehind() async throws {
+    @Test(arguments: Engine.allCases) func changesAreRefusedWhileTheLedgerIsBehind(engine: Engine) async throws {
         let fixture = try Fixture(waitingLimit: 1)
         let record = try await fixture.registered(fixture.registration(1))
         try await fixture.store.record([StoreBatchTests.sign])
@@ -76,8 +76,8 @@ import Vocabulary
 
     /// The second timer with the same id can't be written, so the earlier writes of the change are rolled back.
     // Promise: operations-whole
-    @Test func aChangeFailingHalfwayLeavesNothing() async throws {
-        let fixture = try Fixture()
+    @Test(arguments: Engine.allCases) func aChangeFailingHalfwayLeavesNothing(engine: Engine) async throws {
+        let fixture = try Fixture(engine)
         let record = try await fixture.registered(fixture.registration(1))
         #expect(try await fixture.apply(AudienceChange(timer: .begin(timer(fixture)))) == .done)
         let change = AudienceChange(
@@ -90,8 +90,8 @@ import Vocabulary
         try await fixture.close()
     }
 
-    @Test func expiredTokensAreNotOpened() async throws {
-        let fixture = try Fixture()
+    @Test(arguments: Engine.allCases) func expiredTokensAreNotOpened(engine: Engine) async throws {
+        let fixture = try Fixture(engine)
         let record = try await fixture.registered(fixture.registration(1, life: 10_000))
         fixture.clock.advance(9_999)
         #expect(try await fixture.apply(AudienceChange(jobs: [AudienceJob(fixture.job(1, record))])) == .done)
@@ -100,8 +100,8 @@ import Vocabulary
         try await fixture.close()
     }
 
-    @Test func theLastPushPurgesItsRegistration() async throws {
-        let fixture = try Fixture()
+    @Test(arguments: Engine.allCases) func theLastPushPurgesItsRegistration(engine: Engine) async throws {
+        let fixture = try Fixture(engine)
         let record = try await fixture.registered(fixture.registration(1, session: 1, kind: .liveActivity))
         let job = fixture.job(1, record)
         #expect(try await fixture.apply(AudienceChange(jobs: [AudienceJob(job, purge: .ended)])) == .done)
@@ -113,8 +113,8 @@ import Vocabulary
         try await fixture.close()
     }
 
-    @Test func anOutcomePurgesARegistrationOnce() async throws {
-        let fixture = try Fixture()
+    @Test(arguments: Engine.allCases) func anOutcomePurgesARegistrationOnce(engine: Engine) async throws {
+        let fixture = try Fixture(engine)
         let (record, other) = (
             try await fixture.registered(fixture.registration(1)), try await fixture.registered(fixture.registration(2))
         )
@@ -129,8 +129,8 @@ import Vocabulary
         try await fixture.close()
     }
 
-    @Test func anOverdueJobEndsAsUnknown() async throws {
-        let fixture = try Fixture()
+    @Test(arguments: Engine.allCases) func anOverdueJobEndsAsUnknown(engine: Engine) async throws {
+        let fixture = try Fixture(engine)
         let record = try await fixture.registered(fixture.registration(1))
         #expect(try await fixture.apply(AudienceChange(jobs: [AudienceJob(fixture.job(1, record))])) == .done)
         fixture.clock.advance(25_000)
@@ -142,8 +142,8 @@ import Vocabulary
 
     // MARK: Throttle
 
-    @Test func anUpdateNeedsTheThrottleItRead() async throws {
-        let fixture = try Fixture()
+    @Test(arguments: Engine.allCases) func anUpdateNeedsTheThrottleItRead(engine: Engine) async throws {
+        let fixture = try Fixture(engine)
         let record = try await fixture.registered(fixture.registration(1, kind: .liveActivity))
         func update(_ number: Int, was: UInt64, opens: UInt64) -> AudienceChange {
             AudienceChange(
@@ -162,8 +162,8 @@ import Vocabulary
         try await fixture.close()
     }
 
-    @Test func onlyOneOfManyConcurrentUpdatesIsSent() async throws {
-        let fixture = try Fixture()
+    @Test(arguments: Engine.allCases) func onlyOneOfManyConcurrentUpdatesIsSent(engine: Engine) async throws {
+        let fixture = try Fixture(engine)
         let record = try await fixture.registered(fixture.registration(1, kind: .liveActivity))
         let outcomes = try await withThrowingTaskGroup(of: ChangeOutcome.self) { group in
             for number in 0..<16 {
@@ -182,8 +182,8 @@ import Vocabulary
         try await fixture.close()
     }
 
-    @Test func theNewestUpdateWaitsForTheThrottle() async throws {
-        let fixture = try Fixture()
+    @Test(arguments: Engine.allCases) func theNewestUpdateWaitsForTheThrottle(engine: Engine) async throws {
+        let fixture = try Fixture(engine)
         let record = try await fixture.registered(fixture.registration(1, kind: .liveActivity))
         let opens = fixture.clock.now + 15_000
         func wait(_ note: UInt8, was: UInt64) -> AudienceChange {
@@ -213,8 +213,8 @@ import Vocabulary
         try await fixture.close()
     }
 
-    @Test func aNewerUpdateSurvivesTheSendingOfAnOlderOne() async throws {
-        let fixture = try Fixture()
+    @Test(arguments: Engine.allCases) func aNewerUpdateSurvivesTheSendingOfAnOlderOne(engine: Engine) async throws {
+        let fixture = try Fixture(engine)
         let record = try await fixture.registered(fixture.registration(1, kind: .liveActivity))
         let (old, new) = (Fixture.blob(1, 72), Fixture.blob(2, 72))
         for waiting in [old, new] {
@@ -236,8 +236,8 @@ import Vocabulary
     }
 
     /// It applies to any version. Changes based on the previous version are refused.
-    @Test func aSessionsStartIsSet() async throws {
-        let fixture = try Fixture()
+    @Test(arguments: Engine.allCases) func aSessionsStartIsSet(engine: Engine) async throws {
+        let fixture = try Fixture(engine)
         let first = session(fixture, version: 1, client: 1)
         #expect(try await fixture.apply(AudienceChange(session: .set(first, after: nil))) == .done)
         for started: UInt64 in [70, 30] {
@@ -260,8 +260,8 @@ import Vocabulary
 
     // MARK: Timers
 
-    @Test func aTimerIsSettledOnce() async throws {
-        let fixture = try Fixture()
+    @Test(arguments: Engine.allCases) func aTimerIsSettledOnce(engine: Engine) async throws {
+        let fixture = try Fixture(engine)
         let timer = timer(fixture)
         #expect(try await fixture.apply(AudienceChange(timer: .begin(timer))) == .done)
         #expect(try await fixture.store.read { try $0.timer(timer.id) } == timer)
@@ -280,8 +280,8 @@ import Vocabulary
         try await fixture.close()
     }
 
-    @Test func aLateAnswerChangesNothing() async throws {
-        let fixture = try Fixture()
+    @Test(arguments: Engine.allCases) func aLateAnswerChangesNothing(engine: Engine) async throws {
+        let fixture = try Fixture(engine)
         let (timer, record) = (timer(fixture), try await fixture.registered(fixture.registration(1, life: 700_000)))
         #expect(try await fixture.apply(AudienceChange(timer: .begin(timer))) == .done)
         func settle(_ expires: UInt64, _ number: Int) async throws -> ChangeOutcome {
@@ -302,8 +302,8 @@ import Vocabulary
     }
 
     /// Nobody has reported the missed deadline.
-    @Test func unansweredTimersAreKeptUntilReported() async throws {
-        let fixture = try Fixture()
+    @Test(arguments: Engine.allCases) func unansweredTimersAreKeptUntilReported(engine: Engine) async throws {
+        let fixture = try Fixture(engine)
         let (told, untold) = (timer(fixture, 1), timer(fixture, 2))
         for timer in [told, untold] { #expect(try await fixture.apply(AudienceChange(timer: .begin(timer))) == .done) }
         func sweep() async throws -> Int { try await fixture.store.sweep(now: fixture.clock.now, limit: 10, jobSlack: 0).others }
@@ -322,8 +322,8 @@ import Vocabulary
         try await fixture.close()
     }
 
-    @Test func dueWorkIsReturnedInOrder() async throws {
-        let fixture = try Fixture()
+    @Test(arguments: Engine.allCases) func dueWorkIsReturnedInOrder(engine: Engine) async throws {
+        let fixture = try Fixture(engine)
         let timers = [50_000, 20_000, 30_000, 40_000].enumerated().map { timer(fixture, $0, due: UInt64($1)) }
         for timer in timers { #expect(try await fixture.apply(AudienceChange(timer: .begin(timer))) == .done) }
         let start = fixture.clock.now
@@ -341,8 +341,8 @@ import Vocabulary
 
     // MARK: Who is gone
 
-    @Test func aChangeCanSkipMissingRegistrations() async throws {
-        let fixture = try Fixture()
+    @Test(arguments: Engine.allCases) func aChangeCanSkipMissingRegistrations(engine: Engine) async throws {
+        let fixture = try Fixture(engine)
         let (gone, here) = (
             try await fixture.registered(fixture.registration(1)), try await fixture.registered(fixture.registration(2))
         )
@@ -365,8 +365,8 @@ import Vocabulary
 
     // MARK: Sessions
 
-    @Test func oneOfConcurrentClaimsWins() async throws {
-        let fixture = try Fixture()
+    @Test(arguments: Engine.allCases) func oneOfConcurrentClaimsWins(engine: Engine) async throws {
+        let fixture = try Fixture(engine)
         let outcomes = try await withThrowingTaskGroup(of: ChangeOutcome.self) { group in
             for client in 0..<8 as Range<UInt8> {
                 group.addTask {
@@ -390,8 +390,8 @@ import Vocabulary
         try await fixture.close()
     }
 
-    @Test func aSessionMovesToALaterSlot() async throws {
-        let fixture = try Fixture()
+    @Test(arguments: Engine.allCases) func aSessionMovesToALaterSlot(engine: Engine) async throws {
+        let fixture = try Fixture(engine)
         let first = session(fixture, version: 1)
         #expect(try await fixture.apply(AudienceChange(session: .set(first, after: nil))) == .done)
         fixture.clock.advance(10_000)
@@ -411,8 +411,8 @@ import Vocabulary
 
     // MARK: Once
 
-    @Test func aRepeatIsDetectedUntilTheMarkExpires() async throws {
-        let fixture = try Fixture()
+    @Test(arguments: Engine.allCases) func aRepeatIsDetectedUntilTheMarkExpires(engine: Engine) async throws {
+        let fixture = try Fixture(engine)
         func seen(_ others: [Digest] = []) -> SeenRecord {
             let expires = fixture.clock.now + 60_000
             return SeenRecord(key: Fixture.index(6, 1, expires: expires), expires: expires, others: others)
@@ -434,8 +434,8 @@ import Vocabulary
     }
 
     /// Before the sweep, while the ratchet is held, a new session can replace it.
-    @Test func anExpiredSessionDoesNotCount() async throws {
-        let fixture = try Fixture()
+    @Test(arguments: Engine.allCases) func anExpiredSessionDoesNotCount(engine: Engine) async throws {
+        let fixture = try Fixture(engine)
         let first = session(fixture, version: 5)
         #expect(try await fixture.apply(AudienceChange(session: .set(first, after: nil))) == .done)
         var next = first
@@ -451,8 +451,8 @@ import Vocabulary
 
     // MARK: Forgetting
 
-    @Test func theSweepDeletesExpiredRows() async throws {
-        let fixture = try Fixture()
+    @Test(arguments: Engine.allCases) func theSweepDeletesExpiredRows(engine: Engine) async throws {
+        let fixture = try Fixture(engine)
         for number in 0..<5 {
             let expires = fixture.clock.now + 10_000
             #expect(

@@ -8,8 +8,8 @@ import Vocabulary
 
 /// Operations on rooms through the protocol `Store`.
 @Suite struct StoreContractTests {
-    @Test func aRoomIsFoundUnchanged() async throws {
-        let fixture = try Fixture()
+    @Test(arguments: Engine.allCases) func aRoomIsFoundUnchanged(engine: Engine) async throws {
+        let fixture = try Fixture(engine)
         let (room, code, token) = try await fixture.create(1)
         var stored = room
         stored.codeExpires = code.expires
@@ -21,8 +21,8 @@ import Vocabulary
         try await fixture.close()
     }
 
-    @Test func aTakenCodeIsReturnedAndNothingIsStored() async throws {
-        let fixture = try Fixture()
+    @Test(arguments: Engine.allCases) func aTakenCodeIsReturnedAndNothingIsStored(engine: Engine) async throws {
+        let fixture = try Fixture(engine)
         let (_, code, _) = try await fixture.create(1)
         let other = fixture.room(40, expires: fixture.clock.now + 60_000)
         var second = fixture.code(40, room: other, expires: fixture.clock.now + 30_000)
@@ -39,8 +39,8 @@ import Vocabulary
         try await fixture.close()
     }
 
-    @Test func anExpiredCodeCanBeReused() async throws {
-        let fixture = try Fixture()
+    @Test(arguments: Engine.allCases) func anExpiredCodeCanBeReused(engine: Engine) async throws {
+        let fixture = try Fixture(engine)
         let (old, code, token) = try await fixture.create(1, codeLife: 10_000)
         fixture.clock.advance(10_000)
         #expect(try await fixture.store.read { try $0.joinable([code.code], now: fixture.clock.now)?.code } == nil)
@@ -59,8 +59,8 @@ import Vocabulary
         try await fixture.close()
     }
 
-    @Test func shortCodesAreLimited() async throws {
-        let fixture = try Fixture()
+    @Test(arguments: Engine.allCases) func shortCodesAreLimited(engine: Engine) async throws {
+        let fixture = try Fixture(engine)
         for id: UInt8 in [1, 20] {
             let room = fixture.room(id, expires: fixture.clock.now + 60_000)
             let code = fixture.code(id, room: room, expires: fixture.clock.now + 30_000, short: true)
@@ -74,8 +74,8 @@ import Vocabulary
         try await fixture.close()
     }
 
-    @Test func acceptHappensOnce() async throws {
-        let fixture = try Fixture()
+    @Test(arguments: Engine.allCases) func acceptHappensOnce(engine: Engine) async throws {
+        let fixture = try Fixture(engine)
         let (room, code, _) = try await fixture.create(1)
         let token = fixture.token(30, room: room, slot: 2)
         #expect(try await fixture.accept(code, token: token) == .accepted)
@@ -113,11 +113,11 @@ import Vocabulary
         let tables = try Connection(path: fixture.path, access: .readOnly)
         let left = try tables.prepare("SELECT count(*) FROM room WHERE code IS NOT NULL OR retry IS NOT NULL OR due IS NOT NULL")
         #expect(try left.step() && left.int(0) == 0)
-        try File.removeTree(fixture.folder)
+        try fixture.remove()
     }
 
-    @Test func twoConcurrentAcceptsHaveOneWinner() async throws {
-        let fixture = try Fixture()
+    @Test(arguments: Engine.allCases) func twoConcurrentAcceptsHaveOneWinner(engine: Engine) async throws {
+        let fixture = try Fixture(engine)
         let (_, code, _) = try await fixture.create(1)
         let outcomes = try await withThrowingTaskGroup(of: AcceptOutcome.self) { group in
             for _ in 0..<16 { group.addTask { try await fixture.accept(code) } }
@@ -128,8 +128,8 @@ import Vocabulary
     }
 
     /// A caller with only a client id may be too late.
-    @Test func aTokenIsReplacedOnlyWithTheSecretOnceItWasUsed() async throws {
-        let fixture = try Fixture()
+    @Test(arguments: Engine.allCases) func aTokenIsReplacedOnlyWithTheSecretOnceItWasUsed(engine: Engine) async throws {
+        let fixture = try Fixture(engine)
         let (room, _, old) = try await fixture.create(1)
         let (first, second) = (fixture.token(60, room: room), fixture.token(61, room: room))
         #expect(try await fixture.store.write { try $0.replaceToken(room: room.room, slot: 1, proven: false, token: first) })
@@ -144,8 +144,8 @@ import Vocabulary
     }
 
     /// The creator's first use of the secret deletes the sealed copy. Code and room are unchanged.
-    @Test func theSealedSecretIsDeletedAfterItsFirstUse() async throws {
-        let fixture = try Fixture()
+    @Test(arguments: Engine.allCases) func theSealedSecretIsDeletedAfterItsFirstUse(engine: Engine) async throws {
+        let fixture = try Fixture(engine)
         let (room, code, _) = try await fixture.create(1)
         #expect(try await fixture.store.write { try $0.markProven(room: room.room, slot: 1) })
         try await expectNoAnswer(to: code, in: fixture)
@@ -154,8 +154,8 @@ import Vocabulary
         try await fixture.close()
     }
 
-    @Test func anAnswerToACreateIsSweptOnTime() async throws {
-        let fixture = try Fixture()
+    @Test(arguments: Engine.allCases) func anAnswerToACreateIsSweptOnTime(engine: Engine) async throws {
+        let fixture = try Fixture(engine)
         let (room, code, _) = try await fixture.create(1, answerLife: 5_000)
         #expect(try await fixture.store.nextExpiry(jobSlack: 0) == fixture.clock.now + 5_000)
         fixture.clock.advance(5_000)
@@ -180,20 +180,20 @@ import Vocabulary
         try await fixture.close()
     }
 
-    /// Neither the row nor any file of the database has the answer.
+    /// Neither the row nor any file of an embedded database has the answer.
     private func expectNoAnswer(to code: PendingCode, in fixture: Fixture) async throws {
         let found = try await fixture.store.read { try $0.joinable([code.code], now: fixture.clock.now)?.code }
         guard case .pending(let pending)? = found else { return #expect(Bool(false), "the code is gone") }
         #expect(pending.creator == nil)
         #expect(try await fixture.store.scrub())
-        for file in [fixture.path, fixture.path + "-wal"] {
+        for file in fixture.engine == .sqlite ? [fixture.path, fixture.path + "-wal"] : [] {
             let bytes = try File.read(file, limit: 1 << 24)
             #expect(bytes.firstRange(of: try #require(code.creator)) == nil, "\(file)")
         }
     }
 
-    @Test func replacingAndWithdrawingPurgeOnce() async throws {
-        let fixture = try Fixture()
+    @Test(arguments: Engine.allCases) func replacingAndWithdrawingPurgeOnce(engine: Engine) async throws {
+        let fixture = try Fixture(engine)
         let (room, _, old) = try await fixture.create(1)
         let new = fixture.token(60, room: room)
         #expect(try await fixture.store.write { try $0.replaceToken(room: room.room, slot: 1, proven: true, token: new) })
@@ -214,8 +214,8 @@ import Vocabulary
         try await fixture.close()
     }
 
-    @Test func closingDeletesEverything() async throws {
-        let fixture = try Fixture()
+    @Test(arguments: Engine.allCases) func closingDeletesEverything(engine: Engine) async throws {
+        let fixture = try Fixture(engine)
         let (room, code, _) = try await fixture.create(1)
         #expect(try await fixture.accept(code, token: fixture.token(30, room: room, slot: 2)) == .accepted)
         #expect(try await fixture.store.write { try $0.close(room: room.room) } == 2)
@@ -225,16 +225,16 @@ import Vocabulary
         try await fixture.close()
     }
 
-    @Test func closingAPendingRoomFreesItsCode() async throws {
-        let fixture = try Fixture()
+    @Test(arguments: Engine.allCases) func closingAPendingRoomFreesItsCode(engine: Engine) async throws {
+        let fixture = try Fixture(engine)
         let (room, code, _) = try await fixture.create(1)
         #expect(try await fixture.store.write { try $0.close(room: room.room) } == 1)
         #expect(try await fixture.store.read { try $0.joinable([code.code], now: fixture.clock.now)?.code } == nil)
         try await fixture.close()
     }
 
-    @Test func aKnockIsThrottledPerSideAndNeedsItsToken() async throws {
-        let fixture = try Fixture()
+    @Test(arguments: Engine.allCases) func aKnockIsThrottledPerSideAndNeedsItsToken(engine: Engine) async throws {
+        let fixture = try Fixture(engine)
         let (_, _, token) = try await fixture.create(1)
         let deadline = fixture.clock.now + 20_000
         #expect(
@@ -264,8 +264,8 @@ import Vocabulary
     }
 
     /// A delayed push starts the throttle close to its own time.
-    @Test func aKnocksThrottleCanStartLater() async throws {
-        let fixture = try Fixture()
+    @Test(arguments: Engine.allCases) func aKnocksThrottleCanStartLater(engine: Engine) async throws {
+        let fixture = try Fixture(engine)
         let (_, _, token) = try await fixture.create(1, life: 600_000)
         let start = fixture.clock.now
         func knock(_ id: UInt8, after ms: UInt64, knocked: UInt64) async throws -> KnockOutcome {
@@ -285,8 +285,8 @@ import Vocabulary
         try await fixture.close()
     }
 
-    @Test func anOutcomeIsRecordedOnce() async throws {
-        let fixture = try Fixture()
+    @Test(arguments: Engine.allCases) func anOutcomeIsRecordedOnce(engine: Engine) async throws {
+        let fixture = try Fixture(engine)
         let (room, _, token) = try await fixture.create(1)
         let job = fixture.job(1, token: token, deadline: fixture.clock.now + 20_000)
         #expect(try await fixture.store.write { try $0.knock(job, throttle: 30_000, now: fixture.clock.now) } == .queued)
@@ -299,8 +299,8 @@ import Vocabulary
         try await fixture.close()
     }
 
-    @Test func aPurgeOfAReplacedTokenKeepsTheNewOne() async throws {
-        let fixture = try Fixture()
+    @Test(arguments: Engine.allCases) func aPurgeOfAReplacedTokenKeepsTheNewOne(engine: Engine) async throws {
+        let fixture = try Fixture(engine)
         let (room, _, token) = try await fixture.create(1)
         let job = fixture.job(1, token: token, deadline: fixture.clock.now + 20_000)
         #expect(try await fixture.store.write { try $0.knock(job, throttle: 30_000, now: fixture.clock.now) } == .queued)
@@ -313,8 +313,8 @@ import Vocabulary
     }
 
     // Promise: sweep-on-time
-    @Test func theSweepDeletesExactlyWhatIsDue() async throws {
-        let fixture = try Fixture()
+    @Test(arguments: Engine.allCases) func theSweepDeletesExactlyWhatIsDue(engine: Engine) async throws {
+        let fixture = try Fixture(engine)
         let (_, code, _) = try await fixture.create(1, life: 10_000, codeLife: 10_000)
         #expect(try await fixture.accept(code) == .accepted)
         let (young, _, _) = try await fixture.create(20, life: 60_000, codeLife: 60_000)
@@ -332,8 +332,8 @@ import Vocabulary
         try await fixture.close()
     }
 
-    @Test func theSweepReportsDeletedAnswers() async throws {
-        let fixture = try Fixture()
+    @Test(arguments: Engine.allCases) func theSweepReportsDeletedAnswers(engine: Engine) async throws {
+        let fixture = try Fixture(engine)
         let (_, code, _) = try await fixture.create(1, life: 600_000, codeLife: 300_000)
         #expect(try await fixture.accept(code) == .accepted)
         fixture.clock.advance(120_000)
@@ -343,8 +343,8 @@ import Vocabulary
         try await fixture.close()
     }
 
-    @Test func everythingIsPurgedInBatchesAndRecorded() async throws {
-        let fixture = try Fixture()
+    @Test(arguments: Engine.allCases) func everythingIsPurgedInBatchesAndRecorded(engine: Engine) async throws {
+        let fixture = try Fixture(engine)
         var tokens: [TokenRecord] = []
         for id in [1, 20, 40] as [UInt8] { tokens.append(try await fixture.create(id).2) }
         _ = try await fixture.store.write { [tokens] in
@@ -363,8 +363,8 @@ import Vocabulary
         try await fixture.close()
     }
 
-    @Test func aPendingRoomEndsWithItsCode() async throws {
-        let fixture = try Fixture()
+    @Test(arguments: Engine.allCases) func aPendingRoomEndsWithItsCode(engine: Engine) async throws {
+        let fixture = try Fixture(engine)
         let (room, _, _) = try await fixture.create(1, life: 60_000, codeLife: 10_000)
         fixture.clock.advance(10_000)
         let result = try await fixture.store.sweep(now: fixture.clock.now, limit: 100, jobSlack: 0)
@@ -374,8 +374,8 @@ import Vocabulary
     }
 
     // Promise: sweeps-bounded
-    @Test func sweepsAreBounded() async throws {
-        let fixture = try Fixture()
+    @Test(arguments: Engine.allCases) func sweepsAreBounded(engine: Engine) async throws {
+        let fixture = try Fixture(engine)
         for id: UInt8 in [1, 10, 20, 30, 40] { try await fixture.create(id, life: 10_000, codeLife: 10_000) }
         fixture.clock.advance(10_000)
         var passes = 0
@@ -387,8 +387,8 @@ import Vocabulary
         try await fixture.close()
     }
 
-    @Test func anOverdueJobEndsAsUnknown() async throws {
-        let fixture = try Fixture()
+    @Test(arguments: Engine.allCases) func anOverdueJobEndsAsUnknown(engine: Engine) async throws {
+        let fixture = try Fixture(engine)
         let (_, _, token) = try await fixture.create(1)
         let job = fixture.job(1, token: token, deadline: fixture.clock.now + 20_000)
         #expect(try await fixture.store.write { try $0.knock(job, throttle: 30_000, now: fixture.clock.now) } == .queued)
@@ -401,8 +401,8 @@ import Vocabulary
     }
 
     // Promise: answers-outlive-a-restart
-    @Test func committedRowsSurviveReopening() async throws {
-        let fixture = try Fixture()
+    @Test(arguments: Engine.allCases) func committedRowsSurviveReopening(engine: Engine) async throws {
+        let fixture = try Fixture(engine)
         let (room, _, _) = try await fixture.create(1)
         try await fixture.store.setMark("ratchet", [1, 2, 3])
         await fixture.store.shutDown()
@@ -411,14 +411,14 @@ import Vocabulary
         #expect(try await again.mark("ratchet") == [1, 2, 3])
         #expect(try await again.mark("other") == nil)
         await again.shutDown()
-        try File.removeTree(fixture.folder)
+        try fixture.remove()
     }
 
-    @Test func aClosedStoreRefuses() async throws {
-        let fixture = try Fixture()
+    @Test(arguments: Engine.allCases) func aClosedStoreRefuses(engine: Engine) async throws {
+        let fixture = try Fixture(engine)
         await fixture.store.shutDown()
         await #expect(throws: StoreError.closed) { try await fixture.store.setMark("a", []) }
         await #expect(throws: StoreError.closed) { try await fixture.store.mark("a") }
-        try File.removeTree(fixture.folder)
+        try fixture.remove()
     }
 }

@@ -10,8 +10,8 @@ import Vocabulary
 /// The ledger in the store: windows, order, compare-and-swap of the head, backlog.
 @Suite struct StoreLogTests {
     // Promise: entries-sorted
-    @Test func entriesAreInTheLogsOrder() async throws {
-        let fixture = try Fixture()
+    @Test(arguments: Engine.allCases) func entriesAreInTheLogsOrder(engine: Engine) async throws {
+        let fixture = try Fixture(engine)
         let (_, _, first) = try await fixture.create(9)
         let (_, _, second) = try await fixture.create(3)
         for (id, token) in [(60, first), (50, second)] as [(UInt8, TokenRecord)] {
@@ -33,8 +33,8 @@ import Vocabulary
     }
 
     // Promise: window-published-once
-    @Test func anOpenWindowIsNotReturned() async throws {
-        let fixture = try Fixture(resolution: 60)
+    @Test(arguments: Engine.allCases) func anOpenWindowIsNotReturned(engine: Engine) async throws {
+        let fixture = try Fixture(engine, resolution: 60)
         try await fixture.store.record([Self.sign])
         let start = fixture.clock.now / 60_000 * 60
         #expect(try await fixture.store.closedEntries(before: start, limit: .max).isEmpty)
@@ -60,12 +60,12 @@ import Vocabulary
         try await again.record([.keysRatcheted(epoch: 5, swept: 0)])
         #expect(try await again.closedEntries(before: .max, limit: .max).last?.window == window)
         await again.shutDown()
-        try File.removeTree(fixture.folder)
+        try fixture.remove()
     }
 
-    @Test func anAbsenceIsRecordedFirst() async throws {
+    @Test(arguments: Engine.allCases) func anAbsenceIsRecordedFirst(engine: Engine) async throws {
         let resumption = Entry.Op.keysGenerated(generation: 7)
-        let fixture = try Fixture(resumption: resumption)
+        let fixture = try Fixture(engine, resumption: resumption)
         try await fixture.store.start([], marks: [])
         try await fixture.create(1, life: 3_600_000)
         // A minute with successful writes is not an absence.
@@ -111,12 +111,12 @@ import Vocabulary
         #expect(entries.map(\.window) == [window, window, window])
         #expect(LogModel.Line(entries[2]).number("generation") == 2)
         await again.shutDown()
-        try File.removeTree(fixture.folder)
+        try fixture.remove()
     }
 
     /// Only writes are signs of life. Closing windows succeeds even on a full disk.
-    @Test func publishingIsNotASignOfLife() async throws {
-        let fixture = try Fixture(resumption: .keysGenerated(generation: 7))
+    @Test(arguments: Engine.allCases) func publishingIsNotASignOfLife(engine: Engine) async throws {
+        let fixture = try Fixture(engine, resumption: .keysGenerated(generation: 7))
         try await fixture.store.start([], marks: [])
         // Nothing else for a minute and a second. Then one resumption is enough.
         fixture.clock.advance(40_000)
@@ -128,8 +128,8 @@ import Vocabulary
         try await fixture.close()
     }
 
-    @Test func aTokenThatExpiredMeanwhileIsRefused() async throws {
-        let fixture = try Fixture()
+    @Test(arguments: Engine.allCases) func aTokenThatExpiredMeanwhileIsRefused(engine: Engine) async throws {
+        let fixture = try Fixture(engine)
         let room = fixture.room(1, expires: fixture.clock.now + 10_000)
         let code = fixture.code(1, room: room, expires: room.expires)
         let asked = fixture.clock.now
@@ -159,8 +159,8 @@ import Vocabulary
     }
 
     // Promise: head-by-compare-and-swap
-    @Test func theHeadIsReplacedByCompareAndSwap() async throws {
-        let fixture = try Fixture()
+    @Test(arguments: Engine.allCases) func theHeadIsReplacedByCompareAndSwap(engine: Engine) async throws {
+        let fixture = try Fixture(engine)
         try await fixture.store.record([Self.sign, Self.sign])
         fixture.clock.advance(1_000)
         let entries = try await fixture.store.closedEntries(before: fixture.clock.now / 1_000, limit: .max)
@@ -183,8 +183,8 @@ import Vocabulary
     }
 
     /// The entries fill more than one row.
-    @Test func unpublishedEntriesAreReadBack() async throws {
-        let fixture = try Fixture()
+    @Test(arguments: Engine.allCases) func unpublishedEntriesAreReadBack(engine: Engine) async throws {
+        let fixture = try Fixture(engine)
         let events = (0..<2_000).map { Entry.Op.keysGenerated(generation: UInt32($0)) }
         try await fixture.store.record(events)
         let entries = try await fixture.store.closedEntries(before: .max, limit: .max)
@@ -194,11 +194,11 @@ import Vocabulary
         #expect(try await again.unpublished() == (0, entries.map(\.bytes)))
         #expect(try await again.counts().waitingEntries == 2_000)
         await again.shutDown()
-        try File.removeTree(fixture.folder)
+        try fixture.remove()
     }
 
-    @Test func anEntryIsSequencedOnce() async throws {
-        let fixture = try Fixture()
+    @Test(arguments: Engine.allCases) func anEntryIsSequencedOnce(engine: Engine) async throws {
+        let fixture = try Fixture(engine)
         try await fixture.store.record([Self.sign])
         fixture.clock.advance(1_000)
         let entries = try await fixture.store.closedEntries(before: fixture.clock.now / 1_000, limit: .max)
@@ -216,16 +216,18 @@ import Vocabulary
 
     /// Seals count an hour after their batch was frozen. Purges never count, since the number of tokens bounds them.
     // Promise: sweep-not-held-up
-    @Test func aFullBacklogRefusesAllButPurges() async throws {
-        let fixture = try Fixture(timing: LedgerTiming(hourSeconds: 10, daySeconds: 20, batchSeals: 3), waitingLimit: 3)
+    @Test(arguments: Engine.allCases) func aFullBacklogRefusesAllButPurges(engine: Engine) async throws {
+        let fixture = try Fixture(engine, timing: LedgerTiming(hourSeconds: 10, daySeconds: 20, batchSeals: 3), waitingLimit: 3)
         try await fixture.store.start([], marks: [])
         try await fixture.store.record([Self.sign])
         try await fixture.publish(before: .max)
         for id in [1, 20, 40] as [UInt8] { try await fixture.create(id, life: 10_000) }
         try await fixture.create(60)
-        fixture.clock.advance(10_000)
-        try await fixture.create(70)
-        fixture.clock.advance(10_000)
+        for id in [70, nil] as [UInt8?] {
+            fixture.clock.advance(10_000)
+            _ = try await fixture.store.closedEntries(before: fixture.clock.now / 1_000, limit: .max)
+            if let id { try await fixture.create(id) }
+        }
         for id in [80, 90] as [UInt8] {
             await #expect(throws: StoreError.ledgerBehind) { try await fixture.create(id) }
             #expect(try await fixture.store.sweep(now: fixture.clock.now, limit: 10, jobSlack: 0).tokens == (id == 80 ? 3 : 0))
@@ -243,12 +245,12 @@ import Vocabulary
         #expect(try await again.counts().waitingEntries == 0)
         try await fixture.create(90, in: again)
         await again.shutDown()
-        try File.removeTree(fixture.folder)
+        try fixture.remove()
     }
 
     /// Creations are refused first, since each new token causes more entries later. Pushes in progress can finish.
-    @Test func aBacklogStopsCreationsBeforeKnocks() async throws {
-        let fixture = try Fixture(waitingLimit: 100)
+    @Test(arguments: Engine.allCases) func aBacklogStopsCreationsBeforeKnocks(engine: Engine) async throws {
+        let fixture = try Fixture(engine, waitingLimit: 100)
         let (_, _, token) = try await fixture.create(1)
         func wait(_ count: Int) async throws {
             try await fixture.store.record([Entry.Op](repeating: .requestRefused(cause: .throttled, count: 5), count: count))

@@ -8,8 +8,8 @@ import Vocabulary
 
 /// Operations on registrations through the protocol `Store`.
 @Suite struct StoreRegistrationTests {
-    @Test func aRegistrationIsFoundByEachOfItsIndexes() async throws {
-        let fixture = try Fixture()
+    @Test(arguments: Engine.allCases) func aRegistrationIsFoundByEachOfItsIndexes(engine: Engine) async throws {
+        let fixture = try Fixture(engine)
         var full = fixture.registration(1, owner: 7, session: 5, kind: .liveActivity)
         (full.preferences, full.opens, full.stamp, full.waiting) = (0xffff_0000, 12, 34, Fixture.blob(3, 72))
         let record = full
@@ -37,8 +37,8 @@ import Vocabulary
         try await fixture.close()
     }
 
-    @Test func renewingPurgesWhatItReplaces() async throws {
-        let fixture = try Fixture()
+    @Test(arguments: Engine.allCases) func renewingPurgesWhatItReplaces(engine: Engine) async throws {
+        let fixture = try Fixture(engine)
         let old = try await fixture.registered(fixture.registration(1, device: 5))
         fixture.clock.advance(10_000)
         // With another expiry, so all indexes differ.
@@ -56,8 +56,8 @@ import Vocabulary
         try await fixture.close()
     }
 
-    @Test func anOwnersTokenIsRegisteredOnce() async throws {
-        let fixture = try Fixture()
+    @Test(arguments: Engine.allCases) func anOwnersTokenIsRegisteredOnce(engine: Engine) async throws {
+        let fixture = try Fixture(engine)
         let first = try await fixture.registered(fixture.registration(1, device: 5))
         #expect(try await fixture.register(fixture.registration(2, device: 5)) == .changed)
         fixture.clock.advance(10_000)
@@ -71,8 +71,8 @@ import Vocabulary
         try await fixture.close()
     }
 
-    @Test func concurrentRegistrationsOfATokenLeaveOne() async throws {
-        let fixture = try Fixture()
+    @Test(arguments: Engine.allCases) func concurrentRegistrationsOfATokenLeaveOne(engine: Engine) async throws {
+        let fixture = try Fixture(engine)
         let outcomes = try await withThrowingTaskGroup(of: RegisterOutcome.self) { group in
             for number in 0..<16 { group.addTask { try await fixture.register(fixture.registration(number, device: 5)) } }
             return try await group.reduce(into: []) { $0.append($1) }
@@ -92,8 +92,8 @@ import Vocabulary
         try await fixture.close()
     }
 
-    @Test func registrationsOfAKindAreLimitedPerOwner() async throws {
-        let fixture = try Fixture()
+    @Test(arguments: Engine.allCases) func registrationsOfAKindAreLimitedPerOwner(engine: Engine) async throws {
+        let fixture = try Fixture(engine)
         var rows: [RegistrationRecord] = []
         for number in 0..<3 { rows.append(try await fixture.registered(fixture.registration(number))) }
         #expect(try await fixture.register(fixture.registration(3), limit: 3) == .tooMany)
@@ -120,8 +120,8 @@ import Vocabulary
         try await fixture.close()
     }
 
-    @Test func unregisteringPurgesOnce() async throws {
-        let fixture = try Fixture()
+    @Test(arguments: Engine.allCases) func unregisteringPurgesOnce(engine: Engine) async throws {
+        let fixture = try Fixture(engine)
         let record = try await fixture.registered(fixture.registration(1, session: 3))
         let other = try await fixture.registered(fixture.registration(2, session: 3))
         let gone = RowName(expires: record.expires, purgeID: Fixture.ref(99))
@@ -136,8 +136,8 @@ import Vocabulary
         try await fixture.close()
     }
 
-    @Test func preferencesAreSetOnExistingRegistrations() async throws {
-        let fixture = try Fixture()
+    @Test(arguments: Engine.allCases) func preferencesAreSetOnExistingRegistrations(engine: Engine) async throws {
+        let fixture = try Fixture(engine)
         let record = try await fixture.registered(fixture.registration(1))
         #expect(try await fixture.store.write { try $0.setPreferences(record.row, removing: .max, adding: 5) })
         #expect(try await fixture.store.write { try $0.setPreferences(record.row, removing: 3, adding: 8) })
@@ -153,8 +153,8 @@ import Vocabulary
     }
 
     /// It would not be found, or would outlive its key.
-    @Test func anIndexWithAnotherExpiryIsRefused() async throws {
-        let fixture = try Fixture()
+    @Test(arguments: Engine.allCases) func anIndexWithAnotherExpiryIsRefused(engine: Engine) async throws {
+        let fixture = try Fixture(engine)
         let edits: [(inout RegistrationRecord) -> Void] = [
             { $0.audience = Fixture.blob(1) }, { $0.owner = Fixture.index(2, 1, expires: $0.expires + 1) },
             { $0.device = Fixture.blob(1) }, { $0.session = Fixture.blob(1) }, { $0.expires += 1 },
@@ -177,8 +177,8 @@ import Vocabulary
         try await fixture.close()
     }
 
-    @Test func anExpiredRegistrationIsRefused() async throws {
-        let fixture = try Fixture()
+    @Test(arguments: Engine.allCases) func anExpiredRegistrationIsRefused(engine: Engine) async throws {
+        let fixture = try Fixture(engine)
         let record = fixture.registration(1, life: 10_000)
         fixture.clock.advance(600_000)
         await #expect(throws: StoreError.self) { try await fixture.register(record) }
@@ -186,7 +186,9 @@ import Vocabulary
         try await fixture.close()
     }
 
-    @Test func registrationsAreRefusedWhileTheLedgerIsBehindAndPurgesAreNot() async throws {
+    @Test(arguments: Engine.allCases) func registrationsAreRefusedWhileTheLedgerIsBehindAndPurgesAreNot(engine: Engine)
+        async throws
+    {
         let fixture = try Fixture(waitingLimit: 2)
         let first = try await fixture.registered(fixture.registration(1))
         let second = try await fixture.registered(fixture.registration(2))
@@ -202,20 +204,20 @@ import Vocabulary
         try await fixture.close()
     }
 
-    @Test func registrationsSurviveReopening() async throws {
-        let fixture = try Fixture()
+    @Test(arguments: Engine.allCases) func registrationsSurviveReopening(engine: Engine) async throws {
+        let fixture = try Fixture(engine)
         let record = try await fixture.registered(fixture.registration(1, session: 2))
         await fixture.store.shutDown()
         let again = try fixture.reopen()
         #expect(try await again.read { try $0.registrations(.session, [record.session!]) } == [record])
         await again.shutDown()
-        try File.removeTree(fixture.folder)
+        try fixture.remove()
     }
 
     // MARK: Forgetting
 
-    @Test func theSweepDeletesRegistrationsWithTheirIndexes() async throws {
-        let fixture = try Fixture()
+    @Test(arguments: Engine.allCases) func theSweepDeletesRegistrationsWithTheirIndexes(engine: Engine) async throws {
+        let fixture = try Fixture(engine)
         let old = try await fixture.registered(fixture.registration(1, session: 1, life: 10_000))
         let young = try await fixture.registered(fixture.registration(2, session: 1, life: 10_001))
         #expect(try await fixture.store.nextExpiry(jobSlack: 0) == old.expires)
@@ -230,8 +232,8 @@ import Vocabulary
         try await fixture.close()
     }
 
-    @Test func sweepsAreBounded() async throws {
-        let fixture = try Fixture()
+    @Test(arguments: Engine.allCases) func sweepsAreBounded(engine: Engine) async throws {
+        let fixture = try Fixture(engine)
         for number in 0..<7 { _ = try await fixture.registered(fixture.registration(number, life: 10_000)) }
         fixture.clock.advance(10_000)
         var (passes, tokens, others) = (0, 0, 0)
@@ -247,8 +249,8 @@ import Vocabulary
         try await fixture.close()
     }
 
-    @Test func everythingIsPurged() async throws {
-        let fixture = try Fixture()
+    @Test(arguments: Engine.allCases) func everythingIsPurged(engine: Engine) async throws {
+        let fixture = try Fixture(engine)
         for number in 0..<5 { _ = try await fixture.registered(fixture.registration(number)) }
         let record = try await fixture.registered(fixture.registration(9, session: 1))
         let expires = record.expires
@@ -279,8 +281,8 @@ import Vocabulary
     }
 
     /// The newest timer of a name is found, and only under its own kind of index.
-    @Test func aTimerIsFoundByItsBackEndsID() async throws {
-        let fixture = try Fixture()
+    @Test(arguments: Engine.allCases) func aTimerIsFoundByItsBackEndsID(engine: Engine) async throws {
+        let fixture = try Fixture(engine)
         let (user, creator, other) = (Fixture.blob(7), Fixture.blob(8), Fixture.blob(9))
         var (first, second) = (timer(fixture, 1, due: 60_000), timer(fixture, 2, due: 70_000))
         first.names = RequestNames(user: user, creator: creator)

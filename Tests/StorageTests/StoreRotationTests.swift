@@ -33,10 +33,10 @@ import Vocabulary
         return records
     }
 
-    @Test func aLogIsClosedAfterEverythingIsPublished() async throws {
-        let fixture = try Fixture()
+    @Test(arguments: Engine.allCases) func aLogIsClosedAfterEverythingIsPublished(engine: Engine) async throws {
+        let fixture = try Fixture(engine)
         #expect(try await !close(fixture), "there is no log")
-        try await fixture.store.record([Self.sign])
+        try await fixture.store.start([Self.sign], marks: [])
         try await fixture.publish(before: .max)
         try await fixture.store.record([Self.sign])
         #expect(try await !close(fixture), "an entry waits")
@@ -55,8 +55,8 @@ import Vocabulary
 
     /// Published and waiting tokens, a job, and a bucket of each kind.
     // Promise: rotation-carries-balances
-    @Test func balancesAreCarriedAndWaitingEntriesKept() async throws {
-        let fixture = try Fixture(timing: Self.quick, now: 1_700_000_000)
+    @Test(arguments: Engine.allCases) func balancesAreCarriedAndWaitingEntriesKept(engine: Engine) async throws {
+        let fixture = try Fixture(engine, timing: Self.quick, now: 1_700_000_000)
         try await fixture.store.start([Self.sign], marks: [])
         let records = try await register(0..<5, fixture, life: 30_000)
         _ = try await register(10..<13, fixture, life: 50_000)
@@ -119,12 +119,12 @@ import Vocabulary
         next.admit(second)
         #expect(next.ops["token.sealed"] == 1 && next.ops["token.purged"] == 10 && next.live.isEmpty && next.booked == 1)
         await again.shutDown()
-        try File.removeTree(fixture.folder)
+        try fixture.remove()
     }
 
     /// A midnight's batch can't be published in the next log.
-    @Test func aMidnightIsPublishedBeforeTheLogIsClosed() async throws {
-        let fixture = try Fixture(timing: Self.quick, now: 1_700_000_000)
+    @Test(arguments: Engine.allCases) func aMidnightIsPublishedBeforeTheLogIsClosed(engine: Engine) async throws {
+        let fixture = try Fixture(engine, timing: Self.quick, now: 1_700_000_000)
         try await fixture.store.start([Self.sign], marks: [])
         _ = try await register(0..<3, fixture, life: 15_000)
         fixture.clock.advance(20_000)
@@ -141,9 +141,9 @@ import Vocabulary
         try await fixture.close()
     }
 
-    @Test func anUnpublishedLogIsNotDeleted() async throws {
-        let fixture = try Fixture()
-        try await fixture.store.record([Self.sign])
+    @Test(arguments: Engine.allCases) func anUnpublishedLogIsNotDeleted(engine: Engine) async throws {
+        let fixture = try Fixture(engine)
+        try await fixture.store.start([Self.sign], marks: [])
         #expect(try await !fixture.store.beginLog(after: Self.end, marks: [Self.moving]), "there is no log")
         try await fixture.publish(before: .max)
         #expect(try await close(fixture))

@@ -1,4 +1,5 @@
 import Linux
+import Postgres
 
 /// The PostgreSQL that `make test` starts (scripts/postgres).
 public enum TestPostgres {
@@ -8,4 +9,43 @@ public enum TestPostgres {
         }
         return uri
     }()
+
+    /// Returns the URI of a schema that is named after a folder. Creates it if necessary.
+    public static func schema(named folder: String) throws -> String {
+        let name = name(folder)
+        try run("CREATE SCHEMA IF NOT EXISTS \(name)")
+        return uri + "?options=-csearch_path%3D" + name
+    }
+
+    public static func dropSchema(named folder: String) throws { _ = try run("DROP SCHEMA IF EXISTS \(name(folder)) CASCADE") }
+
+    /// Returns all rows of all tables as text, in an order of their own.
+    public static func rows(inSchemaNamed folder: String) throws -> [String] {
+        let tables = try texts(
+            "SELECT relname::text FROM pg_class WHERE relkind IN ('r', 'p') AND NOT relispartition AND relnamespace = '\(name(folder))'::regnamespace"
+        )
+        return try tables.flatMap { table in
+            try texts("SELECT '\(table) ' || t::text FROM \(name(folder)).\(table) AS t ORDER BY 1")
+        }
+    }
+
+    private static func texts(_ sql: String) throws -> [String] {
+        guard let rows = try run(sql) else { return [] }
+        var texts: [String] = []
+        while rows.next() { texts.append(rows.text(0)) }
+        return texts
+    }
+
+    private static func name(_ folder: String) -> String {
+        "t_"
+            + String(folder.split(separator: "/").last ?? "").lowercased().map { $0.isLetter || $0.isNumber ? String($0) : "_" }
+            .joined()
+    }
+
+    @discardableResult
+    private static func run(_ sql: String) throws -> QueryResult? {
+        let connection = try Connection(uri, deadlineMs: 5_000)
+        try connection.send(text: sql)
+        return try connection.receive(deadlineMs: 10_000).last
+    }
 }

@@ -1,6 +1,5 @@
 import Ledger
 import Policy
-import SQLite
 import Vocabulary
 
 /// An entry of a closed window or a complete batch.
@@ -54,17 +53,23 @@ struct Bucket: Sendable, Equatable {
     var ended: UInt64 = 0
 }
 
-extension SQLiteDatabase {
+/// A batch whose entries may be published.
+struct CompleteBatch {
+    /// Unix seconds.
+    var window: UInt64
+    var moment: UInt64
+    /// The batch's values of `batch` in the table `waiting`.
+    var numbers: [Int64]
+}
+
+extension EngineRows {
     /// Returns the entries of the windows before `window` in the log's order, at most `limit`. Fewer only if there are no more.
-    func closedEntries(before window: UInt64, limit: Int) throws -> [ClosedEntry] {
-        // One transaction for all reads, since others write meanwhile.
-        let begins = !inTransaction
-        if begins { try beginReading() }
-        defer { if begins { endReading() } }
+    /// - Parameter batches: those before `window`, by window.
+    func closedEntries(before window: UInt64, batches: [CompleteBatch], limit: Int) throws -> [ClosedEntry] {
         let head = try logHead()
         let started = try lastRank() >= 3 ? head?.window : nil
         var entries: [ClosedEntry] = []
-        for batch in try completeBatches(before: window) {
+        for batch in batches {
             // A batch that is partly in the log continues before later entries of its window.
             if batch.window != started { try addWindows(to: &entries, before: batch.window, rank: 3, limit: limit) }
             try add(batch, to: &entries, limit: limit)
@@ -92,26 +97,6 @@ extension SQLiteDatabase {
             ClosedEntry(
                 window: row.time(0), bytes: row.blob(3), source: .window(rank: UInt8(clamping: row.int(1)), key: row.blob(2)))
         }
-    }
-
-    private struct CompleteBatch {
-        var window: UInt64
-        var moment: UInt64
-        var numbers: [Int64]
-    }
-
-    private func completeBatches(before window: UInt64) throws -> [CompleteBatch] {
-        var batches: [CompleteBatch] = []
-        try each(
-            "SELECT number, moment, window_start FROM batch WHERE window_start < $1 ORDER BY window_start, number", .time(window)
-        ) { row in
-            if batches.last?.window == row.time(2) {
-                batches[batches.count - 1].numbers.append(row.int(0))
-            } else {
-                batches.append(CompleteBatch(window: row.time(2), moment: row.time(1), numbers: [row.int(0)]))
-            }
-        }
-        return batches
     }
 
     /// Adds the entries of a batch that are not in the log yet.
@@ -160,11 +145,11 @@ extension SQLiteDatabase {
     // MARK: Buckets
 
     /// The most empty buckets to close at each end of a long absence. The oldest may have ended while the broker still ran.
-    private static let mostEmpty: UInt64 = 512
+    private static var mostEmpty: UInt64 { 512 }
 
     /// Returns the closings of a midnight batch, without those in `entries`.
     private func closings(of batch: CompleteBatch, after entries: [ClosedEntry]) throws -> [ClosedEntry] {
-        let day = journal.timing.daySeconds
+        let day = timing.daySeconds
         let midnight = batch.moment / day * day
         let last = try earliest("SELECT closed FROM schedule") ?? midnight
         var closed = last

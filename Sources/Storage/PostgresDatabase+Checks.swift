@@ -1,0 +1,89 @@
+import Postgres
+import Vocabulary
+
+// What must hold before a broker uses a server.
+extension PostgresDatabase {
+    /// - Throws: `.noSchema` without tables; `.unavailable` with what to change otherwise.
+    func check() throws {
+        try connect()
+        let version = try withConnection { $0.serverVersion }
+        guard version >= Self.oldest else {
+            throw StoreError.unavailable("the server has version \(version / 10_000). Mayfly needs PostgreSQL 15 or later")
+        }
+        try checkDurability()
+        try checkRights()
+        try checkSchema()
+    }
+
+    private static let oldest = 150_000
+
+    /// Nothing may be acknowledged that a crash of the server could lose.
+    private func checkDurability() throws {
+        for setting in ["fsync", "full_page_writes"] {
+            guard try value(of: setting) == "on" else {
+                throw StoreError.unavailable(
+                    "the server has \(setting) off, so a crash could lose what was acknowledged. Turn it on")
+            }
+        }
+        let commit = try value(of: "synchronous_commit")
+        guard commit == "on" || commit == "remote_apply" else {
+            throw StoreError.unavailable(
+                "the server has synchronous_commit \(commit), so a crash could lose what was acknowledged. Set it to on")
+        }
+    }
+
+    private func value(of setting: String) throws -> String {
+        try first("SELECT current_setting($1)", .text(setting)) { $0.text(0) } ?? ""
+    }
+
+    private func checkRights() throws {
+        let rights = try rows(
+            """
+            SELECT rolsuper, has_schema_privilege(current_schema(), 'CREATE'), pg_has_role('pg_checkpoint', 'USAGE'),
+            has_function_privilege('pg_switch_wal()', 'EXECUTE') FROM pg_roles WHERE rolname = current_user
+            """
+        ) { row in (0..<4).map { row.int($0) != 0 } }[0]
+        if rights[0] { throw StoreError.unavailable("the role is a superuser. Give Mayfly a role of its own without that right") }
+        for (isGiven, grant) in zip(
+            rights[1...],
+            [
+                "CREATE ON SCHEMA of its tables, for their partitions", "the role pg_checkpoint",
+                "EXECUTE ON FUNCTION pg_switch_wal()",
+            ])
+        where !isGiven { throw StoreError.unavailable("the role lacks a right. Grant it \(grant)") }
+    }
+
+    private func checkSchema() throws {
+        guard try exists("SELECT 1 WHERE to_regclass('node') IS NOT NULL"), let mark = try mark(Self.versionMark) else {
+            throw StoreError.noSchema
+        }
+        let version = mark.reduce(0) { $0 << 8 | UInt64($1) }
+        guard version == PostgresSchema.version else {
+            throw StoreError.unavailable(
+                "its tables have version \(version), and this release needs \(PostgresSchema.version). Stop all nodes of the other release, "
+                    + "then run mayfly migrate with the newer one")
+        }
+        for kind in PostgresSchema.partitioned {
+            guard try exists("SELECT 1 FROM pg_partitioned_table WHERE partrelid = to_regclass($1)", .text(kind.table)) else {
+                throw StoreError.damaged("the table \(kind.table) is not partitioned")
+            }
+        }
+    }
+
+    private static let versionMark = "schema.version"
+
+    func makeSchema() throws {
+        try connect()
+        do {
+            try checkSchema()
+            return
+        } catch StoreError.noSchema {}
+        let version = [UInt8](bigEndian: PostgresSchema.version).map {
+            $0 < 16 ? "0" + String($0, radix: 16) : String($0, radix: 16)
+        }
+        let mark = "INSERT INTO node (name, value) VALUES ('\(Self.versionMark)', '\\x\(version.joined())')"
+        try runAlone(["BEGIN"] + PostgresSchema.statements + [mark, "COMMIT"])
+        // The locks' names depend on the tables.
+        disconnect()
+    }
+}

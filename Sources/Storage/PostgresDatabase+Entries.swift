@@ -1,0 +1,314 @@
+import Ledger
+import Policy
+import Vocabulary
+
+// Entries that wait for their window or their batch.
+//
+// A transaction's window is the database's time or, if that is behind, the window after the last closed one. It shares the window's advisory
+// lock with other writers until it commits. To close a window the sequencer takes that lock alone, so nobody can write behind it.
+//
+// A waiting seal or purge has its batch's boundary in place of a number: the end of its hour, or of its day for a long token. The batch frozen at
+// a boundary holds all rows up to it, so writers needn't know which batch is open.
+extension PostgresDatabase {
+    func record(_ entry: NewEntry) throws {
+        switch entry {
+        case .event(let op):
+            countEntry()
+            try append(op, window: try window())
+        case .sealed(let id, let expires, let isLong):
+            try insertWaiting(
+                batch: boundary(after: moment, isLong: isLong), rank: 3, id: id, until: timing.untilMs(expiryMs: expires),
+                cause: nil)
+        case .purged(let id, let cause, let expires, let isLong):
+            let (until, moment) = (timing.untilMs(expiryMs: expires), moment)
+            // A late purge belongs to the batch that waits for all that expired before its boundary.
+            try insertWaiting(
+                batch: boundary(after: min(moment, expires), isLong: isLong), rank: 4, id: id, until: until,
+                cause: expires <= moment ? .expired(untilMs: until) : cause)
+        }
+    }
+
+    /// - Parameter time: unix milliseconds.
+    private func boundary(after time: UInt64, isLong: Bool) -> Int64 {
+        let span = isLong ? timing.daySeconds : timing.hourSeconds
+        return Int64(clamping: (time / 1_000 / span + 1) * span)
+    }
+
+    /// Adds an entry to a window.
+    func append(_ op: Entry.Op, window: UInt64) throws {
+        guard op.rank != 3, op.rank != 4 else { throw StoreError.unavailable("an entry of a batch was recorded by itself") }
+        let bytes = Entry(atMs: window * 1_000, op).encoded
+        if op.sortKey.isEmpty {
+            try queue(
+                "INSERT INTO entry (window_start, rank, key, bytes) VALUES ($1, $2, int8send(nextval('entry_number')), $3)",
+                .time(window), .number(op.rank), .blob(bytes))
+        } else {
+            try queue(
+                "INSERT INTO entry (window_start, rank, key, bytes) VALUES ($1, $2, $3, $4)", .time(window), .number(op.rank),
+                .blob(op.sortKey), .blob(bytes))
+        }
+    }
+
+    func record(_ events: [Entry.Op], _ marks: [StoreMark]) throws {
+        var window = try window()
+        if window > clockWindow, events.allSatisfy({ $0.rank == 0 }) {
+            var schedule = try lockSchedule()
+            window = try openAgain(&schedule)
+            try save(schedule)
+        }
+        for event in events {
+            countEntry()
+            if case .keysRatcheted(let epoch, _) = event {
+                try append(.keysRatcheted(epoch: epoch, swept: try sweptEpoch(at: moment)), window: window)
+            } else {
+                try append(event, window: window)
+            }
+        }
+        for mark in marks { try setMark(mark.name, mark.value) }
+    }
+
+    /// Records that this node was absent for a minute or more, before anything else is recorded.
+    func recordAbsence() throws { try journal.resume { try write { try record(journal.resumption, []) } } }
+
+    func start(_ events: [Entry.Op], _ marks: [StoreMark]) throws {
+        var schedule = try lockSchedule()
+        let window = try openAgain(&schedule)
+        try begin(&schedule, window)
+        try save(schedule)
+        for event in events { try append(event, window: window) }
+        for mark in marks { try setMark(mark.name, mark.value) }
+    }
+
+    /// Returns the window for entries of rank 0. The latest window may get some even if part of it is in the log, since they sort first there.
+    /// Otherwise each stop and start would move the log's time ahead of the clock.
+    private func openAgain(_ schedule: inout Schedule) throws -> UInt64 {
+        let latest = try latestWindow()
+        guard clockWindow <= schedule.closedUpTo, latest <= schedule.closedUpTo else { return nextWindow(schedule) }
+        schedule.closedUpTo = max(clockWindow, latest) - journal.resolution
+        return max(clockWindow, latest)
+    }
+
+    /// Notes where a log begins, at its first entry. It has no buckets of earlier days.
+    private func begin(_ schedule: inout Schedule, _ window: UInt64) throws {
+        guard schedule.closedBucket == nil else { return }
+        schedule.closedBucket = window / timing.daySeconds * timing.daySeconds
+        schedule.lastBoundary = max(schedule.lastBoundary ?? 0, window / timing.hourSeconds * timing.hourSeconds)
+        try record(timing)
+    }
+
+    /// The start of the database's current window.
+    private var clockWindow: UInt64 { clock / 1_000 / journal.resolution * journal.resolution }
+
+    // MARK: The schedule
+
+    /// The ledger's state, in one row. Times are unix seconds. See `Books`.
+    struct Schedule {
+        var lastBoundary: UInt64?
+        var lastBatch: UInt64
+        var closedBucket: UInt64?
+        /// No entry can get this window, or an earlier one, any more.
+        var closedUpTo: UInt64
+    }
+
+    /// Reads the schedule and keeps it from others until the transaction ends.
+    func lockSchedule() throws -> Schedule {
+        _ = try window()
+        return try rows("SELECT looked, last_batch, closed, closed_up_to FROM schedule FOR UPDATE") {
+            Schedule(lastBoundary: $0.timeOrNil(0), lastBatch: $0.time(1), closedBucket: $0.timeOrNil(2), closedUpTo: $0.time(3))
+        }[0]
+    }
+
+    func save(_ schedule: Schedule) throws {
+        try queue(
+            "UPDATE schedule SET looked = $1, last_batch = $2, closed = $3, closed_up_to = $4",
+            schedule.lastBoundary.map { .time($0) } ?? .null, .time(schedule.lastBatch),
+            schedule.closedBucket.map { .time($0) } ?? .null, .time(schedule.closedUpTo))
+    }
+
+    /// Closes the windows before `end` that are over, or have entries. Freezes and completes batches, and counts the backlog.
+    /// - Returns: the first window that is open.
+    func close(before end: UInt64) throws -> UInt64 {
+        var schedule = try lockSchedule()
+        try settleBatches(&schedule)
+        let resolution = journal.resolution
+        let latest = max(try latestWindow(), clockWindow - min(clockWindow, resolution))
+        let last = min((end - min(end, 1)) / resolution * resolution, latest)
+        if last > schedule.closedUpTo {
+            try waitForWriters(upTo: last)
+            schedule.closedUpTo = last
+        }
+        try save(schedule)
+        try countBacklog()
+        return schedule.closedUpTo + resolution
+    }
+
+    /// Waits until all transactions that could record something in these windows have ended. Older ones have been ended by their deadline.
+    private func waitForWriters(upTo last: UInt64) throws {
+        let resolution = journal.resolution
+        let first = (clockWindow - min(clockWindow, Self.longestLife)) / resolution * resolution
+        for window in stride(from: first, through: last, by: Int(resolution)) { try closeAlone(window) }
+    }
+
+    /// Counts the entries that are not known to be published and are limited. See `Books.limited`.
+    private func countBacklog() throws {
+        let counts = try rows(
+            """
+            UPDATE schedule SET stamp = stamp + 1, backlog = (SELECT count(*) FROM entry)
+            + (SELECT coalesce(sum(limited), 0)::bigint FROM unpublished)
+            + (SELECT count(*) FROM waiting WHERE rank = 3 AND batch <= (SELECT max(moment) FROM batch WHERE moment <= $1))
+            RETURNING backlog, stamp
+            """, .time(moment / 1_000 - min(moment / 1_000, timing.hourSeconds)), read: Self.backlog)
+        noteBacklog(counts[0])
+    }
+
+    /// Returns the latest count, and its number.
+    func backlog() throws -> Backlog { try rows("SELECT backlog, stamp FROM schedule", read: Self.backlog)[0] }
+
+    private static func backlog(_ row: any Row) -> Backlog { Backlog(count: row.time(0), stamp: row.time(1)) }
+
+    /// Freezes and completes batches that are due, even while nothing can be published. Must be called twice a minute.
+    func settle() throws {
+        let now = journal.now() / 1_000
+        let isDue = try read {
+            try exists(
+                "SELECT 1 FROM schedule WHERE looked < $1 OR EXISTS (SELECT 1 FROM batch WHERE window_start IS NULL)",
+                .time(now / timing.hourSeconds * timing.hourSeconds))
+        }
+        guard isDue, journal.hasStarted else { return }
+        try write { _ = try close(before: now / journal.resolution * journal.resolution) }
+    }
+
+    /// Completes the frozen batch if it has all its purges. Freezes the next batch if a boundary has passed.
+    private func settleBatches(_ schedule: inout Schedule) throws {
+        guard journal.hasStarted else { return }
+        if let batch = try incompleteBatch() { guard try complete(batch, &schedule) else { return } }
+        let moment = self.moment / 1_000 / timing.hourSeconds * timing.hourSeconds
+        let last = schedule.lastBoundary ?? moment
+        guard moment > last, nextWindow(schedule) > schedule.lastBatch else { return }
+        // Or a batch could get a row after it is published.
+        try waitForWriters(upTo: nextWindow(schedule))
+        let isMidnight = moment / timing.daySeconds > last / timing.daySeconds
+        let hasEnough = isMidnight ? true : try hasSeals(timing.batchSeals, before: moment)
+        if hasEnough { try queue("INSERT INTO batch (moment) VALUES ($1)", .time(moment)) }
+        schedule.lastBoundary = moment
+        if let batch = try incompleteBatch() { _ = try complete(batch, &schedule) }
+    }
+
+    private func nextWindow(_ schedule: Schedule) -> UInt64 { max(clockWindow, schedule.closedUpTo + journal.resolution) }
+
+    private func incompleteBatch() throws -> UInt64? { try earliest("SELECT min(moment) FROM batch WHERE window_start IS NULL") }
+
+    private func hasSeals(_ count: Int, before moment: UInt64) throws -> Bool {
+        let frozen = try earliest("SELECT max(moment) FROM batch") ?? 0
+        return try rows(
+            "SELECT count(*) FROM (SELECT 1 FROM waiting WHERE rank = 3 AND batch > $1 AND batch <= $2 LIMIT $3) AS seals",
+            .time(frozen), .time(moment), .number(count)
+        ) { Int($0.int(0)) }[0] >= count
+    }
+
+    /// Assigns a window to a frozen batch if everything that expired before its moment is purged. Returns false otherwise.
+    private func complete(_ moment: UInt64, _ schedule: inout Schedule) throws -> Bool {
+        let isSwept = try rows(
+            "SELECT NOT EXISTS (SELECT 1 FROM token WHERE expires < $1) AND NOT EXISTS (SELECT 1 FROM registration WHERE expires < $1)",
+            .time(moment * 1_000)
+        ) { $0.int(0) != 0 }[0]
+        guard isSwept else { return false }
+        let window = nextWindow(schedule)
+        try queue("UPDATE batch SET window_start = $1 WHERE moment = $2", .time(window), .time(moment))
+        schedule.lastBatch = window
+        return true
+    }
+
+    /// Returns the complete batches whose window is before `end`, by window.
+    private func completeBatches(before end: UInt64) throws -> [CompleteBatch] {
+        var batches = try rows(
+            "SELECT window_start, moment FROM batch WHERE window_start < $1 ORDER BY window_start", .time(end)
+        ) { CompleteBatch(window: $0.time(0), moment: $0.time(1), numbers: []) }
+        var last: UInt64 = 0
+        for index in batches.indices {
+            let moment = batches[index].moment
+            // Step by step, since there are few boundaries and many rows.
+            while let next = try earliest(
+                "SELECT min(batch) FROM waiting WHERE batch > $1 AND batch <= $2", .time(last), .time(moment))
+            {
+                batches[index].numbers.append(Int64(next))
+                last = next
+            }
+            last = moment
+        }
+        return batches
+    }
+
+    // MARK: The log
+
+    func closedEntries(before end: UInt64, limit: Int) throws -> [ClosedEntry] {
+        try closedEntries(before: end, batches: try completeBatches(before: end), limit: limit)
+    }
+
+    /// Replaces the head and deletes the rows that it covers. The schedule's lock makes this a compare-and-swap.
+    func commit(_ head: LogHead, after size: UInt64, entries: [ClosedEntry]) throws -> Bool {
+        var schedule = try lockSchedule()
+        guard try (logHead()?.size ?? 0) == size else { return false }
+        guard try isFolderCurrent() else { throw StoreError.unavailable("the previous head is not published") }
+        let rank = try entries.last?.source.rank ?? lastRank()
+        _ = try remove(entries)
+        if let closed = try updateBuckets(with: entries) {
+            schedule.closedBucket = closed
+            try save(schedule)
+        }
+        _ = try addUnpublished(entries, from: size)
+        try setHead(head, rank: rank)
+        try countBacklog()
+        return true
+    }
+
+    func published(upTo size: UInt64) throws {
+        guard let head = try logHead(), size >= head.size else { return }
+        try queue("DELETE FROM unpublished", expecting: nil)
+        try countBacklog()
+    }
+
+    /// Returns true if log and folder have all entries except those of open batches, which may go into the next log.
+    private func isAllPublished() throws -> Bool {
+        try !exists("SELECT 1 FROM entry LIMIT 1") && !exists("SELECT 1 FROM batch WHERE window_start IS NOT NULL")
+            && isFolderCurrent()
+    }
+
+    func closeLog(_ events: [Entry.Op], next: EntryText, mark: StoreMark) throws -> Bool {
+        let schedule = try lockSchedule()
+        guard try logHead() != nil, try isAllPublished() else { return false }
+        // A past bucket closes with its midnight batch, whose entries can't go into the next log.
+        let (window, day) = (try window(), timing.daySeconds)
+        guard let closed = schedule.closedBucket, closed >= window / day * day else { return false }
+        for event in events { try append(event, window: window) }
+        for (until, bucket) in try buckets() { try append(bucket.closed(until: until), window: window) }
+        try append(.ledgerClosed(next: next), window: window)
+        try setMark(mark.name, mark.value)
+        return true
+    }
+
+    func beginLog(after end: Checkpoint, marks: [StoreMark]) throws -> Bool {
+        var schedule = try lockSchedule()
+        guard let head = try logHead(), head.size == end.size, try isAllPublished() else { return false }
+        guard let origin = EntryText(end.origin) else { throw StoreError.damaged("the origin of the log that ended") }
+        let buckets = try buckets().map { ($0.until, $0.bucket.live) }.filter { $0.1 > 0 }
+        let jobs = try rows("SELECT count(*) FROM job") { UInt64(clamping: $0.int(0)) }[0]
+        try queue("DELETE FROM log")
+        try queue(
+            "UPDATE bucket SET carried = sealed + carried - expired - ended, sealed = 0, expired = 0, ended = 0", expecting: nil)
+        try queue("DELETE FROM bucket WHERE carried <= 0", expecting: nil)
+        schedule.closedBucket = nil
+        // The window of the last entry is open again: the next log's first entries belong to it.
+        schedule.closedUpTo = min(schedule.closedUpTo, head.window - min(head.window, journal.resolution))
+        try begin(&schedule, head.window)
+        try save(schedule)
+        try append(.ledgerOpened(previous: origin, size: end.size, root: end.root, jobs: jobs), window: head.window)
+        for (until, live) in buckets { try append(.bucketCarried(untilMs: until * 1_000, live: live), window: head.window) }
+        for mark in marks { try setMark(mark.name, mark.value) }
+        return true
+    }
+}
+
+extension Bucket {
+    fileprivate var live: UInt64 { sealed + carried - min(sealed + carried, expired + ended) }
+}

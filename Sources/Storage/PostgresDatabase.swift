@@ -1,0 +1,452 @@
+import Ledger
+import Linux
+import Policy
+import Postgres
+import Vocabulary
+
+/// A connection to PostgreSQL, used by one thread. `PostgresDatabase+*.swift` have its part of `Store`.
+///
+/// A write is one transaction at READ COMMITTED, in about two round trips: locks and the first read go out together, and so do the writes, the
+/// entries and COMMIT.
+final class PostgresDatabase: Database, EngineRows {
+    let journal: PostgresJournal
+    private var connection: Connection?
+    private var session = Session(timeline: "", salt: 0)
+    /// What the answers to the statements sent since the last `receive` mean.
+    private var pending: [Meaning] = []
+    private var open: OpenTransaction?
+    /// True while `write` runs: then the first statement begins a transaction.
+    private var isWriting = false
+
+    /// Facts that hold for one connection.
+    private struct Session {
+        /// The server's timeline, which changes with each failover.
+        var timeline: String
+        /// Distinguishes the locks of several brokers in one database.
+        var salt: Int64
+    }
+
+    private enum Meaning { case nothing, clock, schedule, answer }
+
+    private struct OpenTransaction {
+        let deadline: UInt64
+        /// The database's time, unix milliseconds. Nil until the server has answered.
+        var clock: UInt64?
+        /// The last boundary at which a batch could be frozen, unix seconds.
+        var boundary: UInt64 = 0
+        var window: UInt64?
+        var id: Int64?
+        var entries: UInt64 = 0
+        /// A count that this transaction made.
+        var backlog: Backlog?
+        /// The rows that may need a new partition.
+        var inserted: [(table: String, expires: Int64)] = []
+        /// An error that `moment` could not throw.
+        var failure: (any Error)?
+    }
+
+    /// The longest transaction, and the longest wait for one answer. A server's own limits are in `options`.
+    private static let longestTransactionMs: UInt64 = 30_000
+    private static let longestAnswerMs: UInt64 = 10_000
+    private static let longestConnectMs: UInt64 = 3_000
+    /// A transaction that a stopped process left open is ended by the server, so that others get its locks. All are over within a minute.
+    static let longestLife: UInt64 = 60
+
+    private static let options = [
+        ("application_name", "mayfly"), ("target_session_attrs", "read-write"), ("connect_timeout", "3"),
+        ("tcp_user_timeout", "10000"),
+        ("keepalives_idle", "10"), ("keepalives_interval", "5"), ("keepalives_count", "3"), ("client_encoding", "UTF8"),
+    ]
+    private static let settings: [StaticString] = [
+        "SET statement_timeout = 9000", "SET lock_timeout = 8000", "SET idle_in_transaction_session_timeout = 10000",
+        "SET default_transaction_isolation = 'read committed'", "SET jit = off",
+    ]
+
+    init(_ journal: PostgresJournal) { self.journal = journal }
+
+    var transaction: Transaction { Transaction(self) }
+    var timing: LedgerTiming { journal.timing }
+
+    // MARK: The connection
+
+    /// Connects unless this is connected.
+    func connect() throws {
+        if let connection, connection.isUsable { return }
+        connection = nil
+        let made = try Connection(journal.uri, options: Self.options, deadlineMs: Self.longestConnectMs)
+        for setting in Self.settings { try made.send(setting) }
+        try made.send("SELECT left(pg_walfile_name(pg_current_wal_lsn()), 8), to_regclass('schedule')::oid::bigint")
+        guard let facts = try made.receive(deadlineMs: Self.longestAnswerMs).last, facts.next() else {
+            throw StoreError.unavailable("the server doesn't answer")
+        }
+        // Half of the locks' name is a signed integer.
+        session = Session(timeline: facts.text(0), salt: facts.int(1) & 0x7fff_ffff)
+        connection = made
+    }
+
+    func disconnect() {
+        connection = nil
+        pending = []
+        open = nil
+    }
+
+    private func live() throws -> Connection {
+        guard let connection, connection.isUsable else { throw PostgresError.lost("not connected") }
+        return connection
+    }
+
+    /// Runs statements that belong to no operation, e.g. one that can't run in a transaction.
+    func runAlone(_ statements: [String]) throws {
+        for sql in statements {
+            try live().send(text: sql)
+            pending.append(.nothing)
+        }
+        try receive()
+    }
+
+    /// Returns the connection's facts for the checks of a start.
+    func withConnection<Value>(_ body: (Connection) throws -> Value) throws -> Value {
+        try connect()
+        return try body(try live())
+    }
+
+    // MARK: Statements
+
+    func query(_ sql: StaticString, _ values: [SQLValue], _ body: (any Row) throws -> Void) throws {
+        let rows = try answer(sql, values)
+        while rows.next() { try body(rows) }
+    }
+
+    func change(_ sql: StaticString, _ values: [SQLValue]) throws -> Int { try answer(sql, values).changed }
+
+    func queue(_ sql: StaticString, expecting count: Int?, _ values: [SQLValue]) throws {
+        try beginIfNeeded()
+        let isInsert = Self.starts(sql, with: "INSERT INTO ")
+        if isInsert { noteExpiry(sql, values) }
+        // An INSERT adds its row or fails.
+        try send(sql, values, as: .nothing, expecting: isInsert ? nil : count)
+    }
+
+    private func answer(_ sql: StaticString, _ values: [SQLValue]) throws -> QueryResult {
+        if isWriting { try beginIfNeeded() }
+        try send(sql, values, as: .answer)
+        guard let result = try receive() else { throw PostgresError.lost("an answer is missing") }
+        return result
+    }
+
+    private func send(
+        _ sql: StaticString, _ values: [SQLValue] = [], as meaning: Meaning, expecting count: Int? = nil
+    ) throws {
+        if let failure = open?.failure { throw failure }
+        try live().send(sql, Parameters(values), expecting: count)
+        pending.append(meaning)
+    }
+
+    /// Sends everything, and notes what the answers say.
+    /// - Returns: the answer to the last query.
+    @discardableResult
+    private func receive() throws -> QueryResult? {
+        let meanings = pending
+        pending = []
+        var last: QueryResult?
+        for (result, meaning) in zip(try live().receive(deadlineMs: try remaining()), meanings) {
+            switch meaning {
+            case .nothing: break
+            case .answer: last = result
+            case .clock: if result.next() { open?.clock = UInt64(clamping: result.int(0)) }
+            case .schedule: if result.next() { note(result) }
+            }
+        }
+        return last
+    }
+
+    private func note(_ schedule: QueryResult) {
+        journal.note(Backlog(count: schedule.time(1), stamp: schedule.time(2)))
+        guard let clock = open?.clock else { return }
+        let start = clock / 1_000 / journal.resolution * journal.resolution
+        // The window can't be used if it was closed meanwhile.
+        open?.window = start > schedule.time(0) ? start : nil
+        open?.boundary = schedule.time(3)
+        open?.id = schedule.int(4)
+    }
+
+    private func remaining() throws -> UInt64 {
+        guard let open else { return Self.longestAnswerMs }
+        let now = Clock.monotonicMs
+        guard now < open.deadline else {
+            disconnect()
+            throw PostgresError.lost("the transaction took too long")
+        }
+        return min(Self.longestAnswerMs, open.deadline - now)
+    }
+
+    private static func starts(_ sql: StaticString, with prefix: StaticString) -> Bool {
+        sql.description.hasPrefix(prefix.description)
+    }
+
+    /// Queues a statement without parameters that is used once.
+    func queue(text sql: String) throws {
+        try beginIfNeeded()
+        try live().send(text: sql)
+        pending.append(.nothing)
+    }
+
+    /// Returns the number that a statement used once answers with.
+    func count(text sql: String) throws -> Int64 {
+        try live().send(text: sql)
+        pending.append(.answer)
+        guard let answer = try receive(), answer.next() else { return 0 }
+        return answer.int(0)
+    }
+
+    /// Remembers which partition an inserted row needs. Each of the partitioned tables begins with its expiry.
+    private func noteExpiry(_ sql: StaticString, _ values: [SQLValue]) {
+        guard case .int(let expires)? = values.first else { return }
+        let words = sql.description.split(separator: " ", maxSplits: 3)
+        let table = words.count > 2 ? String(words[2]) : ""
+        if PostgresSchema.partitioned.contains(where: { $0.table == table }) { open?.inserted.append((table, expires)) }
+    }
+
+    // MARK: An operation
+
+    func lock(_ keys: @autoclosure () -> [LockKey], for operation: StaticString) throws {
+        let numbers = Set(keys().map { $0.number(salt: session.salt) }).sorted()
+        try beginIfNeeded(locking: numbers)
+    }
+
+    /// Waits for the locks, in one order for all transactions.
+    func lock(_ numbers: [Int64]) throws {
+        if numbers.isEmpty { return }
+        var parameters = Parameters()
+        parameters.add(numbers)
+        try live().send("SELECT pg_advisory_xact_lock(key) FROM unnest($1::bigint[]) AS key", parameters)
+        pending.append(.nothing)
+    }
+
+    private func beginIfNeeded(locking numbers: [Int64] = []) throws {
+        if open == nil {
+            open = OpenTransaction(deadline: Clock.monotonicMs + Self.longestTransactionMs)
+            try send("BEGIN", as: .nothing)
+            // The window's lock is taken before its state is read: then it is open until this transaction ends.
+            try send(
+                """
+                SELECT now, pg_advisory_xact_lock_shared($1::bigint::int, (now / 1000 / $2)::int) FROM
+                (SELECT coalesce($3, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint) AS now OFFSET 0) AS clock
+                """, [.int(session.salt), .time(journal.resolution), databaseClock], as: .clock)
+            try lock(numbers)
+            try readSchedule()
+        } else {
+            try lock(numbers)
+        }
+    }
+
+    private var databaseClock: SQLValue { journal.databaseClock.map { .time($0()) } ?? .null }
+
+    private func readSchedule() throws {
+        try send("SELECT closed_up_to, backlog, stamp, coalesce(looked, 0), pg_current_xact_id() FROM schedule", as: .schedule)
+    }
+
+    /// Returns the transaction's window, which stays open until it ends.
+    func window() throws -> UInt64 {
+        try beginIfNeeded()
+        if open?.id == nil { try receive() }
+        while true {
+            if let window = open?.window { return window }
+            // The clock is behind the log, or the window was closed while this transaction waited.
+            let closed = try rows("SELECT closed_up_to FROM schedule") { $0.time(0) }[0]
+            let next = closed + journal.resolution
+            try send(
+                "SELECT pg_advisory_xact_lock_shared($1::bigint::int, ($2::bigint / $3::bigint)::int)",
+                [.int(session.salt), .time(next), .time(journal.resolution)], as: .nothing)
+            if try rows("SELECT closed_up_to FROM schedule", read: { $0.time(0) })[0] == closed { open?.window = next }
+        }
+    }
+
+    /// The database's time, and never before a boundary that was processed: a token that expires earlier belongs to a bucket that may be closed.
+    /// Broker time outside of transactions.
+    var moment: UInt64 {
+        guard open != nil else { return journal.now() }
+        do {
+            _ = try window()
+            return max(clock, (open?.boundary ?? 0) * 1_000)
+        } catch {
+            open?.failure = error
+            return journal.now()
+        }
+    }
+
+    /// The database's time of the transaction, unix milliseconds.
+    var clock: UInt64 { open?.clock ?? 0 }
+
+    /// Waits until no writer holds a window, and keeps it from others until this transaction ends.
+    func closeAlone(_ window: UInt64) throws {
+        try send(
+            "SELECT pg_advisory_xact_lock($1::bigint::int, ($2::bigint / $3::bigint)::int)",
+            [.int(session.salt), .time(window), .time(journal.resolution)], as: .nothing)
+    }
+
+    func admit(_ use: LedgerUse) throws(StoreError) { if journal.isFull(use.rawValue) { throw .ledgerBehind } }
+
+    /// Call it with a count that this transaction made. Others learn of it when it is durable.
+    func noteBacklog(_ backlog: Backlog) { open?.backlog = backlog }
+
+    /// Counts an entry towards the limit of those that wait for publication.
+    func countEntry() { open?.entries += 1 }
+
+    // MARK: Transactions
+
+    /// Runs a transaction until it is durable. `body` may run several times. Nothing is kept of a run that failed.
+    func write<Value>(isSignOfLife: Bool = true, _ body: () throws -> Value) throws -> Value {
+        var triesLeft = Self.mostTries
+        while true {
+            triesLeft -= 1
+            do {
+                guard let value = try attempt(body) else { continue }
+                if isSignOfLife { journal.noteAlive() }
+                return value
+            } catch {
+                let known = error as? PostgresError
+                if known?.endsSession == true { disconnect() } else { rollBack() }
+                guard let known, known.endsSession || known.isConflict || known.isWrongCount, triesLeft > 0 else { throw error }
+            }
+        }
+    }
+
+    private static let mostTries = 4
+
+    /// - Returns: nil if partitions were missing. They exist now.
+    private func attempt<Value>(_ body: () throws -> Value) throws -> Value? {
+        try connect()
+        isWriting = true
+        defer { isWriting = false }
+        do {
+            let value = try body()
+            try commit()
+            return value
+        } catch let error as PostgresError where error.isOutOfRange {
+            let inserted = open?.inserted ?? []
+            guard !inserted.isEmpty else { throw error }
+            rollBack()
+            isWriting = false
+            for (table, expires) in inserted { try makePartition(table, expires) }
+            return nil
+        }
+    }
+
+    private func commit() throws {
+        guard let open else { return }
+        if let failure = open.failure { throw failure }
+        try send("COMMIT", as: .nothing)
+        do {
+            try receive()
+        } catch PostgresError.lost(let reason) {
+            isWriting = false
+            guard try isCommitted(open.id) else { throw PostgresError.lost(reason) }
+        }
+        journal.noteRecorded(open.entries)
+        if let backlog = open.backlog { journal.note(backlog) }
+        self.open = nil
+    }
+
+    private func rollBack() {
+        pending = []
+        guard open != nil else { return }
+        open = nil
+        guard let connection, connection.isUsable else { return disconnect() }
+        do {
+            try connection.send("ROLLBACK")
+            _ = try connection.receive(deadlineMs: Self.longestAnswerMs)
+        } catch { disconnect() }
+    }
+
+    /// Asks the server about a transaction whose COMMIT was sent and not answered.
+    /// - Throws: `.unavailable` if the server can't know: after a failover its numbers may stand for other transactions.
+    private func isCommitted(_ id: Int64?) throws -> Bool {
+        let timeline = session.timeline
+        disconnect()
+        // Before the number arrived, COMMIT was not sent.
+        guard let id else { return false }
+        let deadline = Clock.monotonicMs + Self.longestTransactionMs
+        while Clock.monotonicMs < deadline {
+            do {
+                try connect()
+                guard session.timeline == timeline else { break }
+                let state = try first("SELECT pg_xact_status($1::text::xid8)", .text(String(id))) { $0.text(0) }
+                switch state {
+                case "committed": return true
+                case "aborted": return false
+                default: break
+                }
+            } catch let error as PostgresError {
+                disconnect()
+                if case .library = error { throw error }
+            }
+            // Nothing to wait for: this only sleeps.
+            _ = Poll.wait(-1, .read, until: Clock.monotonicMs + 100)
+        }
+        throw StoreError.unavailable("the answer to a commit was lost, so it is unknown whether it is durable")
+    }
+
+    /// Reads outside of a transaction. A lost connection is made anew once.
+    func read<Value>(_ body: () throws -> Value) throws -> Value {
+        for isLast in [false, true] {
+            do {
+                try connect()
+                return try body()
+            } catch let error as PostgresError where error.endsSession && !isLast {
+                disconnect()
+            } catch {
+                pending = []
+                throw error
+            }
+        }
+        throw StoreError.unavailable("the server doesn't answer")
+    }
+}
+
+extension QueryResult: Row {}
+
+extension Parameters {
+    fileprivate init(_ values: [SQLValue]) {
+        self.init()
+        for value in values {
+            switch value {
+            case .int(let value): add(value)
+            case .blob(let value): add(value.span)
+            case .id(let value): value.withBytes { add($0) }
+            case .digest(let value): value.withBytes { add($0) }
+            case .text(let value): add(value)
+            case .null: addNull()
+            }
+        }
+    }
+}
+
+extension LockKey {
+    /// The number of the advisory lock. Equal numbers of different keys only cost time.
+    fileprivate func number(salt: Int64) -> Int64 {
+        let (kind, name): (UInt64, UInt64) =
+            switch self {
+            case .room(let index): (1, index.lastWord)
+            case .code(let index): (2, index.lastWord)
+            case .shortCodes: (3, 0)
+            case .owner(let index): (4, index.lastWord)
+            case .device(let index): (5, index.lastWord)
+            case .registration(let row): (6, row.purgeID.low)
+            case .session(let index): (7, index.lastWord)
+            case .timer(let id): (8, id.low)
+            case .seen(let index): (9, index.lastWord)
+            case .partitions: (10, 0)
+            }
+        return Int64(bitPattern: name ^ kind << 56) ^ salt
+    }
+}
+
+extension Digest {
+    /// An index begins with its expiry, so its end is its own.
+    fileprivate var lastWord: UInt64 {
+        var word: UInt64 = 0
+        withBytes { word = $0.bigEndian64(at: 24) }
+        return word
+    }
+}

@@ -1,0 +1,51 @@
+/// The tables of `Schema` in PostgreSQL's words, and what only this engine has.
+///
+/// A thief of the server's files learns more than `Schema` says: each row has the number of the transaction that wrote it. So the rows of one
+/// operation are linked (a waiting seal with its token), and all rows have an order.
+enum PostgresSchema {
+    static let version: UInt64 = 1
+
+    /// Each is one statement.
+    static let statements: [String] = (Schema.shared.map { translated($0) }.joined() + own).split(separator: ";").map {
+        String($0)
+    }
+    .filter { !$0.allSatisfy(\.isWhitespace) }
+
+    /// A table that is partitioned by its first column, an expiry in unix milliseconds. A partition is dropped when all in it has expired, since
+    /// deleted rows stay in a table's file.
+    struct Partitioned: Sendable {
+        let table: String
+        /// The span of a partition, milliseconds.
+        let width: UInt64
+    }
+
+    static let partitioned = [
+        Partitioned(table: "token", width: 3_600_000), Partitioned(table: "job", width: 600_000),
+        Partitioned(table: "registration", width: 86_400_000),
+    ]
+
+    private static func translated(_ table: String) -> String {
+        let lines = table.split(separator: "\n").filter { !$0.drop { $0 == " " }.hasPrefix("--") }
+        var text = lines.joined(separator: "\n") + "\n"
+        for (word, other) in [("INTEGER", "BIGINT"), ("BLOB", "BYTEA")] {
+            text = text.split(separator: word).joined(separator: other)
+        }
+        let isPartitioned = partitioned.contains { text.hasPrefix("CREATE TABLE \($0.table) (") }
+        let end = isPartitioned ? ") PARTITION BY RANGE (\(text.hasPrefix("CREATE TABLE job") ? "deadline" : "expires"))" : ")"
+        return text.split(separator: ") WITHOUT ROWID").joined(separator: end)
+    }
+
+    private static let own = """
+        -- The numbers of entries without a sort key.
+        CREATE SEQUENCE entry_number;
+
+        -- Frozen batches: their boundary and, once complete, their window.
+        CREATE TABLE batch (moment BIGINT PRIMARY KEY, window_start BIGINT);
+
+        -- The latest closed window, and the count of entries that wait for publication, which is counted again at each `stamp`.
+        ALTER TABLE schedule ADD COLUMN closed_up_to BIGINT NOT NULL DEFAULT 0, ADD COLUMN backlog BIGINT NOT NULL DEFAULT 0,
+            ADD COLUMN stamp BIGINT NOT NULL DEFAULT 0;
+        INSERT INTO schedule (one, last_batch) VALUES (1, 0);
+
+        """.split(separator: "\n").filter { !$0.hasPrefix("--") }.joined(separator: "\n")
+}
