@@ -239,7 +239,7 @@ public enum BrokerError: Error, Sendable, Equatable {
         self =
             switch error {
             case .ledgerBehind: .ledgerUnavailable
-            case .closed: .shuttingDown
+            case .closed, .superseded: .shuttingDown
             case .full, .readOnly, .unavailable, .damaged, .previousVersion, .noSchema, .otherTiming: .storageUnavailable
             }
     }

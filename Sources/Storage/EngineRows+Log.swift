@@ -113,9 +113,6 @@ extension EngineRows {
         return covered
     }
 
-    /// Returns true if the folder is known to have everything under the head.
-    func isFolderCurrent() throws -> Bool { try !exists("SELECT 1 FROM unpublished LIMIT 1") }
-
     func unpublished() throws -> (first: UInt64, entries: [[UInt8]]) {
         var first: UInt64?
         var entries: [[UInt8]] = []

@@ -72,6 +72,14 @@ extension PostgresDatabase {
 
     private static let versionMark = "schema.version"
 
+    /// Begins a read transaction that lasts until this disconnects.
+    func beginReading() throws {
+        try connect()
+        try checkSchema()
+        // A command computes for a while between its reads.
+        try runAlone(["SET idle_in_transaction_session_timeout = 600000", "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"])
+    }
+
     func makeSchema() throws {
         try connect()
         do {

@@ -154,7 +154,7 @@ extension PostgresDatabase {
         let counts = try rows(
             """
             UPDATE schedule SET stamp = stamp + 1, backlog = (SELECT count(*) FROM entry)
-            + (SELECT coalesce(sum(limited), 0)::bigint FROM unpublished)
+            + (SELECT coalesce(sum(limited), 0)::bigint FROM unpublished WHERE first + count > (SELECT published FROM log))
             + (SELECT count(*) FROM waiting WHERE rank = 3 AND batch <= (SELECT max(moment) FROM batch WHERE moment <= $1))
             RETURNING backlog, stamp
             """, .time(moment / 1_000 - min(moment / 1_000, timing.hourSeconds)), read: Self.backlog)
@@ -264,7 +264,13 @@ extension PostgresDatabase {
 
     func published(upTo size: UInt64) throws {
         guard let head = try logHead(), size >= head.size else { return }
-        try queue("DELETE FROM unpublished", expecting: nil)
+        try queue("UPDATE log SET published = $1", .time(size))
+        // Another node needs the entries that its folder lacks, unless it has not been heard of for so long that it has stopped.
+        try queue(
+            """
+            DELETE FROM unpublished WHERE first + count <= (SELECT coalesce(min(ledger_size), $1) FROM member
+            WHERE seen > $2 AND name <> (SELECT coalesce(holder, '') FROM lease))
+            """, .time(size), .time(clock - min(clock, PostgresStore.longestSilenceMs)), expecting: nil)
         try countBacklog()
     }
 
@@ -273,6 +279,9 @@ extension PostgresDatabase {
         try !exists("SELECT 1 FROM entry LIMIT 1") && !exists("SELECT 1 FROM batch WHERE window_start IS NOT NULL")
             && isFolderCurrent()
     }
+
+    /// Returns true if this node's folder has everything under the head.
+    private func isFolderCurrent() throws -> Bool { try !exists("SELECT 1 FROM log WHERE published < size") }
 
     func closeLog(_ events: [Entry.Op], next: EntryText, mark: StoreMark) throws -> Bool {
         let schedule = try lockSchedule()
@@ -294,6 +303,7 @@ extension PostgresDatabase {
         let buckets = try buckets().map { ($0.until, $0.bucket.live) }.filter { $0.1 > 0 }
         let jobs = try rows("SELECT count(*) FROM job") { UInt64(clamping: $0.int(0)) }[0]
         try queue("DELETE FROM log")
+        try queue("DELETE FROM unpublished", expecting: nil)
         try queue(
             "UPDATE bucket SET carried = sealed + carried - expired - ended, sealed = 0, expired = 0, ended = 0", expecting: nil)
         try queue("DELETE FROM bucket WHERE carried <= 0", expecting: nil)

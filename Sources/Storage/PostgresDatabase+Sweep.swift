@@ -140,13 +140,18 @@ extension PostgresDatabase {
 
     func counts() throws -> StoreCounts {
         var counts = try rowCounts()
-        counts.waitingEntries = try rows(
+        counts.waitingEntries = try waitingEntries()
+        return counts
+    }
+
+    func waitingEntries() throws -> Int {
+        try rows(
             """
-            SELECT (SELECT count(*) FROM entry) + (SELECT coalesce(sum(count), 0)::bigint FROM unpublished)
+            SELECT (SELECT count(*) FROM entry)
+            + (SELECT coalesce(sum(count), 0)::bigint FROM unpublished WHERE first + count > (SELECT published FROM log))
             + (SELECT count(*) FROM waiting WHERE batch <= (SELECT max(moment) FROM batch))
             """
         ) { Int($0.int(0)) }[0]
-        return counts
     }
 }
 

@@ -168,6 +168,7 @@ final class PostgresDatabase: Database, EngineRows {
         open?.window = start > schedule.time(0) ? start : nil
         open?.boundary = schedule.time(3)
         open?.id = schedule.int(4)
+        if let term = journal.term, term != schedule.time(5) { open?.failure = StoreError.superseded }
     }
 
     private func remaining() throws -> UInt64 {
@@ -243,7 +244,9 @@ final class PostgresDatabase: Database, EngineRows {
     private var databaseClock: SQLValue { journal.databaseClock.map { .time($0()) } ?? .null }
 
     private func readSchedule() throws {
-        try send("SELECT closed_up_to, backlog, stamp, coalesce(looked, 0), pg_current_xact_id() FROM schedule", as: .schedule)
+        try send(
+            "SELECT closed_up_to, backlog, stamp, coalesce(looked, 0), pg_current_xact_id(), term FROM schedule, lease",
+            as: .schedule)
     }
 
     /// Returns the transaction's window, which stays open until it ends.

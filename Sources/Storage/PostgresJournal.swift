@@ -17,6 +17,7 @@ final class PostgresJournal: Sendable {
         /// The entries that this node has recorded since.
         var recorded: UInt64 = 0
         var hasStarted = false
+        var term: UInt64?
         /// The time of the last success, unix milliseconds.
         var alive: UInt64
     }
@@ -63,6 +64,12 @@ final class PostgresJournal: Sendable {
     var hasStarted: Bool {
         get { state.withLock { $0.hasStarted } }
         set { state.withLock { $0.hasStarted = newValue } }
+    }
+
+    /// The term of this node's lease. Nil if it needs none.
+    var term: UInt64? {
+        get { state.withLock { $0.term } }
+        set { state.withLock { $0.term = newValue } }
     }
 
     // MARK: The backlog

@@ -47,5 +47,16 @@ enum PostgresSchema {
             ADD COLUMN stamp BIGINT NOT NULL DEFAULT 0;
         INSERT INTO schedule (one, last_batch) VALUES (1, 0);
 
+        -- How many entries of the head are in the folder of the node that serves. Rows of `unpublished` are kept for other nodes' folders.
+        ALTER TABLE log ADD COLUMN published BIGINT NOT NULL DEFAULT 0;
+
+        -- The node that serves, where others reach it, and until when. See `Lease`.
+        CREATE TABLE lease (
+            one BIGINT PRIMARY KEY CHECK (one = 1), holder TEXT, address TEXT NOT NULL, held_until BIGINT NOT NULL, term BIGINT NOT NULL);
+        INSERT INTO lease (one, address, held_until, term) VALUES (1, '', 0, 0);
+
+        -- The last report of each node. See `NodeReport`.
+        CREATE TABLE member (name TEXT PRIMARY KEY, steps BIGINT NOT NULL, ledger_size BIGINT NOT NULL, seen BIGINT NOT NULL);
+
         """.split(separator: "\n").filter { !$0.hasPrefix("--") }.joined(separator: "\n")
 }

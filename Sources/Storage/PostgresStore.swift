@@ -9,28 +9,68 @@ import Synchronization
 public final class PostgresStore: Store {
     private typealias Job = @Sendable (PostgresDatabase) -> Void
 
-    private struct Queue {
-        var jobs: [Job] = []
-        var next = 0
-        var isClosed = false
+    /// A queue, and the threads that take from it.
+    private final class Lane: Sendable {
+        private struct State {
+            var jobs: [Job] = []
+            var next = 0
+            var isClosed = false
+            var threads: [Linux.Thread] = []
 
-        var isEmpty: Bool { next == jobs.count }
-
-        mutating func take() -> Job? {
-            if isEmpty { return nil }
-            defer { next += 1 }
-            if next > 1_000, next * 2 > jobs.count {
-                jobs.removeFirst(next)
-                next = 0
+            mutating func take() -> Job? {
+                guard next < jobs.count else { return nil }
+                defer { next += 1 }
+                if next > 1_000, next * 2 > jobs.count {
+                    jobs.removeFirst(next)
+                    next = 0
+                }
+                return jobs[next]
             }
-            return jobs[next]
+        }
+
+        private let state = Mutex(State())
+        private let work = DispatchSemaphore(value: 0)
+
+        func start(_ names: [String], _ journal: PostgresJournal) throws(Errno) {
+            for name in names {
+                let thread = try Linux.Thread.spawn(name: name) { [self] in serve(PostgresDatabase(journal)) }
+                state.withLock { $0.threads.append(thread) }
+            }
+        }
+
+        private func serve(_ database: PostgresDatabase) {
+            while true {
+                work.wait()
+                let (job, isClosed) = state.withLock { ($0.take(), $0.isClosed) }
+                if let job { job(database) } else if isClosed { return }
+            }
+        }
+
+        /// - Returns: false if the lane is closed.
+        func submit(_ job: @escaping Job) -> Bool {
+            let isClosed = state.withLock { state in
+                if !state.isClosed { state.jobs.append(job) }
+                return state.isClosed
+            }
+            if !isClosed { work.signal() }
+            return !isClosed
+        }
+
+        /// Finishes the queue.
+        func close() {
+            let threads = state.withLock { state in
+                state.isClosed = true
+                return state.threads
+            }
+            for _ in threads { work.signal() }
+            for thread in threads { thread.join() }
         }
     }
 
-    private let journal: PostgresJournal
-    private let queue = Mutex(Queue())
-    private let work = DispatchSemaphore(value: 0)
-    private let threads: Mutex<[Linux.Thread]>
+    let journal: PostgresJournal
+    private let operations = Lane()
+    /// For the lease, which must not wait behind operations.
+    private let aside = Lane()
 
     /// More only share the server's processors.
     public static let connections = 16
@@ -58,7 +98,6 @@ public final class PostgresStore: Store {
             uri: uri, resolution: resolution, timing: timing ?? .standard, limit: waitingLimit, resumption: resumption, now: now,
             databaseClock: databaseClock)
         self.journal = journal
-        threads = Mutex([])
         let first = PostgresDatabase(journal)
         do {
             try first.check()
@@ -67,10 +106,8 @@ public final class PostgresStore: Store {
         } catch { throw StoreError(any: error) }
         first.disconnect()
         do {
-            for number in 0..<connections {
-                let thread = try Linux.Thread.spawn(name: "store-\(number)") { [self] in serve(PostgresDatabase(journal)) }
-                threads.withLock { $0.append(thread) }
-            }
+            try operations.start((0..<connections).map { "store-\($0)" }, journal)
+            try aside.start(["store-lease"], journal)
         } catch {
             close()
             throw .unavailable(error.description)
@@ -83,25 +120,8 @@ public final class PostgresStore: Store {
         do { try PostgresDatabase(PostgresJournal(uri: uri)).makeSchema() } catch { throw StoreError(any: error) }
     }
 
-    private func serve(_ database: PostgresDatabase) {
-        while true {
-            work.wait()
-            let (job, isClosed) = queue.withLock { ($0.take(), $0.isClosed) }
-            if let job { job(database) } else if isClosed { return }
-        }
-    }
-
-    private func submit(fail: (StoreError) -> Void, _ job: @escaping Job) {
-        let isClosed = queue.withLock { queue in
-            if !queue.isClosed { queue.jobs.append(job) }
-            return queue.isClosed
-        }
-        if isClosed { return fail(.closed) }
-        work.signal()
-    }
-
     public func submit(_ operation: Operation, _ access: Access) {
-        submit(fail: operation.fail) { database in
+        let isQueued = operations.submit { database in
             do {
                 let finish: @Sendable () -> Void
                 if access == .write {
@@ -115,23 +135,32 @@ public final class PostgresStore: Store {
                 operation.fail(StoreError(any: error))
             }
         }
+        if !isQueued { operation.fail(.closed) }
     }
 
-    /// Runs `body` on a thread of the store.
-    func run<Value: Sendable>(
-        _ body: @escaping @Sendable (PostgresDatabase) throws -> Value
+    private func run<Value: Sendable>(
+        on lane: Lane, _ body: @escaping @Sendable (PostgresDatabase) throws -> Value
     ) async throws(StoreError) -> Value {
         let result: Result<Value, StoreError> = await withCheckedContinuation { continuation in
-            submit(fail: { continuation.resume(returning: .failure($0)) }) { database in
+            let isQueued = lane.submit { database in
                 do {
                     continuation.resume(returning: .success(try body(database)))
                 } catch {
                     continuation.resume(returning: .failure(StoreError(any: error)))
                 }
             }
+            if !isQueued { continuation.resume(returning: .failure(.closed)) }
         }
         return try result.get()
     }
+
+    func run<Value: Sendable>(
+        _ body: @escaping @Sendable (PostgresDatabase) throws -> Value
+    ) async throws(StoreError) -> Value { try await run(on: operations, body) }
+
+    func runAside<Value: Sendable>(
+        _ body: @escaping @Sendable (PostgresDatabase) throws -> Value
+    ) async throws(StoreError) -> Value { try await run(on: aside, body) }
 
     private func read<Value: Sendable>(
         _ body: @escaping @Sendable (PostgresDatabase) throws -> Value
@@ -149,10 +178,8 @@ public final class PostgresStore: Store {
     }
 
     private func close() {
-        queue.withLock { $0.isClosed = true }
-        let threads = threads.withLock { $0 }
-        for _ in threads { work.signal() }
-        for thread in threads { thread.join() }
+        operations.close()
+        aside.close()
     }
 
     /// Finishes queued operations and disconnects.

@@ -99,4 +99,7 @@ extension SQLiteDatabase {
         for mark in marks { try setMark(mark.name, mark.value) }
         return true
     }
+
+    /// Returns true if the folder is known to have everything under the head.
+    private func isFolderCurrent() throws -> Bool { try !exists("SELECT 1 FROM unpublished LIMIT 1") }
 }

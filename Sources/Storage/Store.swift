@@ -96,6 +96,8 @@ public enum StoreError: Error, Sendable, Equatable, CustomStringConvertible {
     case otherTiming(recorded: String, given: String)
     /// Too many ledger entries wait for publication, so only purges are accepted.
     case ledgerBehind
+    /// Another node holds the lease. This one must stop.
+    case superseded
     /// The store was closed.
     case closed
 
@@ -148,6 +150,7 @@ public enum StoreError: Error, Sendable, Equatable, CustomStringConvertible {
                 + "in the policy's member ledger, or start with an empty state folder"
         case .ledgerBehind:
             "too many ledger entries wait to be published. Only purges are accepted until the log folder can be written again"
+        case .superseded: "another node holds the lease now, so this one can't write"
         case .closed: "the store is closed"
         }
     }

@@ -42,24 +42,48 @@ public struct SealedTokens: Sendable, Equatable {
 
 /// Reads a broker's database from another process, in one read transaction that blocks nobody.
 ///
-/// While it is open, the write-ahead log can't be emptied. Release it soon.
+/// While it is open, the engine can't forget what is deleted. Release it soon.
 public final class StoreSnapshot {
-    private let database: SQLiteDatabase
+    private enum Engine {
+        case sqlite(SQLiteDatabase)
+        case postgres(PostgresDatabase)
+    }
 
-    /// - Throws: `.previousVersion`; `.damaged` for any other version's file; `.unavailable` if there is none; `.readOnly` on a read-only file
-    ///   system, since SQLite creates files beside the database even for reading.
-    public init(path: String) throws(StoreError) {
-        do {
-            database = try SQLiteDatabase(
-                path: path, access: .readOnly, journal: Journal(resolution: 1, timing: .standard, limit: 0, now: { 0 }))
-            try database.checkVersion()
-            try database.beginReading()
-        } catch {
-            throw (error as? SQLiteError)?.isUnopened == true && Self.isReadOnly(path) ? .readOnly : StoreError(any: error)
+    private let engine: Engine
+    private let database: any EngineRows & Database
+
+    /// - Throws: `.previousVersion` or `.noSchema`; `.damaged` for any other version's file; `.unavailable` if there is none; `.readOnly` on a
+    ///   read-only file system, since SQLite creates files beside the database even for reading.
+    public init(_ address: DatabaseAddress) throws(StoreError) {
+        switch address {
+        case .file(let path):
+            let database = try Self.open(path)
+            (engine, self.database) = (.sqlite(database), database)
+        case .server(let uri):
+            let database = PostgresDatabase(PostgresJournal(uri: uri))
+            do { try database.beginReading() } catch { throw StoreError(any: error) }
+            (engine, self.database) = (.postgres(database), database)
         }
     }
 
-    deinit { database.endReading() }
+    private static func open(_ path: String) throws(StoreError) -> SQLiteDatabase {
+        do {
+            let database = try SQLiteDatabase(
+                path: path, access: .readOnly, journal: Journal(resolution: 1, timing: .standard, limit: 0, now: { 0 }))
+            try database.checkVersion()
+            try database.beginReading()
+            return database
+        } catch {
+            throw (error as? SQLiteError)?.isUnopened == true && isReadOnly(path) ? .readOnly : StoreError(any: error)
+        }
+    }
+
+    deinit {
+        switch engine {
+        case .sqlite(let database): database.endReading()
+        case .postgres(let database): database.disconnect()
+        }
+    }
 
     private static func isReadOnly(_ path: String) -> Bool {
         do {
@@ -69,10 +93,19 @@ public final class StoreSnapshot {
     }
 
     public func read<Value>(_ body: (Transaction) throws -> Value) throws(StoreError) -> Value {
-        try use { try body($0.transaction) }
+        try use { try body(Transaction($0)) }
     }
 
-    public func holdings() throws(StoreError) -> Holdings { try use { try $0.holdings() } }
+    public func holdings() throws(StoreError) -> Holdings {
+        var holdings = try use { try $0.holdings() }
+        holdings.waitingEntries = try use { _ in
+            switch engine {
+            case .sqlite(let database): try database.waitingEntries()
+            case .postgres(let database): try database.waitingEntries()
+            }
+        }
+        return holdings
+    }
 
     /// Returns the sealed tokens of rooms, soonest expiry first.
     public func sealedTokens() throws(StoreError) -> [SealedTokens] { try use { try $0.sealedTokens() } }
@@ -82,9 +115,9 @@ public final class StoreSnapshot {
     public func unpublished() throws(StoreError) -> (first: UInt64, entries: [[UInt8]]) { try use { try $0.unpublished() } }
 
     /// - Throws: `.otherTiming` if the state folder has another timing of the log.
-    public func check(_ timing: LedgerTiming) throws(StoreError) { try use { try $0.adopt(timing) } }
+    public func check(_ timing: LedgerTiming) throws(StoreError) { try use { _ = try $0.recordedTiming(expecting: timing) } }
 
-    private func use<Value>(_ body: (SQLiteDatabase) throws -> Value) throws(StoreError) -> Value {
+    private func use<Value>(_ body: (any EngineRows & Database) throws -> Value) throws(StoreError) -> Value {
         do { return try body(database) } catch { throw StoreError(any: error) }
     }
 }
@@ -96,8 +129,11 @@ extension SQLiteDatabase {
         guard found == Schema.version else { throw StoreError.damaged("schema version \(found), expected \(Schema.version)") }
     }
 
+}
+
+extension EngineRows {
     func sealedTokens() throws -> [SealedTokens] {
-        try rows("SELECT expires, count(*), sum(length(sealed)) FROM token GROUP BY expires ORDER BY expires") {
+        try rows("SELECT expires, count(*), CAST(sum(length(sealed)) AS BIGINT) FROM token GROUP BY expires ORDER BY expires") {
             SealedTokens(expires: $0.time(0), count: Int($0.int(1)), bytes: Int($0.int(2)))
         }
     }
@@ -134,7 +170,6 @@ extension SQLiteDatabase {
         }
         holdings.seen = try rows("SELECT count(*) FROM seen") { Int($0.int(0)) }[0]
         holdings.latestSeen = try first("SELECT key FROM seen ORDER BY key DESC LIMIT 1") { try $0.digest(0).indexExpiry }
-        holdings.waitingEntries = try waitingEntries()
         return holdings
     }
 }

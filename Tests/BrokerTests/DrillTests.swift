@@ -13,7 +13,7 @@ import Testing
     private func drill(_ broker: SimulatedBroker, _ now: UInt64) throws -> Drill {
         let keys = try KeyRing.load(path: broker.folder + "/ratchet.key", longestLifeSeconds: KeyRing.largestLifeSeconds)
         return Drill(
-            keys: keys, store: try StoreSnapshot(path: broker.folder + "/mayfly.sqlite"),
+            keys: keys, store: try StoreSnapshot(.file(broker.folder + "/mayfly.sqlite")),
             limits: try Policies([Policy.builtIn("rooms")!]).rooms, now: now)
     }
 

@@ -123,7 +123,7 @@ import Vocabulary
                 if Set(piece).count > 6 { pieces.insert(Array(piece)) }
             }
             self.pieces = pieces
-            let store = try StoreSnapshot(path: folder + "/mayfly.sqlite")
+            let store = try StoreSnapshot(.file(folder + "/mayfly.sqlite"))
             let keys = try KeyRing.load(path: folder + "/ratchet.key", longestLifeSeconds: 86_400)
             rows = try rooms.flatMap { room throws in
                 let record = try #require(store.read { try $0.room(keys.roomIndex(room.id)) })

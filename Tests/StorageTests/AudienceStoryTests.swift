@@ -170,7 +170,7 @@ import Vocabulary
             ALTER TABLE entry RENAME COLUMN window_start TO window; ALTER TABLE batch RENAME COLUMN window_start TO window;
             ALTER TABLE log RENAME COLUMN window_start TO window; PRAGMA user_version = 8
             """)
-        let refused = #expect(throws: StoreError.self) { try StoreSnapshot(path: fixture.path) }
+        let refused = #expect(throws: StoreError.self) { try StoreSnapshot(.file(fixture.path)) }
         #expect(refused?.description.contains("start the broker once") == true)
         let again = try fixture.reopen()
         #expect(try fixture.entries() == entries && entries.count == 2)

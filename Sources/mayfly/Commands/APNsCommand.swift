@@ -13,7 +13,7 @@ import Vocabulary
 
 /// `mayfly apns`: tools for push credentials and tokens. Tokens and JWTs come from standard input, which other processes can't read.
 enum APNsCommand {
-    private static let keys: [Key] = [.state, .ratchetKey, .wrappingKey, .policy] + APNsSettings.keys
+    private static let keys: [Key] = [.state, .database, .ratchetKey, .wrappingKey, .policy] + APNsSettings.keys
 
     static func run(_ words: [String]) async throws {
         if words.asksForHelp { return Terminal.out(Subcommand.help(words, "apns", subcommands)) }
@@ -87,19 +87,19 @@ enum APNsCommand {
         Subcommand(
             "check", ["[FLAGS] [--json]"],
             "check that Apple accepts each app's key and topic in each environment, by a background push to a token that doesn't exist",
-            keys: [.state] + APNsSettings.keys),
+            keys: [.state, .database] + APNsSettings.keys),
         Subcommand(
             "send", ["[TEMPLATE] [--field NAME=VALUE]... [--json]"],
             "send a template to the token on standard input; nothing is recorded. TEMPLATE: one of those that\n`mayfly policy show` lists for the policies of --policy; default: peer_waiting",
             flags: [("--field", "the value of one of the template's fields; handles are random")],
-            keys: [.state, .policy] + APNsSettings.keys),
+            keys: [.state, .database, .policy] + APNsSettings.keys),
         Subcommand(
             "explain", ["[REASON...] [--json]"],
             "explain a reason: what it means, whose fault it is, what Mayfly does and what you can do"),
         Subcommand(
             "find", ["APNS-ID [--json]"],
             "show the outcome of a push by its apns-id. This works for seven to twelve minutes, until the key for the search is destroyed.\nAn apns-unique-id can't be looked up: Mayfly doesn't store them",
-            keys: [.state, .ratchetKey, .wrappingKey, .policy]),
+            keys: [.state, .database, .ratchetKey, .wrappingKey, .policy]),
         Subcommand("token", [""], "describe the shape of the token on standard input"),
         Subcommand(
             "jwt", ["[--verify]"],

@@ -164,7 +164,7 @@ final class DemoSite: Sendable {
 
     /// Counts of what the broker stores, and the start of the oldest five minutes of which it still has the key.
     func holdings() -> HTTPResponse {
-        guard let service = service.withLock({ $0 }), let store = try? StoreSnapshot(path: service.settings.state.database),
+        guard let service = service.withLock({ $0 }), let store = try? StoreSnapshot(service.settings.state.database),
             let holdings = try? store.holdings(), let sealed = try? store.sealedTokens()
         else { return HTTPResponse(status: 503) }
         var json = JSONWriter()

@@ -15,10 +15,10 @@ enum DrillCommand {
 
     static func run(_ words: [String]) async throws {
         if words.asksForHelp {
-            return Terminal.out(Terminal.help(usage, [.state, .ratchetKey, .wrappingKey, .policy, .operatorListen]))
+            return Terminal.out(Terminal.help(usage, [.state, .database, .ratchetKey, .wrappingKey, .policy, .operatorListen]))
         }
         let configuration = try Configuration(
-            words, keys: [.state, .ratchetKey, .wrappingKey, .policy, .operatorListen],
+            words, keys: [.state, .database, .ratchetKey, .wrappingKey, .policy, .operatorListen],
             switches: ["all", "json"],
             options: ["token", "room", "code", "address", "user", "printer", "report"])
         guard configuration.operands.isEmpty else { throw UsageError("drill accepts flags only: see --help") }
@@ -63,9 +63,9 @@ enum DrillCommand {
             try WrappingKeySource(configuration)?.get(),
             // The policies in force don't limit what can be opened.
             longestLifeSeconds: KeyRing.largestLifeSeconds)
-        guard File.exists(state.database) else {
+        guard try state.database.exists() else {
             throw CommandFailed(
-                "\(state.shown(state.database)) is missing: no broker has run on this state folder, so nothing is stored")
+                "\(state.shownDatabase) is missing: no broker has run on this state folder, so nothing is stored")
         }
         let search = Drill(keys: keys, store: try snapshot(state), limits: policies.rooms, now: drill.now)
         var value: [UInt8] = []
@@ -101,7 +101,7 @@ enum DrillCommand {
 
     private static func snapshot(_ state: StateFolder) throws -> StoreSnapshot {
         do {
-            return try StoreSnapshot(path: state.database)
+            return try StoreSnapshot(state.database)
         } catch {
             guard error == .readOnly else { throw error }
             throw CommandFailed(

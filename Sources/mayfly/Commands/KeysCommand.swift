@@ -10,7 +10,7 @@ import Vocabulary
 /// `mayfly keys init|throwaway|renew|rotate|show`.
 enum KeysCommand {
     private static let keys: [Key] = [
-        .state, .ratchetKey, .wrappingKey, .origin, .witnessPolicy, .witnessFailure, .ledgerMirror, .notBefore,
+        .state, .database, .ratchetKey, .wrappingKey, .origin, .witnessPolicy, .witnessFailure, .ledgerMirror, .notBefore,
     ]
 
     static func run(_ words: [String]) async throws {
@@ -93,8 +93,8 @@ enum KeysCommand {
         }
         let wrapping = try wrapping?.get()
         try checkRatchetFolder(state)
-        if File.exists(state.database) {
-            let store = try SQLiteStore(path: state.database, resolution: 1, timing: nil, now: { Clock.wallMs })
+        if try state.database.exists() {
+            let store = try state.database.open(resolution: 1, timing: nil, now: { Clock.wallMs })
             do {
                 try await RotationMark.refuse(state, store)
                 try await KeyKeeper.recordLoss(store)
@@ -141,7 +141,7 @@ enum KeysCommand {
         }
     }
 
-    private static let fileKeys: [Key] = [.state, .ratchetKey, .wrappingKey]
+    private static let fileKeys: [Key] = [.state, .database, .ratchetKey, .wrappingKey]
 
     private static let subcommands = [
         Subcommand(

@@ -4,8 +4,8 @@ import Storage
 /// `mayfly migrate --back`: prepares a return to the previous release.
 enum MigrateCommand {
     static func run(_ words: [String]) async throws {
-        if words.asksForHelp { return Terminal.out(Terminal.help(usage, [.state])) }
-        let configuration = try Configuration(words, keys: [.state], switches: ["back"])
+        if words.asksForHelp { return Terminal.out(Terminal.help(usage, [.state, .database])) }
+        let configuration = try Configuration(words, keys: [.state, .database], switches: ["back"])
         guard configuration.operands.isEmpty else { throw UsageError("migrate accepts flags only") }
         guard configuration.has("back") else {
             throw UsageError("migrate needs --back. A start migrates the previous release's database by itself")
@@ -14,12 +14,15 @@ enum MigrateCommand {
         try state.checkUsable()
         let lock = try state.lock()
         defer { extendLifetime(lock) }
-        guard let file = try File.status(state.database), file.size > 0 else {
-            throw CommandFailed("\(state.shown(state.database)) is missing or empty: no broker has run on this state folder")
+        guard case .file(let path) = state.database else {
+            throw UsageError("migrate --back is for a SQLite file. A PostgreSQL database keeps its tables' version")
         }
-        try CommandFailed.naming(state.shown(state.database)) { try SQLiteStore.stepBack(path: state.database) }
+        guard try state.database.exists() else {
+            throw CommandFailed("\(state.shownDatabase) is missing or empty: no broker has run on this state folder")
+        }
+        try CommandFailed.naming(state.shownDatabase) { try SQLiteStore.stepBack(path: path) }
         Terminal.out(
-            "\(state.shown(state.database)) has the previous release's tables. Now start that release, or this one to go on.")
+            "\(state.shownDatabase) has the previous release's tables. Now start that release, or this one to go on.")
     }
 
     private static let usage = """

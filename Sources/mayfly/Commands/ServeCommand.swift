@@ -6,7 +6,8 @@ import Linux
 enum ServeCommand {
     static let keys: [Key] =
         [
-            .state, .ratchetKey, .wrappingKey, .listen, .operatorListen, .allowCleartext, .tlsCertificate, .tlsKey, .tlsClientCA,
+            .state, .database, .ratchetKey, .wrappingKey, .listen, .operatorListen, .allowCleartext, .tlsCertificate, .tlsKey,
+            .tlsClientCA,
             .trustedProxies, .backEnds, .backEndCreations, .corsOrigins,
             .origin, .node, .resolution, .policy, .witnessPolicy, .witnessFailure, .ledgerMirror, .notBefore,
         ] + JWTSettings.keys + [.webhookSecrets] + APNsSettings.keys + ServiceLog.keys

@@ -234,11 +234,11 @@ actor ProviderTokenMark {
     private static let name = "apns.issued"
 
     /// Nil if issue times are not stored.
-    private let store: SQLiteStore?
+    private let store: (any Store)?
     /// Unix seconds, by team and key.
     private nonisolated let issueTimes: Mutex<[String: UInt64]>
 
-    init(_ store: SQLiteStore) async throws {
+    init(_ store: any Store) async throws {
         self.store = store
         issueTimes = Mutex(try await store.mark(Self.name).map { Self.decode($0) } ?? [:])
     }
@@ -246,7 +246,7 @@ actor ProviderTokenMark {
     /// Reads what a broker on this state folder stored. With the same issue times, a command makes the same tokens.
     init(reading state: StateFolder) {
         store = nil
-        guard File.exists(state.database), let snapshot = try? StoreSnapshot(path: state.database) else {
+        guard (try? state.database.exists()) == true, let snapshot = try? StoreSnapshot(state.database) else {
             issueTimes = Mutex([:])
             return
         }

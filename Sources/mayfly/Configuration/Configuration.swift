@@ -106,7 +106,7 @@ struct Configuration {
         return try file(key)!
     }
 
-    var state: StateFolder { StateFolder(path: self[.state], ratchetKey: self[.ratchetKey]) }
+    var state: StateFolder { StateFolder(path: self[.state], ratchetKey: self[.ratchetKey], database: self[.database]) }
 }
 
 /// A file named by a setting, an operand or a line of a list.

@@ -3,6 +3,7 @@
 /// The manual texts appear in `mayfly COMMAND --help`. `docs/reference.md` lists every key.
 enum Key: String, CaseIterable {
     case state
+    case database
     case ratchetKey = "ratchet-key"
     case wrappingKey = "wrapping-key"
     case listen
@@ -77,13 +78,17 @@ enum Key: String, CaseIterable {
         }
     }
 
-    /// True for files in whose place users often write the secret itself.
-    var isSecret: Bool { self == .apnsCertificatePassphrase || self == .wrappingKey || self == .webhookSecrets }
+    /// True for values that are a secret, or files in whose place users often write the secret itself.
+    var isSecret: Bool {
+        self == .apnsCertificatePassphrase || self == .database || self == .wrappingKey || self == .webhookSecrets
+    }
 
     var manual: String {
         switch self {
         case .state:
             "Folder with keys/, mayfly.sqlite, ledger/ and ledger.vkey. Default: var. Never back up keys/."
+        case .database:
+            "The database: the path of a SQLite file, or postgresql://USER@HOST/NAME (docs/postgresql.md). Default: mayfly.sqlite in the state folder."
         case .ratchetKey:
             "Another path of the key file, e.g. on a tmpfs: a restart of the machine then forgets all tokens. Default: keys/ratchet.key in the state folder."
         case .wrappingKey:

@@ -1,5 +1,6 @@
 import Linux
 import Sealing
+import Storage
 
 /// The paths of a state folder. It contains no other files.
 struct StateFolder {
@@ -8,13 +9,16 @@ struct StateFolder {
     /// The key file. It may be in another folder, which must exist.
     let ratchetKey: String
     let hasRatchetKeyElsewhere: Bool
+    /// A file in this folder or elsewhere, or a server.
+    let database: DatabaseAddress
 
     /// - Parameter path: nil for the default.
-    init(path: String?, ratchetKey: String? = nil) {
+    init(path: String?, ratchetKey: String? = nil, database: String? = nil) {
         let (path, isDefault) = (path ?? "var", path == nil)
         (self.path, self.isDefault) = (path, isDefault)
         self.ratchetKey = ratchetKey ?? path + "/keys/ratchet.key"
         hasRatchetKeyElsewhere = ratchetKey != nil
+        self.database = DatabaseAddress(database ?? path + "/mayfly.sqlite")
     }
 
     /// The folder as messages show it.
@@ -24,6 +28,14 @@ struct StateFolder {
     func shown(_ path: String) -> String {
         guard path.hasPrefix(self.path), path != ratchetKey || !hasRatchetKeyElsewhere else { return ShownPath(path).description }
         return isDefault ? path : ShownPath(self.path).description + path.dropFirst(self.path.count)
+    }
+
+    /// The database as messages show it. A URI may have a password.
+    var shownDatabase: String {
+        switch database {
+        case .file(let path): shown(path)
+        case .server: "the PostgreSQL database"
+        }
     }
 
     /// - Throws: `CommandFailed` if the folder doesn't exist or this user can't write to it.
@@ -79,7 +91,6 @@ struct StateFolder {
     var ledgerKey: String { keys + "/ledger.key" }
     /// The next log's key during a rotation.
     var nextLedgerKey: String { keys + "/ledger.key.next" }
-    var database: String { path + "/mayfly.sqlite" }
     var ledger: String { path + "/ledger" }
     var verifierKey: String { path + "/ledger.vkey" }
 

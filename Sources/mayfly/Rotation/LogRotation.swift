@@ -44,7 +44,7 @@ struct LogRotation {
         wrapping: WrappingKeySource?
     ) throws {
         let next = try KeysCommand.checked(origin: origin)
-        guard try File.status(state.path)?.kind == .folder, File.exists(state.database) else {
+        guard try File.status(state.path)?.kind == .folder, try state.database.exists() else {
             throw CommandFailed("no broker has run on \(state.shown), so there is no log to close")
         }
         self.state = state
@@ -90,10 +90,10 @@ struct LogRotation {
     }
 
     private func withStore<Value>(
-        _ resolution: UInt64, _ time: BrokerTime, _ body: (SQLiteStore) async throws -> Value
+        _ resolution: UInt64, _ time: BrokerTime, _ body: (any Store) async throws -> Value
     ) async throws -> Value {
-        let store = try CommandFailed.naming(state.shown(state.database)) {
-            try SQLiteStore(path: state.database, resolution: resolution, timing: nil, now: { time.now })
+        let store = try CommandFailed.naming(state.shownDatabase) {
+            try state.database.open(resolution: resolution, timing: nil, now: { time.now })
         }
         do {
             let value = try await body(store)
@@ -105,7 +105,7 @@ struct LogRotation {
         }
     }
 
-    private func change(_ store: SQLiteStore, _ start: LastStart, _ time: BrokerTime) async throws {
+    private func change(_ store: any Store, _ start: LastStart, _ time: BrokerTime) async throws {
         var mark: RotationMark
         if let begun = try await RotationMark.read(store) {
             guard begun.next == next.description, begun.archive == archive.path else {
@@ -148,7 +148,7 @@ struct LogRotation {
     /// Closes the old log in the store: publishes all entries but the last one, and records that one.
     ///
     /// The log must not end with overdue purges, however long ago the broker stopped. So this records a start and catches up like one.
-    private func close(_ store: SQLiteStore, _ start: LastStart, _ time: BrokerTime) async throws -> RotationMark {
+    private func close(_ store: any Store, _ start: LastStart, _ time: BrokerTime) async throws -> RotationMark {
         try RotationMark.refuse(state)
         let key = try SigningKey.load(state.ledgerKey)
         try checkOrigin(key.verifierKey.name, try await earlierOrigins(store))
@@ -183,7 +183,7 @@ struct LogRotation {
     private static let closingTries = 25
 
     /// Publishes the old log's last entry.
-    private func publishEnd(_ store: SQLiteStore, _ start: LastStart, _ time: BrokerTime, _ mark: RotationMark) async throws {
+    private func publishEnd(_ store: any Store, _ start: LastStart, _ time: BrokerTime, _ mark: RotationMark) async throws {
         let key = try SigningKey.load(state.ledgerKey)
         guard key.verifierKey == mark.old else {
             throw CommandFailed("\(state.shown(state.ledgerKey)) is not the key of \(mark.old.name)")
@@ -193,7 +193,7 @@ struct LogRotation {
     }
 
     /// Makes the new key and begins the new log in the store.
-    private func begin(_ store: SQLiteStore, _ mark: RotationMark) async throws {
+    private func begin(_ store: any Store, _ mark: RotationMark) async throws {
         if !File.exists(state.nextLedgerKey) { _ = try SigningKey.make(origin: mark.next, at: state.nextLedgerKey) }
         try checkNext(try SigningKey.load(state.nextLedgerKey), at: state.nextLedgerKey)
         let origins = (try await earlierOrigins(store) + [mark.old.name]).joined(separator: "\n")
@@ -222,7 +222,7 @@ struct LogRotation {
     }
 
     private func sequencer(
-        _ store: SQLiteStore, _ start: LastStart, _ time: BrokerTime, _ key: SigningKey, _ witnesses: WitnessSettings? = nil,
+        _ store: any Store, _ start: LastStart, _ time: BrokerTime, _ key: SigningKey, _ witnesses: WitnessSettings? = nil,
         _ kept: [KeptCheckpoint] = []
     ) throws -> Sequencer {
         let metrics = Metrics()
@@ -234,7 +234,7 @@ struct LogRotation {
     }
 
     /// Returns the key of the last closed log if this very rotation is complete: a crash may have come before its report. Otherwise nil.
-    private func isDone(_ store: SQLiteStore) async throws -> VerifierKey? {
+    private func isDone(_ store: any Store) async throws -> VerifierKey? {
         guard let origin = try await earlierOrigins(store).last, let key = try archive.verifierKey(), key.name == origin,
             try SigningKey.load(state.ledgerKey).verifierKey.name == next.description
         else { return nil }
@@ -257,7 +257,7 @@ struct LogRotation {
         return try Policy(bytes)
     }
 
-    private func earlierOrigins(_ store: SQLiteStore) async throws -> [String] {
+    private func earlierOrigins(_ store: any Store) async throws -> [String] {
         let text = try await store.mark(RotationMark.originsMark) ?? []
         return String(decoding: text, as: UTF8.self).split(separator: "\n").map(String.init)
     }

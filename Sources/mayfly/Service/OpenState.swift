@@ -13,7 +13,7 @@ struct OpenState: Sendable {
     let folder: StateFolder
     let keys: KeyRing
     let ledgerKey: SigningKey
-    let store: SQLiteStore
+    let store: any Store
     /// Never earlier than any time recorded in the store or the keys.
     let time: BrokerTime
     let node: EntryText
@@ -63,18 +63,18 @@ struct OpenState: Sendable {
         return [start] + loaded.map { .policyLoaded(name: $0.name, policy: $0.digest) }
     }
 
-    private static func store(_ settings: ServiceSettings, _ starts: [Entry.Op], _ time: BrokerTime) throws -> SQLiteStore {
-        let path = settings.state.database
-        return try CommandFailed.naming("\(ShownPath(path))") {
+    private static func store(_ settings: ServiceSettings, _ starts: [Entry.Op], _ time: BrokerTime) throws -> any Store {
+        try CommandFailed.naming(settings.state.shownDatabase) {
             // SQLite copies this mode to its other files. The ledger's files keep the umask's mode because they are public.
-            if !File.exists(path) { try File.write(path, [UInt8]().span, mode: 0o600) }
-            return try SQLiteStore(
-                path: path, resolution: settings.resolution, timing: settings.policies.ledger, resumption: starts,
-                now: { time.now })
+            if case .file(let path) = settings.state.database, !File.exists(path) {
+                try File.write(path, [UInt8]().span, mode: 0o600)
+            }
+            return try settings.state.database.open(
+                resolution: settings.resolution, timing: settings.policies.ledger, resumption: starts, now: { time.now })
         }
     }
 
-    private static func resume(_ time: BrokerTime, _ store: SQLiteStore, _ keys: KeyRing, _ folder: StateFolder) async throws {
+    private static func resume(_ time: BrokerTime, _ store: any Store, _ keys: KeyRing, _ folder: StateFolder) async throws {
         do {
             try await Startup(store: store, keys: keys, time: time).resumeTime()
         } catch let error as StaleKeys {

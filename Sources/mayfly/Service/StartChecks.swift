@@ -88,9 +88,9 @@ struct StartChecks {
                 "other users can list \(state.shown(folder)) (mode 0\(String(status.mode & 0o777, radix: 8))). Set its mode to 0700"
             )
         }
-        if let status = try File.status(state.database), !status.isPrivate {
+        if case .file(let path) = state.database, let status = try File.status(path), !status.isPrivate {
             Terminal.log(
-                .warning, "\(state.shown(state.database)) is not this user's alone. Correct its owner, and set its mode to 0600")
+                .warning, "\(state.shownDatabase) is not this user's alone. Correct its owner, and set its mode to 0600")
         }
         return "\(state.shown) is this user's alone"
     }
@@ -132,20 +132,20 @@ struct StartChecks {
     }
 
     private func database(_ timing: LedgerTiming?) throws -> (value: StoreFindings?, text: String) {
-        guard try File.status(state.database) != nil else { return (nil, "none yet: the first start makes it") }
-        return try CommandFailed.naming(state.shown(state.database)) {
+        guard try state.database.exists() else { return (nil, "none yet: the first start makes it") }
+        return try CommandFailed.naming(state.shownDatabase) {
             let snapshot: StoreSnapshot
             do throws(StoreError) {
-                snapshot = try StoreSnapshot(path: state.database)
+                snapshot = try StoreSnapshot(state.database)
             } catch .previousVersion {
                 Terminal.log(
-                    .warning, "\(state.shown(state.database)): \(StoreError.previousVersion). The next start migrates it")
+                    .warning, "\(state.shownDatabase): \(StoreError.previousVersion). The next start migrates it")
                 return (nil, "")
             }
             if let timing { try snapshot.check(timing) }
             let findings = StoreFindings(
                 recorded: try RecordedTimes(snapshot), rotation: try RotationMark.read(try snapshot.mark(RotationMark.name)))
-            return (findings, "\(state.shown(state.database)) can be read, and has this version's tables")
+            return (findings, "\(state.shownDatabase) can be read, and has this version's tables")
         }
     }
 
@@ -163,7 +163,7 @@ struct StartChecks {
         var tries = 0
         while true {
             do {
-                guard let found = try Sequencer.inspect(StoreSnapshot(path: state.database), LedgerFolder(state.ledger), key: key)
+                guard let found = try Sequencer.inspect(StoreSnapshot(state.database), LedgerFolder(state.ledger), key: key)
                 else { return nil }
                 return (found, try await compare(found, copies, key))
             } catch  where error is LedgerFolder.Failure || error is KeptCheckpoint.Failure {
