@@ -68,6 +68,11 @@ public struct TwinFile: Sendable {
         try? prepare()
     }
 
+    /// Zeroes and removes both files.
+    public func destroy() throws(Errno) {
+        for name in [path, spare] where File.exists(name) { try File.removeAndErase(name) }
+    }
+
     private func exchange() throws(Errno) {
         do throws(Errno) {
             try reached(.written)

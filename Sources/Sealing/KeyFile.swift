@@ -126,6 +126,9 @@ struct KeyFile: Sendable {
         try write(image) { bytes throws(Errno) in try twin.replace(bytes) }
     }
 
+    /// Zeroes and removes the file and its spare.
+    func destroy() throws(KeyFileError) { try system { () throws(Errno) in try twin.destroy() } }
+
     private func system<Result>(_ body: () throws(Errno) -> Result) throws(KeyFileError) -> Result {
         do throws(Errno) {
             return try body()

@@ -45,6 +45,18 @@ struct KeyImage: Sendable {
         }
     }
 
+    /// Returns random keys: generation 1, born now.
+    static func random(nowMs: UInt64) throws(KeyFileError) -> KeyImage {
+        let now = Epoch(atMs: nowMs)
+        guard now.number > Epoch.perDay * (DayChain.daysBack + 1) else { throw .implausibleTime }
+        let image = try KeyImage(generations: 1, steps: 1, base: Epoch(now.number - 1))
+        image.memory.withMutableBytes(dayChain..<dayChain + 32) { Sodium.fillRandom(&$0) }
+        image.write(0, id: 1, born: now)
+        image.memory.withMutableBytes(chain(0)..<chain(0) + 32) { Sodium.fillRandom(&$0) }
+        image.finish()
+        return image
+    }
+
     /// Checks `count` bytes read from a file.
     init(checking memory: LockedMemory, count: Int) throws(KeyFileError) {
         self.memory = memory

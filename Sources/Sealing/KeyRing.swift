@@ -11,13 +11,23 @@ public final class KeyRing: Sendable {
     public static let largestLifeSeconds: UInt64 = 5_184_000
 
     /// Locked during a step, while seals and opens continue.
-    private let file: Mutex<KeyFile>
+    /// Nil if the keys are in memory only.
+    private let file: Mutex<KeyFile?>
     private let ratchet: Mutex<Ratchet>
+    let editions = Mutex(KeyEditions())
     /// Random except for the published test vectors.
     let nonce: @Sendable () -> InlineArray<24, UInt8>
 
-    init(
+    convenience init(
         path: String, wrapping: WrappingKey? = nil, image: KeyImage, longestLifeSeconds: UInt64,
+        nonce: @escaping @Sendable () -> InlineArray<24, UInt8> = { .random }
+    ) throws(KeyFileError) {
+        try self.init(
+            file: KeyFile(path: path, wrapping: wrapping), image: image, longestLifeSeconds: longestLifeSeconds, nonce: nonce)
+    }
+
+    init(
+        file: KeyFile?, image: KeyImage, longestLifeSeconds: UInt64,
         nonce: @escaping @Sendable () -> InlineArray<24, UInt8> = { .random }
     ) throws(KeyFileError) {
         precondition(longestLifeSeconds <= Self.largestLifeSeconds)
@@ -27,7 +37,7 @@ public final class KeyRing: Sendable {
         } catch {
             throw .cannotLock
         }
-        file = Mutex(KeyFile(path: path, wrapping: wrapping))
+        self.file = Mutex(file)
         self.nonce = nonce
     }
 
@@ -37,24 +47,17 @@ public final class KeyRing: Sendable {
     ///   - nowMs: unix ms.
     /// - Throws: `.alreadyExists` if `path` exists.
     public static func create(path: String, wrapping: WrappingKey? = nil, nowMs: UInt64) throws(KeyFileError) {
-        let now = Epoch(atMs: nowMs)
-        guard now.number > Epoch.perDay * (DayChain.daysBack + 1) else { throw .implausibleTime }
-        let image = try KeyImage(generations: 1, steps: 1, base: Epoch(now.number - 1))
-        image.memory.withMutableBytes(KeyImage.dayChain..<KeyImage.dayChain + 32) { Sodium.fillRandom(&$0) }
-        image.write(0, id: 1, born: now)
-        let chain = KeyImage.chain(0)
-        image.memory.withMutableBytes(chain..<chain + 32) { Sodium.fillRandom(&$0) }
-        image.finish()
-        try KeyFile(path: path, wrapping: wrapping).create(image)
+        try KeyFile(path: path, wrapping: wrapping).create(KeyImage.random(nowMs: nowMs))
     }
 
     /// Reads a key file without changing it. Compare `steps` with the node's recorded step to detect an old copy, then call `step`.
+    /// - Parameter keepsFile: false if steps must not change the file. Then it must be destroyed.
     public static func load(
-        path: String, wrapping: WrappingKey? = nil, longestLifeSeconds: UInt64 = KeyRing.longestLifeSeconds
+        path: String, wrapping: WrappingKey? = nil, longestLifeSeconds: UInt64 = KeyRing.longestLifeSeconds,
+        keepsFile: Bool = true
     ) throws(KeyFileError) -> KeyRing {
-        try KeyRing(
-            path: path, wrapping: wrapping, image: KeyFile(path: path, wrapping: wrapping).read(),
-            longestLifeSeconds: longestLifeSeconds)
+        let file = KeyFile(path: path, wrapping: wrapping)
+        return try KeyRing(file: keepsFile ? file : nil, image: file.read(), longestLifeSeconds: longestLifeSeconds)
     }
 
     /// Destroys the keys of all epochs before `epoch(nowMs) - 1`, on disk and then in memory. Starts a new generation if one is due.
@@ -65,7 +68,7 @@ public final class KeyRing: Sendable {
     /// - Returns: nil if no step was due.
     public func step(nowMs: UInt64) throws(KeyFileError) -> RatchetStep? {
         try file.withLock { file throws(KeyFileError) in
-            try file.prepareSpare()
+            try file?.prepareSpare()
             let now = Epoch(atMs: nowMs)
             let (image, before) = try ratchet.withLock { ratchet throws(KeyFileError) in (try ratchet.next(now), ratchet.base) }
             guard let image else { return nil }
@@ -75,12 +78,26 @@ public final class KeyRing: Sendable {
             } catch {
                 throw .cannotLock
             }
-            try file.replace(image)
+            let share = editions.withLock { editions in
+                (editions.offered, editions.number) = (image, .random(in: 1 ... .max))
+                return editions.beforeGeneration
+            }
+            if born != nil { share?() }
+            do throws(KeyFileError) {
+                try file?.replace(image)
+            } catch {
+                editions.withLock { ($0.offered, $0.number) = (nil, .random(in: 1 ... .max)) }
+                throw error
+            }
             ratchet.withLock { $0.adopt(image, born: born) }
+            editions.withLock { $0.offered = nil }
             return RatchetStep(
                 destroyed: image.base > before ? Epoch(image.base.number - 1) : nil, newGeneration: born?.id, steps: image.steps)
         }
     }
+
+    /// Returns the keys in use, or nil if no memory can be locked.
+    func image() -> KeyImage? { try? ratchet.withLock { ratchet throws(KeyFileError) in try ratchet.image() } }
 
     /// The number of replacements of the key file. A file with fewer steps than this node has recorded is an old copy.
     public var steps: UInt64 { ratchet.withLock { $0.steps } }

@@ -62,16 +62,7 @@ struct Ratchet: Sendable {
 
         let kept = generations.indices.filter { !isOver($0, newBase, successor: isBirth ? Epoch(newBase.number + 1) : nil) }
         let image = try KeyImage(generations: kept.count + (isBirth ? 1 : 0), steps: steps + 1, base: newBase)
-        days.withChain { image.store($0, at: KeyImage.dayChain) }
-        for _ in days.base..<DayChain.base(for: newBase) {
-            image.memory.derive(from: KeyImage.dayChain, .chain, to: KeyImage.dayChain)
-        }
-        for (position, index) in kept.enumerated() {
-            let (generation, chain) = (generations[index], KeyImage.chain(position))
-            image.write(position, id: generation.id, born: generation.born)
-            generation.withChain { image.store($0, at: chain) }
-            for _ in base.number..<newBase.number { image.memory.derive(from: chain, .chain, to: chain) }
-        }
+        store(kept, in: image)
         if isBirth {
             image.write(kept.count, id: current + 1, born: Epoch(newBase.number + 1))
             let chain = KeyImage.chain(kept.count)
@@ -79,6 +70,28 @@ struct Ratchet: Sendable {
         }
         image.finish()
         return image
+    }
+
+    /// Returns the key file's content as it is now.
+    func image() throws(KeyFileError) -> KeyImage {
+        let image = try KeyImage(generations: generations.count, steps: steps, base: base)
+        store(Array(generations.indices), in: image)
+        image.finish()
+        return image
+    }
+
+    /// Stores the day chain and these generations, advanced to the image's base.
+    private func store(_ kept: [Int], in image: KeyImage) {
+        days.withChain { image.store($0, at: KeyImage.dayChain) }
+        for _ in days.base..<DayChain.base(for: image.base) {
+            image.memory.derive(from: KeyImage.dayChain, .chain, to: KeyImage.dayChain)
+        }
+        for (position, index) in kept.enumerated() {
+            let (generation, chain) = (generations[index], KeyImage.chain(position))
+            image.write(position, id: generation.id, born: generation.born)
+            generation.withChain { image.store($0, at: chain) }
+            for _ in base.number..<image.base.number { image.memory.derive(from: chain, .chain, to: chain) }
+        }
     }
 
     /// Updates memory to `image`, which `next` made and which is on disk now.
