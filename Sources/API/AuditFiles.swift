@@ -1,6 +1,6 @@
 import AuditPage
 import Broker
-import HTTPServer
+public import HTTPServer
 public import Ledger
 
 /// Serves `/audit/`: the files of the ledger's folder, which any static server could publish, and the auditor's page.
@@ -11,7 +11,8 @@ public struct AuditFiles: Sendable {
     /// - Parameter key: the log's public key, served as `ledger.vkey`.
     public init(_ folder: LedgerFolder, key: VerifierKey) { (self.folder, self.key) = (folder, key) }
 
-    func respond(path: String) throws -> HTTPResponse {
+    /// - Throws: `BrokerError.notFound`, or an error of the folder.
+    public func respond(path: String) throws -> HTTPResponse {
         // The redirect is relative, because a proxy may serve the log under another path.
         if path == "/audit" {
             return HTTPResponse(

@@ -11,12 +11,18 @@ public final class OperatorHandler: HTTPHandler {
     private let apns: APNsControl
     private let version: String
     private let publicServer: HTTPServer
+    private let isAble: @Sendable () -> Bool
     private let ready = Mutex(false)
 
     /// - Parameters:
     ///   - version: the program's version, for the metrics.
     ///   - publicServer: the server for apps, whose connections the metrics count.
-    public init(broker: Broker, apns: APNsControl, version: String, publicServer: HTTPServer) {
+    ///   - isAble: returns false while this node can't serve, e.g. without its lease.
+    public init(
+        broker: Broker, apns: APNsControl, version: String, publicServer: HTTPServer,
+        isAble: @escaping @Sendable () -> Bool = { true }
+    ) {
+        self.isAble = isAble
         self.broker = broker
         self.apns = apns
         self.version = version
@@ -29,7 +35,7 @@ public final class OperatorHandler: HTTPHandler {
     private static let routes = RouteTable<OperatorHandler>([
         Route([.get, .head], "/healthz") { _, _ in text(200, "ok\n") },
         Route([.get, .head], "/readyz") { handler, _ in
-            handler.ready.withLock(\.self) ? text(200, "ready\n") : text(503, "not ready\n")
+            handler.ready.withLock(\.self) && handler.isAble() ? text(200, "ready\n") : text(503, "not ready\n")
         },
         Route([.get, .head], "/metrics") { handler, _ in await handler.metrics() },
         Route([.get, .head], "/api/config/apns/status") { handler, _ in handler.apns.status },

@@ -87,6 +87,9 @@ public struct LedgerFolder: Sendable {
         removePartials(of: plan.files)
     }
 
+    /// Durably writes a plan's files, as part of a copy whose checkpoint comes last.
+    public func add(_ plan: PublicationPlan) throws(Failure) { try write(plan.files) }
+
     /// Returns the folder's content after the plan's publication. Witnesses need proofs of the new head before it is published.
     public func source(after plan: PublicationPlan) -> any LogSource {
         let files = Dictionary(plan.files.map { ($0.path, $0.bytes) }) { _, last in last }

@@ -60,6 +60,14 @@ import Linux
 
     public var isEncrypted: Bool { unsafe functions.PQsslInUse(handle) != 0 }
 
+    /// Returns true if the server has ended the session since the last answer, e.g. because it stopped.
+    public func hasEnded() -> Bool {
+        while isUsable, unsafe Poll.isReady(functions.PQsocket(handle), .read) {
+            isUsable = unsafe functions.PQconsumeInput(handle) == 1
+        }
+        return !isUsable
+    }
+
     // MARK: Statements
 
     /// Queues a literal. It is prepared at its first use.
@@ -209,7 +217,14 @@ import Linux
             }
             unsafe state = functions.PQconnectPoll(handle)
         }
-        throw .refused(message())
+        throw .refused(Self.withoutAddress(message()))
+    }
+
+    /// A text about the address itself has a part of the password if that has an unescaped `@`, `/` or `:`.
+    private static func withoutAddress(_ text: String) -> String {
+        if text.hasPrefix("connection to server") { return text }
+        return text.hasPrefix("could not translate host name")
+            ? "the system can't resolve the host's name" : "libpq refuses an option of the address, such as the port"
     }
 
     private func wait(for events: Events, _ deadline: UInt64) throws(PostgresError) {

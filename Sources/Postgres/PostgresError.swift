@@ -21,6 +21,8 @@ public enum PostgresError: Error, Sendable, Equatable, CustomStringConvertible {
     public var isNoTable: Bool { state == "42P01" }
     /// The row belongs to a partition that doesn't exist, or violates another check.
     public var isOutOfRange: Bool { state == "23514" }
+    /// A text could not be cast to a number.
+    public var isInvalidText: Bool { state == "22P02" }
     /// Another transaction was in the way. A repetition can succeed.
     public var isConflict: Bool { ["40001", "40P01", "55P03", "23505"].contains(state) }
     /// The session can't go on: the server stops, or is a standby.

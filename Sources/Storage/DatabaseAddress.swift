@@ -9,10 +9,16 @@ public enum DatabaseAddress: Sendable {
     /// A URI of PostgreSQL. It may have a password, so it is never shown.
     case server(String)
 
-    /// - Parameter text: a path, or a URI `postgresql://...` or `postgres://...`.
-    public init(_ text: String) {
-        let isURI = ["postgresql://", "postgres://"].contains { text.hasPrefix($0) }
-        self = isURI ? .server(text) : .file(text)
+    /// - Parameter text: a path that ends with `.sqlite`, or a URI `postgresql://...` or `postgres://...`. Returns nil for other texts: a secret
+    ///   given by mistake must not become a file's name.
+    public init?(_ text: String) {
+        if ["postgresql://", "postgres://"].contains(where: { text.hasPrefix($0) }) {
+            self = .server(text)
+        } else if text.hasSuffix(".sqlite") {
+            self = .file(text)
+        } else {
+            return nil
+        }
     }
 
     public var isServer: Bool { if case .server = self { true } else { false } }

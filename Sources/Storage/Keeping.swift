@@ -13,6 +13,8 @@ public protocol Keeping: Sendable {
     /// Removes purged rows from the write-ahead log.
     /// - Returns: false if a reader blocked it. Try again then.
     func scrub() async throws(StoreError) -> Bool
+    /// How long after a purge `scrub` is due, milliseconds.
+    var scrubDelayMs: UInt64 { get }
 
     // MARK: Ledger
 

@@ -37,6 +37,9 @@ extension PostgresDatabase {
     }
 
     private func checkRights() throws {
+        guard try exists("SELECT 1 WHERE current_schema() IS NOT NULL") else {
+            throw StoreError.unavailable("no schema of the role's search_path exists. Create it, or name another one")
+        }
         let rights = try rows(
             """
             SELECT rolsuper, has_schema_privilege(current_schema(), 'CREATE'), pg_has_role('pg_checkpoint', 'USAGE'),
@@ -70,21 +73,22 @@ extension PostgresDatabase {
         }
     }
 
-    private static let versionMark = "schema.version"
+    static let versionMark = "schema.version"
 
     /// Begins a read transaction that lasts until this disconnects.
     func beginReading() throws {
-        try connect()
-        try checkSchema()
+        try check()
         // A command computes for a while between its reads.
         try runAlone(["SET idle_in_transaction_session_timeout = 600000", "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"])
     }
 
-    func makeSchema() throws {
+    /// - Returns: false if the tables exist.
+    @discardableResult
+    func makeSchema() throws -> Bool {
         try connect()
         do {
             try checkSchema()
-            return
+            return false
         } catch StoreError.noSchema {}
         let version = [UInt8](bigEndian: PostgresSchema.version).map {
             $0 < 16 ? "0" + String($0, radix: 16) : String($0, radix: 16)
@@ -93,5 +97,6 @@ extension PostgresDatabase {
         try runAlone(["BEGIN"] + PostgresSchema.statements + [mark, "COMMIT"])
         // The locks' names depend on the tables.
         disconnect()
+        return true
     }
 }

@@ -58,11 +58,7 @@ extension PostgresDatabase {
         }
         for event in events {
             countEntry()
-            if case .keysRatcheted(let epoch, _) = event {
-                try append(.keysRatcheted(epoch: epoch, swept: try sweptEpoch(at: moment)), window: window)
-            } else {
-                try append(event, window: window)
-            }
+            try append(filledIn(event), window: window)
         }
         for mark in marks { try setMark(mark.name, mark.value) }
     }
@@ -75,8 +71,14 @@ extension PostgresDatabase {
         let window = try openAgain(&schedule)
         try begin(&schedule, window)
         try save(schedule)
-        for event in events { try append(event, window: window) }
+        for event in events { try append(filledIn(event), window: window) }
         for mark in marks { try setMark(mark.name, mark.value) }
+    }
+
+    /// Fills in `swept` of `keys.ratcheted`.
+    private func filledIn(_ event: Entry.Op) throws -> Entry.Op {
+        guard case .keysRatcheted(let epoch, _) = event else { return event }
+        return .keysRatcheted(epoch: epoch, swept: try sweptEpoch(at: moment))
     }
 
     /// Returns the window for entries of rank 0. The latest window may get some even if part of it is in the log, since they sort first there.
@@ -113,9 +115,9 @@ extension PostgresDatabase {
     /// Reads the schedule and keeps it from others until the transaction ends.
     func lockSchedule() throws -> Schedule {
         _ = try window()
-        return try rows("SELECT looked, last_batch, closed, closed_up_to FROM schedule FOR UPDATE") {
+        return try only("SELECT looked, last_batch, closed, closed_up_to FROM schedule FOR UPDATE") {
             Schedule(lastBoundary: $0.timeOrNil(0), lastBatch: $0.time(1), closedBucket: $0.timeOrNil(2), closedUpTo: $0.time(3))
-        }[0]
+        }
     }
 
     func save(_ schedule: Schedule) throws {
@@ -151,18 +153,18 @@ extension PostgresDatabase {
 
     /// Counts the entries that are not known to be published and are limited. See `Books.limited`.
     private func countBacklog() throws {
-        let counts = try rows(
+        let count = try only(
             """
             UPDATE schedule SET stamp = stamp + 1, backlog = (SELECT count(*) FROM entry)
             + (SELECT coalesce(sum(limited), 0)::bigint FROM unpublished WHERE first + count > (SELECT published FROM log))
             + (SELECT count(*) FROM waiting WHERE rank = 3 AND batch <= (SELECT max(moment) FROM batch WHERE moment <= $1))
             RETURNING backlog, stamp
             """, .time(moment / 1_000 - min(moment / 1_000, timing.hourSeconds)), read: Self.backlog)
-        noteBacklog(counts[0])
+        noteBacklog(count)
     }
 
     /// Returns the latest count, and its number.
-    func backlog() throws -> Backlog { try rows("SELECT backlog, stamp FROM schedule", read: Self.backlog)[0] }
+    func backlog() throws -> Backlog { try only("SELECT backlog, stamp FROM schedule", read: Self.backlog) }
 
     private static func backlog(_ row: any Row) -> Backlog { Backlog(count: row.time(0), stamp: row.time(1)) }
 
@@ -269,8 +271,8 @@ extension PostgresDatabase {
         try queue(
             """
             DELETE FROM unpublished WHERE first + count <= (SELECT coalesce(min(ledger_size), $1) FROM member
-            WHERE seen > $2 AND name <> (SELECT coalesce(holder, '') FROM lease))
-            """, .time(size), .time(clock - min(clock, PostgresStore.longestSilenceMs)), expecting: nil)
+            WHERE seen > floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint - $2 AND name <> (SELECT coalesce(holder, '') FROM lease))
+            """, .time(size), .time(PostgresStore.longestSilenceMs), expecting: nil)
         try countBacklog()
     }
 

@@ -181,33 +181,52 @@ extension PostgresDatabase {
                     CREATE TABLE \(name) (LIKE \(table) INCLUDING DEFAULTS, CHECK (\(column) >= \(start) AND \(column) < \(end)))
                     WITH (autovacuum_vacuum_scale_factor = 0.05)
                     """)
+            try queue(text: PostgresSchema.withoutStatistics(PostgresSchema.definition(table), partition: name))
             try queue(text: "ALTER TABLE \(table) ATTACH PARTITION \(name) FOR VALUES FROM (\(start)) TO (\(end))")
+        }
+    }
+
+    /// A table of some kind that has the name of a partition. It is nobody's after a crash between detaching and dropping it.
+    private struct Partition {
+        let name: String
+        let parent: String
+        let isDetaching: Bool
+        /// Unix ms. Then all rows have expired, for a node whose clock is behind too.
+        let end: UInt64
+    }
+
+    private func partitions() throws -> [Partition] {
+        try rows(
+            """
+            SELECT c.relname::text, coalesce(p.relname::text, ''), coalesce(i.inhdetachpending, false) FROM pg_class c
+            LEFT JOIN pg_inherits i ON i.inhrelid = c.oid LEFT JOIN pg_class p ON p.oid = i.inhparent
+            WHERE c.relkind = 'r' AND c.relnamespace = current_schema()::regnamespace AND c.relname ~ '^(token|job|registration)_[0-9]+$'
+            """
+        ) { row in
+            let parts = row.text(0).split(separator: "_")
+            let width = PostgresSchema.partitioned.first { $0.table == parts[0] }?.width ?? 0
+            let (end, isTooLarge) = (UInt64(parts[1]) ?? .max).addingReportingOverflow(width + Self.partitionSlack)
+            return Partition(
+                name: row.text(0), parent: row.text(1), isDetaching: row.int(2) != 0, end: isTooLarge ? .max : end)
         }
     }
 
     /// Drops the partitions in which everything has expired and nothing is left. Waits for no writer and lets none wait.
     func dropPartitions(expiredBy now: UInt64) throws {
-        let found = try read {
-            try rows(
-                """
-                SELECT c.relname::text, coalesce(p.relname::text, ''), coalesce(i.inhdetachpending, false) FROM pg_class c
-                LEFT JOIN pg_inherits i ON i.inhrelid = c.oid LEFT JOIN pg_class p ON p.oid = i.inhparent
-                WHERE c.relkind = 'r' AND c.relnamespace = current_schema()::regnamespace AND c.relname ~ '^(token|job|registration)_[0-9]+$'
-                """
-            ) { (name: $0.text(0), parent: $0.text(1), isDetaching: $0.int(2) != 0) }
-        }
-        for (name, parent, isDetaching) in found {
-            let parts = name.split(separator: "_")
-            guard let start = parts.last.flatMap({ UInt64($0) }),
-                let kind = PostgresSchema.partitioned.first(where: { $0.table == parts[0] }),
-                start + kind.width + Self.partitionSlack <= now
-            else { continue }
-            if !parent.isEmpty {
-                guard try isEmpty(name) else { continue }
-                try runAlone(["ALTER TABLE \(parent) DETACH PARTITION \(name) \(isDetaching ? "FINALIZE" : "CONCURRENTLY")"])
+        for partition in try read({ try partitions() }) where partition.end <= now {
+            if !partition.parent.isEmpty {
+                guard try isEmpty(partition.name) else { continue }
+                let how = partition.isDetaching ? "FINALIZE" : "CONCURRENTLY"
+                try runAlone(["ALTER TABLE \(partition.parent) DETACH PARTITION \(partition.name) \(how)"])
             }
-            try runAlone(["DROP TABLE \(name)"])
+            try runAlone(["DROP TABLE \(partition.name)"])
         }
+    }
+
+    /// Returns when a scrub can drop the next partition, unix ms.
+    func nextDrop(now: UInt64) throws -> UInt64? {
+        // One that could not be dropped is tried again.
+        try partitions().map(\.end).min().map { max($0, now + 60_000) }
     }
 
     private func isEmpty(_ partition: String) throws -> Bool {

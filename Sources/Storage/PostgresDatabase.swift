@@ -11,19 +11,18 @@ import Vocabulary
 final class PostgresDatabase: Database, EngineRows {
     let journal: PostgresJournal
     private var connection: Connection?
-    private var session = Session(timeline: "", salt: 0)
+    /// Distinguishes the locks of several brokers in one database.
+    private var salt: Int64 = 0
     /// What the answers to the statements sent since the last `receive` mean.
     private var pending: [Meaning] = []
     private var open: OpenTransaction?
     /// True while `write` runs: then the first statement begins a transaction.
     private var isWriting = false
 
-    /// Facts that hold for one connection.
-    private struct Session {
-        /// The server's timeline, which changes with each failover.
-        var timeline: String
-        /// Distinguishes the locks of several brokers in one database.
-        var salt: Int64
+    /// A transaction's number, and the server's incarnation that gave it.
+    private struct Identity {
+        let number: String
+        let incarnation: String
     }
 
     private enum Meaning { case nothing, clock, schedule, answer }
@@ -35,7 +34,7 @@ final class PostgresDatabase: Database, EngineRows {
         /// The last boundary at which a batch could be frozen, unix seconds.
         var boundary: UInt64 = 0
         var window: UInt64?
-        var id: Int64?
+        var identity: Identity?
         var entries: UInt64 = 0
         /// A count that this transaction made.
         var backlog: Backlog?
@@ -47,6 +46,7 @@ final class PostgresDatabase: Database, EngineRows {
 
     /// The longest transaction, and the longest wait for one answer. A server's own limits are in `options`.
     private static let longestTransactionMs: UInt64 = 30_000
+    var transactionMs = longestTransactionMs
     private static let longestAnswerMs: UInt64 = 10_000
     private static let longestConnectMs: UInt64 = 3_000
     /// A transaction that a stopped process left open is ended by the server, so that others get its locks. All are over within a minute.
@@ -71,16 +71,20 @@ final class PostgresDatabase: Database, EngineRows {
 
     /// Connects unless this is connected.
     func connect() throws {
-        if let connection, connection.isUsable { return }
+        if let connection, connection.isUsable, !connection.hasEnded() { return }
         connection = nil
         let made = try Connection(journal.uri, options: Self.options, deadlineMs: Self.longestConnectMs)
         for setting in Self.settings { try made.send(setting) }
-        try made.send("SELECT left(pg_walfile_name(pg_current_wal_lsn()), 8), to_regclass('schedule')::oid::bigint")
+        try made.send("SELECT to_regclass('schedule')::oid::bigint")
         guard let facts = try made.receive(deadlineMs: Self.longestAnswerMs).last, facts.next() else {
             throw StoreError.unavailable("the server doesn't answer")
         }
         // Half of the locks' name is a signed integer.
-        session = Session(timeline: facts.text(0), salt: facts.int(1) & 0x7fff_ffff)
+        salt = facts.int(0) & 0x7fff_ffff
+        if !facts.isNull(0) {
+            try made.send("INSERT INTO incarnation (one, name) VALUES (1, gen_random_uuid()) ON CONFLICT DO NOTHING")
+            _ = try made.receive(deadlineMs: Self.longestAnswerMs)
+        }
         connection = made
     }
 
@@ -154,7 +158,7 @@ final class PostgresDatabase: Database, EngineRows {
             case .nothing: break
             case .answer: last = result
             case .clock: if result.next() { open?.clock = UInt64(clamping: result.int(0)) }
-            case .schedule: if result.next() { note(result) }
+            case .schedule: result.next() ? note(result) : noteFailure(StoreError.damaged("a table has lost its only row"))
             }
         }
         return last
@@ -167,9 +171,10 @@ final class PostgresDatabase: Database, EngineRows {
         // The window can't be used if it was closed meanwhile.
         open?.window = start > schedule.time(0) ? start : nil
         open?.boundary = schedule.time(3)
-        open?.id = schedule.int(4)
-        if let term = journal.term, term != schedule.time(5) { open?.failure = StoreError.superseded }
+        open?.identity = schedule.isNull(5) ? nil : Identity(number: schedule.text(4), incarnation: schedule.text(5))
     }
+
+    private func noteFailure(_ error: StoreError) { open?.failure = error }
 
     private func remaining() throws -> UInt64 {
         guard let open else { return Self.longestAnswerMs }
@@ -194,6 +199,7 @@ final class PostgresDatabase: Database, EngineRows {
 
     /// Returns the number that a statement used once answers with.
     func count(text sql: String) throws -> Int64 {
+        if isWriting { try beginIfNeeded() }
         try live().send(text: sql)
         pending.append(.answer)
         guard let answer = try receive(), answer.next() else { return 0 }
@@ -208,10 +214,18 @@ final class PostgresDatabase: Database, EngineRows {
         if PostgresSchema.partitioned.contains(where: { $0.table == table }) { open?.inserted.append((table, expires)) }
     }
 
+    /// Returns a table's only row.
+    func only<Value>(_ sql: StaticString, _ values: SQLValue..., read: (any Row) throws -> Value) throws -> Value {
+        var found: Value?
+        try query(sql, values) { found = try read($0) }
+        guard let value = found else { throw StoreError.damaged("a table has lost its only row") }
+        return value
+    }
+
     // MARK: An operation
 
     func lock(_ keys: @autoclosure () -> [LockKey], for operation: StaticString) throws {
-        let numbers = Set(keys().map { $0.number(salt: session.salt) }).sorted()
+        let numbers = Set(keys().map { $0.number(salt: salt) }).sorted()
         try beginIfNeeded(locking: numbers)
     }
 
@@ -226,14 +240,14 @@ final class PostgresDatabase: Database, EngineRows {
 
     private func beginIfNeeded(locking numbers: [Int64] = []) throws {
         if open == nil {
-            open = OpenTransaction(deadline: Clock.monotonicMs + Self.longestTransactionMs)
+            open = OpenTransaction(deadline: Clock.monotonicMs + transactionMs)
             try send("BEGIN", as: .nothing)
             // The window's lock is taken before its state is read: then it is open until this transaction ends.
             try send(
                 """
                 SELECT now, pg_advisory_xact_lock_shared($1::bigint::int, (now / 1000 / $2)::int) FROM
                 (SELECT coalesce($3, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint) AS now OFFSET 0) AS clock
-                """, [.int(session.salt), .time(journal.resolution), databaseClock], as: .clock)
+                """, [.int(salt), .time(journal.resolution), databaseClock], as: .clock)
             try lock(numbers)
             try readSchedule()
         } else {
@@ -243,25 +257,29 @@ final class PostgresDatabase: Database, EngineRows {
 
     private var databaseClock: SQLValue { journal.databaseClock.map { .time($0()) } ?? .null }
 
+    /// Also lets the server refuse the whole transaction if another node has taken the lease: its COMMIT may be on the way already.
     private func readSchedule() throws {
         try send(
-            "SELECT closed_up_to, backlog, stamp, coalesce(looked, 0), pg_current_xact_id(), term FROM schedule, lease",
-            as: .schedule)
+            """
+            SELECT closed_up_to, backlog, stamp, coalesce(looked, 0), pg_current_xact_id()::text, incarnation.name::text,
+            CASE WHEN term = $1 OR $1 IS NULL THEN 0 ELSE ('not ' || term)::bigint END
+            FROM schedule CROSS JOIN lease LEFT JOIN incarnation ON true
+            """, [journal.term.map { .time($0) } ?? .null], as: .schedule)
     }
 
     /// Returns the transaction's window, which stays open until it ends.
     func window() throws -> UInt64 {
         try beginIfNeeded()
-        if open?.id == nil { try receive() }
+        if open?.clock == nil { try receive() }
         while true {
             if let window = open?.window { return window }
             // The clock is behind the log, or the window was closed while this transaction waited.
-            let closed = try rows("SELECT closed_up_to FROM schedule") { $0.time(0) }[0]
+            let closed = try only("SELECT closed_up_to FROM schedule") { $0.time(0) }
             let next = closed + journal.resolution
             try send(
                 "SELECT pg_advisory_xact_lock_shared($1::bigint::int, ($2::bigint / $3::bigint)::int)",
-                [.int(session.salt), .time(next), .time(journal.resolution)], as: .nothing)
-            if try rows("SELECT closed_up_to FROM schedule", read: { $0.time(0) })[0] == closed { open?.window = next }
+                [.int(salt), .time(next), .time(journal.resolution)], as: .nothing)
+            if try only("SELECT closed_up_to FROM schedule", read: { $0.time(0) }) == closed { open?.window = next }
         }
     }
 
@@ -285,7 +303,7 @@ final class PostgresDatabase: Database, EngineRows {
     func closeAlone(_ window: UInt64) throws {
         try send(
             "SELECT pg_advisory_xact_lock($1::bigint::int, ($2::bigint / $3::bigint)::int)",
-            [.int(session.salt), .time(window), .time(journal.resolution)], as: .nothing)
+            [.int(salt), .time(window), .time(journal.resolution)], as: .nothing)
     }
 
     func admit(_ use: LedgerUse) throws(StoreError) { if journal.isFull(use.rawValue) { throw .ledgerBehind } }
@@ -342,9 +360,9 @@ final class PostgresDatabase: Database, EngineRows {
         try send("COMMIT", as: .nothing)
         do {
             try receive()
-        } catch PostgresError.lost(let reason) {
+        } catch let error as PostgresError where error.endsSession {
             isWriting = false
-            guard try isCommitted(open.id) else { throw PostgresError.lost(reason) }
+            guard try isCommitted(open.identity) else { throw error }
         }
         journal.noteRecorded(open.entries)
         if let backlog = open.backlog { journal.note(backlog) }
@@ -363,19 +381,16 @@ final class PostgresDatabase: Database, EngineRows {
     }
 
     /// Asks the server about a transaction whose COMMIT was sent and not answered.
-    /// - Throws: `.unavailable` if the server can't know: after a failover its numbers may stand for other transactions.
-    private func isCommitted(_ id: Int64?) throws -> Bool {
-        let timeline = session.timeline
+    /// - Throws: `.unavailable` if the server can't know: after a crash or a failover it gives the number to another transaction.
+    private func isCommitted(_ identity: Identity?) throws -> Bool {
         disconnect()
-        // Before the number arrived, COMMIT was not sent.
-        guard let id else { return false }
         let deadline = Clock.monotonicMs + Self.longestTransactionMs
-        while Clock.monotonicMs < deadline {
+        while let identity, Clock.monotonicMs < deadline {
             do {
                 try connect()
-                guard session.timeline == timeline else { break }
-                let state = try first("SELECT pg_xact_status($1::text::xid8)", .text(String(id))) { $0.text(0) }
-                switch state {
+                let isSame = try exists("SELECT 1 FROM incarnation WHERE name::text = $1", .text(identity.incarnation))
+                guard isSame else { break }
+                switch try first("SELECT pg_xact_status($1::text::xid8)", .text(identity.number), read: { $0.text(0) }) {
                 case "committed": return true
                 case "aborted": return false
                 default: break

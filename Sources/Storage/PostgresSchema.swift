@@ -32,8 +32,20 @@ enum PostgresSchema {
         }
         let isPartitioned = partitioned.contains { text.hasPrefix("CREATE TABLE \($0.table) (") }
         let end = isPartitioned ? ") PARTITION BY RANGE (\(text.hasPrefix("CREATE TABLE job") ? "deadline" : "expires"))" : ")"
-        return text.split(separator: ") WITHOUT ROWID").joined(separator: end)
+        return text.split(separator: ") WITHOUT ROWID").joined(separator: end) + withoutStatistics(table) + ";\n"
     }
+
+    /// Returns the statement that keeps sealed values and keyed hashes of a table, or of a partition of it, out of the planner's statistics.
+    /// - Parameter table: its definition.
+    static func withoutStatistics(_ table: String, partition: String? = nil) -> String {
+        let words = table.split { " ,()\n".contains($0) }
+        let columns = zip(words, words.dropFirst()).filter { $0.1 == "BLOB" }.map { "ALTER \($0.0) SET STATISTICS 0" }
+        let name = partition ?? String(words[(words.firstIndex(of: "TABLE") ?? 0) + 1])
+        return columns.isEmpty ? "" : "ALTER TABLE \(name) \(columns.joined(separator: ", "))"
+    }
+
+    /// Returns the definition of a partitioned table.
+    static func definition(_ table: String) -> String { Schema.shared.first { $0.contains("CREATE TABLE \(table) (") } ?? "" }
 
     private static let own = """
         -- The numbers of entries without a sort key.
@@ -54,6 +66,9 @@ enum PostgresSchema {
         CREATE TABLE lease (
             one BIGINT PRIMARY KEY CHECK (one = 1), holder TEXT, address TEXT NOT NULL, held_until BIGINT NOT NULL, term BIGINT NOT NULL);
         INSERT INTO lease (one, address, held_until, term) VALUES (1, '', 0, 0);
+
+        -- A name that the server loses in a crash or a failover, as all rows of such a table.
+        CREATE UNLOGGED TABLE incarnation (one BIGINT PRIMARY KEY CHECK (one = 1), name UUID NOT NULL);
 
         -- The last report of each node. See `NodeReport`.
         CREATE TABLE member (name TEXT PRIMARY KEY, steps BIGINT NOT NULL, ledger_size BIGINT NOT NULL, seen BIGINT NOT NULL);

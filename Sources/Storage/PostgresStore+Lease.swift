@@ -3,7 +3,7 @@ import Postgres
 
 /// The lease on a deployment's log and keys: one node serves at a time. Times are the database's, in unix ms.
 public struct Lease: Sendable, Equatable {
-    /// The node's name, or nil before the first lease and after one was given back.
+    /// The node that has it or had it last. Nil before the first lease.
     public var holder: String?
     /// Where other nodes reach it. Empty if it serves none.
     public var address: String
@@ -13,7 +13,7 @@ public struct Lease: Sendable, Equatable {
     /// The database's time.
     public var now: UInt64
 
-    public var isFree: Bool { holder == nil || until < now }
+    public var isFree: Bool { until <= now }
 }
 
 /// What a node tells the others by way of the database, every few seconds.
@@ -62,7 +62,10 @@ extension PostgresStore {
         return try await runAside { database in
             do {
                 return try database.write(isSignOfLife: false) { try database.extendLease(term, by: ms) }
-            } catch StoreError.superseded { return false }
+            } catch {
+                if StoreError(any: error) == .superseded { return false }
+                throw error
+            }
         }
     }
 
@@ -83,13 +86,13 @@ extension PostgresStore {
 
 extension PostgresDatabase {
     func lease() throws -> Lease {
-        try rows(
+        try only(
             "SELECT holder, address, held_until, term, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint FROM lease"
         ) { row in
             Lease(
                 holder: row.isNull(0) ? nil : row.text(0), address: row.text(1), until: row.time(2), term: row.time(3),
                 now: row.time(4))
-        }[0]
+        }
     }
 
     func takeLease(_ name: String, _ address: String, after term: UInt64) throws -> Bool {
@@ -98,7 +101,7 @@ extension PostgresDatabase {
             """
             UPDATE lease SET holder = $1, address = $2, term = term + 1,
             held_until = floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $3
-            WHERE term = $4 AND (holder IS NULL OR held_until < floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint)
+            WHERE term = $4 AND held_until <= floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint
             """, [.text(name), .text(address), .time(PostgresStore.leaseMs), .time(term)])
         guard changed == 1 else { return false }
         // A transaction reads the term under its window's lock. So none that read the old one is left, and none can read it any more.
@@ -111,8 +114,8 @@ extension PostgresDatabase {
     func extendLease(_ term: UInt64, by ms: UInt64) throws -> Bool {
         let changed = try change(
             """
-            UPDATE lease SET held_until = floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $1,
-            holder = CASE WHEN $1 = 0 THEN NULL ELSE holder END WHERE term = $2
+            UPDATE lease SET held_until = floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $1
+            WHERE term = $2
             """, [.time(ms), .time(term)])
         return changed == 1
     }

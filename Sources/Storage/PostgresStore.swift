@@ -115,9 +115,11 @@ public final class PostgresStore: Store {
     }
 
     /// Creates the tables, unless they exist.
+    /// - Returns: false if they exist.
     /// - Throws: `.unavailable` if the tables are of another version.
-    public static func makeSchema(uri: String) throws(StoreError) {
-        do { try PostgresDatabase(PostgresJournal(uri: uri)).makeSchema() } catch { throw StoreError(any: error) }
+    @discardableResult
+    public static func makeSchema(uri: String) throws(StoreError) -> Bool {
+        do { return try PostgresDatabase(PostgresJournal(uri: uri)).makeSchema() } catch { throw StoreError(any: error) }
     }
 
     public func submit(_ operation: Operation, _ access: Access) {
@@ -200,8 +202,12 @@ public final class PostgresStore: Store {
     public func forgetAll(limit: Int) async throws(StoreError) -> SweepResult { try await run { try $0.forgetAll(limit: limit) } }
 
     public func nextExpiry(jobSlack: UInt64) async throws(StoreError) -> UInt64? {
-        try await read { try $0.nextExpiry(jobSlack: jobSlack) }
+        let now = journal.now()
+        return try await read { [try $0.nextExpiry(jobSlack: jobSlack), try $0.nextDrop(now: now)].compactMap(\.self).min() }
     }
+
+    /// Each scrub writes a new segment of the write-ahead log, 16 MiB.
+    public var scrubDelayMs: UInt64 { 50_000 }
 
     public func scrub() async throws(StoreError) -> Bool {
         let now = journal.now()

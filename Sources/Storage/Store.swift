@@ -56,6 +56,7 @@ extension Store {
 
     public func hold() {}
     public func release() {}
+    public var scrubDelayMs: UInt64 { 10_000 }
 }
 
 /// Returns when an operation is done and, if it writes, durable.
@@ -127,6 +128,9 @@ public enum StoreError: Error, Sendable, Equatable, CustomStringConvertible {
             self = .full
         } else if error.isDamaged || error.isWrongCount {
             self = .damaged(error.description)
+        } else if error.isInvalidText {
+            // Only the check of the lease casts a text.
+            self = .superseded
         } else if error.isNoTable {
             self = .noSchema
         } else {

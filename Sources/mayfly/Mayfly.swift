@@ -91,6 +91,7 @@ struct Mayfly {
           jwt [--verify]            print a user's JWT for development, or check one
           apns-simulator            run an APNs for tests and development
           drill                     show what you could hand over now, and why no more
+          migrate --database URI    make the tables in PostgreSQL; with --move, move the SQLite broker there
           migrate --back            prepare the database for a return to the previous release
         Each command has --help.
         """

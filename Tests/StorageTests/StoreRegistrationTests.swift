@@ -244,7 +244,8 @@ import Vocabulary
             (passes, tokens, others, isMore) = (passes + 1, tokens + result.tokens, others + result.others, result.more)
         }
         #expect(passes == 4 && tokens == 7 && others == 21)
-        #expect(try await fixture.store.nextExpiry(jobSlack: 0) == nil)
+        // Empty partitions are left.
+        if engine == .sqlite { #expect(try await fixture.store.nextExpiry(jobSlack: 0) == nil) }
         #expect(try fixture.ops().count { $0 == "token.purged" } == 7)
         try await fixture.close()
     }
@@ -266,7 +267,8 @@ import Vocabulary
         while try await fixture.store.forgetAll(limit: 2).more {}
         let counts = try await fixture.store.counts()
         #expect(counts.registrations + counts.sessions + counts.timers + counts.jobs == 0)
-        #expect(try await fixture.store.nextExpiry(jobSlack: 0) == nil)
+        // Empty partitions are left.
+        if engine == .sqlite { #expect(try await fixture.store.nextExpiry(jobSlack: 0) == nil) }
         #expect(try fixture.ops().count { $0 == "token.purged" } == 6)
         try await fixture.close()
     }

@@ -22,21 +22,23 @@ public enum TestPostgres {
     /// Returns all rows of all tables as text, in an order of their own.
     public static func rows(inSchemaNamed folder: String) throws -> [String] {
         let tables = try texts(
-            "SELECT relname::text FROM pg_class WHERE relkind IN ('r', 'p') AND NOT relispartition AND relnamespace = '\(name(folder))'::regnamespace"
+            "SELECT relname::text FROM pg_class WHERE relkind IN ('r', 'p') AND relpersistence = 'p' AND NOT relispartition AND relnamespace = '\(name(folder))'::regnamespace"
         )
         return try tables.flatMap { table in
             try texts("SELECT '\(table) ' || t::text FROM \(name(folder)).\(table) AS t ORDER BY 1")
         }
     }
 
-    private static func texts(_ sql: String) throws -> [String] {
+    /// Returns the first column of a query, which is text.
+    public static func texts(_ sql: String) throws -> [String] {
         guard let rows = try run(sql) else { return [] }
         var texts: [String] = []
         while rows.next() { texts.append(rows.text(0)) }
         return texts
     }
 
-    private static func name(_ folder: String) -> String {
+    /// Returns the name of the schema of a folder.
+    public static func name(_ folder: String) -> String {
         "t_"
             + String(folder.split(separator: "/").last ?? "").lowercased().map { $0.isLetter || $0.isNumber ? String($0) : "_" }
             .joined()

@@ -211,7 +211,7 @@ public struct Startup: Sendable {
 
 /// The steps of the key file and the highest time that a store has recorded for its node.
 public struct RecordedTimes: Sendable {
-    private let steps: UInt64
+    public let steps: UInt64
     /// The highest time seen, unix ms. 0 before the first start.
     public let highestMs: UInt64
 
@@ -219,6 +219,11 @@ public struct RecordedTimes: Sendable {
     public init(_ store: StoreSnapshot) throws(StoreError) {
         steps = KeyMarks.number(try store.mark(KeyMarks.step)) ?? 0
         highestMs = KeyMarks.number(try store.mark(KeyMarks.time)) ?? 0
+    }
+
+    public init(_ store: any Keeping) async throws(StoreError) {
+        steps = try await KeyMarks.number(KeyMarks.step, in: store) ?? 0
+        highestMs = try await KeyMarks.number(KeyMarks.time, in: store) ?? 0
     }
 
     fileprivate init(steps: UInt64) { (self.steps, highestMs) = (steps, 0) }

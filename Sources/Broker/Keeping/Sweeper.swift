@@ -20,8 +20,6 @@ public actor Sweeper: LoopActor {
     private static let shortestSleep: UInt64 = 20
     /// How long after its deadline a job is purged that the outbox does not own. Its outcome is unknown.
     private static let jobSlack: UInt64 = 30_000
-    /// The time between a purge and the emptying of the write-ahead log.
-    private static let scrubDelay: UInt64 = 10_000
     /// The longest time that the design allows for it. Later there is an alarm.
     private static let longestScrub: UInt64 = 60_000
     /// How long sweeps must succeed after an error before the recovery is logged: on a full disk a transaction succeeds now and then.
@@ -138,7 +136,7 @@ public actor Sweeper: LoopActor {
     public func scheduleScrub() {
         guard scrubAt == nil else { return }
         unscrubbedSince = time.now
-        scrubAt = time.now + Self.scrubDelay
+        scrubAt = time.now + store.scrubDelayMs
         expect(scrubAt ?? 0)
     }
 

@@ -158,7 +158,7 @@ enum ReasonText {
 /// `mayfly apns find`: finds the outcome of a push by its `apns-id`.
 private enum DeliveryCommand {
     static func find(_ apnsID: String, _ configuration: Configuration) async throws {
-        let state = configuration.state
+        let state = try configuration.state
         let keys = try state.loadKeys(
             try WrappingKeySource(configuration)?.get(),
             longestLifeSeconds: UInt64(try PolicyCommand.inForce(configuration).longestLifeSeconds))

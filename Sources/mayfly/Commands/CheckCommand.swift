@@ -10,7 +10,7 @@ enum CheckCommand {
         guard configuration.operands.isEmpty else { throw UsageError("check accepts flags only") }
         ServiceLog.keep()
         var report = CheckReport()
-        await StartChecks(configuration, isOffline: configuration.has("offline")).run(&report)
+        try await StartChecks(configuration, isOffline: configuration.has("offline")).run(&report)
         Terminal.out(configuration.has("json") ? report.json : report.text)
         try report.throwIfBad()
     }

@@ -6,6 +6,7 @@ import Ledger
 import Linux
 import Policy
 import Sealing
+import Storage
 
 /// `mayfly demo`: runs broker and simulator with throw-away keys.
 enum DemoCommand {
@@ -31,9 +32,10 @@ enum DemoCommand {
         if case .unix = try configuration.address(.listen, default: "127.0.0.1:8787") {
             throw UsageError("demo listens only on ADDRESS:PORT. For a Unix-domain socket use `mayfly serve`")
         }
-        let state = configuration.state
+        let state = try configuration.state
         try KeysCommand.makeThrowaway(
             state, origin: configuration[.origin] ?? "mayfly.localhost/audit", wrapping: try WrappingKeySource(configuration))
+        if case .server(let uri) = state.database { try PostgresStore.makeSchema(uri: uri) }
         let simulatorAddress = configuration[.apnsSimulatorListen] ?? "127.0.0.1:8789"
         let control = configuration[.apnsSimulatorControl] ?? "127.0.0.1:8790"
         for (key, value) in [

@@ -37,7 +37,7 @@ enum DrillCommand {
         if let file, try file.isEmpty || File.status(file, followLinks: false).map({ $0.kind != .file }) ?? false {
             throw UsageError("--report must be a file's path: nothing was replaced")
         }
-        let state = configuration.state
+        let state = try configuration.state
         var drill = DrillReport(question: question, now: Clock.wallMs)
         Progress.show("opening what is stored")
         try ask(question, configuration, state, into: &drill)

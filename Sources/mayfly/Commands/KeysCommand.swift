@@ -16,7 +16,7 @@ enum KeysCommand {
     static func run(_ words: [String]) async throws {
         if words.asksForHelp { return Terminal.out(Subcommand.help(words, "keys", subcommands)) }
         let configuration = try Configuration(words, keys: keys, options: ["archive"])
-        let state = configuration.state
+        let state = try configuration.state
         let wrapping = try WrappingKeySource(configuration)
         switch configuration.operands {
         case ["init"]: try make(state, origin: try configuration.required(.origin), wrapping: wrapping)
@@ -47,8 +47,10 @@ enum KeysCommand {
         try File.makeFolder(state.path, mode: 0o700)
         try File.makeFolder(state.keys, mode: 0o700)
         let key = try SigningKey.make(origin: origin, at: state.ledgerKey)
+        // With a server and no wrapping key, the first start makes keys in memory.
+        let hasFile = !state.database.isServer || wrapping != nil
         do {
-            try KeyRing.create(path: state.ratchetKey, wrapping: wrapping, nowMs: Clock.wallMs)
+            if hasFile { try KeyRing.create(path: state.ratchetKey, wrapping: wrapping, nowMs: Clock.wallMs) }
         } catch {
             // Otherwise this key would make the next try fail.
             try? File.removeAndErase(state.ledgerKey)
@@ -56,7 +58,8 @@ enum KeysCommand {
         }
         try key.verifierKey.write(to: state.verifierKey)
         Terminal.out(
-            "made \(state.shown(state.ratchetKey)), \(state.shown(state.ledgerKey)) and \(state.shown(state.verifierKey))")
+            "made \(hasFile ? state.shown(state.ratchetKey) + ", " : "")\(state.shown(state.ledgerKey)) and \(state.shown(state.verifierKey))"
+        )
         Terminal.out("Auditors need: \(key.verifierKey.description)")
         Terminal.out("Never back up \(state.shown(state.keys)): tokens are forgotten by destroying keys.")
     }
@@ -80,6 +83,11 @@ enum KeysCommand {
 
     /// Replaces a lost key file. The loss is recorded in the store first, because a broker may start as soon as the new file exists.
     private static func renew(_ state: StateFolder, wrapping: WrappingKeySource?) async throws {
+        guard !state.database.isServer else {
+            throw UsageError(
+                "keys renew is for SQLite. With PostgreSQL the first node that starts makes new keys when no node has them any more"
+            )
+        }
         guard File.exists(state.ledgerKey) else {
             throw CommandFailed(
                 "\(state.shown(state.ledgerKey)) is missing too: make the keys of an empty state folder with `mayfly keys init`"
@@ -111,7 +119,10 @@ enum KeysCommand {
 
     /// Makes keys for development: for pushes to the simulator, and for made-up users.
     static func makeThrowaway(_ state: StateFolder, origin: String, wrapping: WrappingKeySource?) throws {
-        if !File.exists(state.ratchetKey) { try make(state, origin: origin, wrapping: wrapping) }
+        // With a server, the keys may be in memory only.
+        if !File.exists(state.database.isServer ? state.ledgerKey : state.ratchetKey) {
+            try make(state, origin: origin, wrapping: wrapping)
+        }
         if !File.exists(state.apnsKey) {
             let key = try ES256.PrivateKey().pem()
             try File.replaceDurably(state.apnsKey, key.span, mode: 0o600)

@@ -9,7 +9,8 @@ enum ServeCommand {
             .state, .database, .ratchetKey, .wrappingKey, .listen, .operatorListen, .allowCleartext, .tlsCertificate, .tlsKey,
             .tlsClientCA,
             .trustedProxies, .backEnds, .backEndCreations, .corsOrigins,
-            .origin, .node, .resolution, .policy, .witnessPolicy, .witnessFailure, .ledgerMirror, .notBefore,
+            .origin, .node, .nodeListen, .nodeCertificate, .nodeCA, .resolution, .policy, .witnessPolicy, .witnessFailure,
+            .ledgerMirror, .notBefore,
         ] + JWTSettings.keys + [.webhookSecrets] + APNsSettings.keys + ServiceLog.keys
 
     static func run(_ words: [String]) async throws {
@@ -24,7 +25,7 @@ enum ServeCommand {
         let configuration = try Configuration(words, keys: keys)
         guard configuration.operands.isEmpty else { throw UsageError("serve accepts flags only") }
         try ServiceLog.use(configuration)
-        let service = try await Service.start(try ServiceSettings(configuration, activated))
+        let service = try await Service.start(try ServiceSettings(configuration, activated), StandbyReport(notifier))
         let signals = ServiceSignals(loop: service.loop)
         try await signals.onHangUp { await service.reload() }
         Terminal.log("ready: apps at \(service.address), operator at \(service.operatorAddress)")

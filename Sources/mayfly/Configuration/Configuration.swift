@@ -1,5 +1,6 @@
 import Broker
 import Linux
+import Storage
 
 /// The parsed flags, environment and operands of one command.
 struct Configuration {
@@ -106,7 +107,17 @@ struct Configuration {
         return try file(key)!
     }
 
-    var state: StateFolder { StateFolder(path: self[.state], ratchetKey: self[.ratchetKey], database: self[.database]) }
+    var state: StateFolder {
+        get throws {
+            let database = try self[.database].map { text in
+                guard let address = DatabaseAddress(text) else {
+                    throw invalid(.database, "must be a path that ends with .sqlite, or postgresql://USER@HOST/NAME")
+                }
+                return address
+            }
+            return StateFolder(path: self[.state], ratchetKey: self[.ratchetKey], database: database)
+        }
+    }
 }
 
 /// A file named by a setting, an operand or a line of a list.

@@ -18,6 +18,9 @@ enum Key: String, CaseIterable {
     case corsOrigins = "cors-origins"
     case origin
     case node
+    case nodeListen = "node-listen"
+    case nodeCertificate = "node-certificate"
+    case nodeCA = "node-ca"
     case resolution
     case policy
     case jwtAlgorithm = "jwt-algorithm"
@@ -88,7 +91,7 @@ enum Key: String, CaseIterable {
         case .state:
             "Folder with keys/, mayfly.sqlite, ledger/ and ledger.vkey. Default: var. Never back up keys/."
         case .database:
-            "The database: the path of a SQLite file, or postgresql://USER@HOST/NAME (docs/postgresql.md). Default: mayfly.sqlite in the state folder."
+            "The database: a path that ends with .sqlite, or postgresql://USER@HOST/NAME (docs/postgresql.md). Default: mayfly.sqlite in the state folder."
         case .ratchetKey:
             "Another path of the key file, e.g. on a tmpfs: a restart of the machine then forgets all tokens. Default: keys/ratchet.key in the state folder."
         case .wrappingKey:
@@ -114,6 +117,12 @@ enum Key: String, CaseIterable {
         case .origin:
             "The log's name: its URL without the scheme, e.g. push.example.org/audit. Required by `keys init`; a broker reads it from the key."
         case .node: "This broker's name in the log. Default: node-1."
+        case .nodeListen:
+            "Where other nodes of a PostgreSQL deployment fetch keys and log from this one, ADDRESS:PORT, as they reach it. Default: none, and no other node can take over."
+        case .nodeCertificate:
+            "PEM file with this node's certificate and its private key, unencrypted. Mode 0600. It names the address of --node-listen."
+        case .nodeCA:
+            "PEM file with the authorities that sign nodes' certificates. Whoever has a certificate of theirs gets all keys."
         case .resolution:
             "Length of a ledger window in seconds, 1 to 60. It divides the policy's ledger.hourSeconds. Default: 60."
         case .policy:

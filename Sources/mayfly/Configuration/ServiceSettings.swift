@@ -6,6 +6,7 @@ import Linux
 import Policy
 import Sealing
 import Shares
+import Storage
 import Vocabulary
 
 /// The configuration of `serve`, checked before anything is opened.
@@ -23,6 +24,8 @@ struct ServiceSettings {
     let corsOrigins: AllowedOrigins?
     let origin: String?
     let node: EntryText
+    /// How other nodes get the keys. Nil without a standby.
+    let nodes: NodeSettings?
     let resolution: UInt64
     let policies: Policies
     let witnesses: WitnessSettings?
@@ -34,7 +37,7 @@ struct ServiceSettings {
     let apns: APNsSettings
 
     init(_ configuration: Configuration, _ activated: ActivatedListeners = .none) throws {
-        state = configuration.state
+        state = try configuration.state
         self.activated = activated
         wrapping = try WrappingKeySource(configuration)
         try Self.checkKeys(state)
@@ -48,6 +51,11 @@ struct ServiceSettings {
 
         origin = configuration[.origin]
         node = try Self.node(configuration)
+        nodes = try NodeSettings(configuration)
+        if nodes != nil, !state.database.isServer {
+            throw configuration.invalid(
+                .nodeListen, "needs a PostgreSQL database, which the nodes share: set \(Key.database.named)")
+        }
         let rules = try PolicySettings(configuration)
         (resolution, policies, webhooks) = (rules.resolution, rules.policies, rules.webhooks)
         witnesses = try WitnessSettings(configuration)
@@ -71,7 +79,8 @@ struct ServiceSettings {
                 "\(state.shown(state.ledgerKey)) is missing: make a state folder's keys with `mayfly keys init --state \(state.shown) --origin NAME`"
             )
         }
-        guard try File.status(state.ratchetKey) != nil else {
+        // With a server, keys may be in memory only.
+        guard try state.database.isServer || File.status(state.ratchetKey) != nil else {
             let source = state.hasRatchetKeyElsewhere ? "\(Key.ratchetKey.named): " : ""
             throw CommandFailed(
                 "\(source)\(state.shown(state.ratchetKey)) is missing, but the log's key exists. Check the path. If the file is lost, "

@@ -9,16 +9,19 @@ struct StateFolder {
     /// The key file. It may be in another folder, which must exist.
     let ratchetKey: String
     let hasRatchetKeyElsewhere: Bool
+    /// The default of `database`.
+    let sqlite: String
     /// A file in this folder or elsewhere, or a server.
     let database: DatabaseAddress
 
     /// - Parameter path: nil for the default.
-    init(path: String?, ratchetKey: String? = nil, database: String? = nil) {
+    init(path: String?, ratchetKey: String? = nil, database: DatabaseAddress? = nil) {
         let (path, isDefault) = (path ?? "var", path == nil)
         (self.path, self.isDefault) = (path, isDefault)
         self.ratchetKey = ratchetKey ?? path + "/keys/ratchet.key"
         hasRatchetKeyElsewhere = ratchetKey != nil
-        self.database = DatabaseAddress(database ?? path + "/mayfly.sqlite")
+        sqlite = path + "/mayfly.sqlite"
+        self.database = database ?? .file(sqlite)
     }
 
     /// The folder as messages show it.
@@ -79,8 +82,14 @@ struct StateFolder {
     /// Reads the key file. Changes nothing.
     /// - Throws: `UsageError` if `--wrapping-key` is missing or superfluous, otherwise `CommandFailed`.
     func loadKeys(_ wrapping: WrappingKey?, longestLifeSeconds: UInt64 = KeyRing.longestLifeSeconds) throws -> KeyRing {
+        guard !database.isServer || File.exists(ratchetKey) else {
+            throw CommandFailed("the keys are only in the memory of the nodes, so this command can't use them")
+        }
         do throws(KeyFileError) {
-            return try KeyRing.load(path: ratchetKey, wrapping: wrapping, longestLifeSeconds: longestLifeSeconds)
+            // Beside a server only a wrapped file is kept.
+            return try KeyRing.load(
+                path: ratchetKey, wrapping: wrapping, longestLifeSeconds: longestLifeSeconds,
+                keepsFile: !database.isServer || wrapping != nil)
         } catch {
             let text = "\(shown(ratchetKey)): \(error)"
             throw error == .wrapped || error == .notWrapped ? UsageError(text) : CommandFailed(text)

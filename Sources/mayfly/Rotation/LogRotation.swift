@@ -43,6 +43,9 @@ struct LogRotation {
         _ state: StateFolder, origin: String, archive: String, witnesses: WitnessSettings?, kept: KeptCheckpointSettings,
         wrapping: WrappingKeySource?
     ) throws {
+        guard !state.database.isServer else {
+            throw UsageError("keys rotate is for SQLite. A log in PostgreSQL can't be closed yet")
+        }
         let next = try KeysCommand.checked(origin: origin)
         guard try File.status(state.path)?.kind == .folder, try state.database.exists() else {
             throw CommandFailed("no broker has run on \(state.shown), so there is no log to close")

@@ -46,7 +46,9 @@ struct Listeners: Sendable {
         let apns = APNsControl(
             bundleID: settings.apns.topic, isProduction: settings.apns.environment == .production,
             whatToSet: APNsSettings.whatToSet, renew: renew)
-        operatorHandler = OperatorHandler(broker: broker, apns: apns, version: Mayfly.version, publicServer: publicServer)
+        let lease = parts.state.lease
+        operatorHandler = OperatorHandler(
+            broker: broker, apns: apns, version: Mayfly.version, publicServer: publicServer, isAble: { lease?.isReady ?? true })
         var table = ShareTable.standard
         table[.connections] = Quota(Self.operatorConnections)
         var configuration = ServerConfiguration(address: settings.operatorListen)

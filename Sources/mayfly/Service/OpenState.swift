@@ -1,4 +1,5 @@
 import Broker
+import EventLoop
 import Ledger
 import Linux
 import Policy
@@ -17,21 +18,32 @@ struct OpenState: Sendable {
     /// Never earlier than any time recorded in the store or the keys.
     let time: BrokerTime
     let node: EntryText
+    /// Nil with an embedded database, which needs no lease.
+    let lease: LeaseKeeper?
     /// The log entries of this start: `broker.started`, then one `policy.loaded` per policy in force.
     let starts: [Entry.Op]
 
     /// - Throws: the reason, as text for the operator. The database is then closed.
-    init(_ settings: ServiceSettings) async throws {
+    init(_ settings: ServiceSettings, _ report: StandbyReport) async throws {
         folder = settings.state
         try folder.checkUsable()
         lock = try folder.lock()
-        keys = try folder.loadKeys(try settings.wrapping?.get(), longestLifeSeconds: UInt64(settings.policies.longestLifeSeconds))
         ledgerKey = try Self.ledgerKey(folder, origin: settings.origin, settings.witnesses)
         node = settings.node
         let starts = try Self.starts(settings, node)
-        time = BrokerTime(persisted: keys.earliestNowMs)
+        let stored =
+            folder.database.isServer
+            ? nil
+            : try folder.loadKeys(try settings.wrapping?.get(), longestLifeSeconds: UInt64(settings.policies.longestLifeSeconds))
+        time = BrokerTime(persisted: stored?.earliestNowMs ?? 0)
         store = try Self.store(settings, starts, time)
         do {
+            if let stored {
+                (keys, lease) = (stored, nil)
+            } else {
+                let promotion = try await Self.promotion(settings, store, ledgerKey.verifierKey, report)
+                (keys, lease) = (promotion.keys, promotion.lease)
+            }
             try await RotationMark.refuse(folder, store)
             try await Self.resume(time, store, keys, folder)
             self.starts = starts + (try await RotationMark.carriedPolicies(store, LedgerFolder(folder.ledger), besides: starts))
@@ -39,6 +51,19 @@ struct OpenState: Sendable {
             await store.shutDown()
             throw error
         }
+    }
+
+    /// Waits until this node may serve. A signal ends the process meanwhile.
+    private static func promotion(
+        _ settings: ServiceSettings, _ store: any Store, _ key: VerifierKey, _ report: StandbyReport
+    ) async throws -> Standby.Promotion {
+        guard let store = store as? PostgresStore else { throw CommandFailed("a lease needs a PostgreSQL database") }
+        let (loop, signals) = (try EventLoop(name: "node"), try EventLoop(name: "signals"))
+        try loop.start()
+        try signals.start()
+        defer { signals.stop() }
+        await report.begin(on: signals)
+        return try await Standby(settings, store, key: key, loop: loop).wait()
     }
 
     /// Reads the log's key.

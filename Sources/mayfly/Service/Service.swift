@@ -16,6 +16,8 @@ final class Service: Sendable {
     let listeners: Listeners
     let address: SocketAddress
     let operatorAddress: SocketAddress
+    /// For other nodes. Nil without a standby.
+    private let nodeServer: HTTPServer?
     private let tasks: [Task<Void, Never>]
 
     var loop: EventLoop { parts.broker.loop }
@@ -24,22 +26,25 @@ final class Service: Sendable {
     /// - Parameter handler: makes the handler of the public listener from the broker's own. Only `demo` adds something to it.
     /// - Throws: the reason, as text for the operator. Nothing is left running then.
     static func start(
-        _ settings: ServiceSettings, handler: (PublicHandler) -> any HTTPHandler = { $0 }
+        _ settings: ServiceSettings, _ report: StandbyReport = StandbyReport(),
+        handler: (PublicHandler) -> any HTTPHandler = { $0 }
     ) async throws -> Service {
         try Arena.shared.prepare()
-        let state = try await OpenState(settings)
+        let state = try await OpenState(settings, report)
         let parts: ServiceParts
         do {
             parts = try await ServiceParts(settings, state)
             try await parts.catchUp(settings)
         } catch {
+            await state.lease?.release()
             await state.store.shutDown()
             throw error
         }
         do {
+            let nodeServer = try await parts.startNodeServer(settings)
             let listeners = try await Listeners(settings, parts, handler)
             let addresses = try await listeners.start(settings, parts.broker)
-            let service = Service(settings, parts, listeners, addresses)
+            let service = Service(settings, parts, listeners, addresses, nodeServer)
             listeners.operatorHandler.setReady(true)
             return service
         } catch {
@@ -50,8 +55,9 @@ final class Service: Sendable {
 
     private init(
         _ settings: ServiceSettings, _ parts: ServiceParts, _ listeners: Listeners,
-        _ addresses: (apps: SocketAddress, operator: SocketAddress)
+        _ addresses: (apps: SocketAddress, operator: SocketAddress), _ nodeServer: HTTPServer?
     ) {
+        self.nodeServer = nodeServer
         self.settings = settings
         self.parts = parts
         self.listeners = listeners
@@ -75,6 +81,7 @@ final class Service: Sendable {
         await parts.broker.outbox.drain(deadlineMs: 3_000)
         await Self.end(parts, tasks)
         await listeners.operatorServer.drain(deadlineMs: 1_000)
+        await nodeServer?.drain(deadlineMs: 0)
         for loop in parts.loops { loop.stop() }
     }
 
@@ -93,6 +100,7 @@ final class Service: Sendable {
         } catch {
             Terminal.log(.warning, "ledger: the last entries wait in the database for the next start (\(error))")
         }
+        await parts.state.lease?.release()
         await store.shutDown()
     }
 

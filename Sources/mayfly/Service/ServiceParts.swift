@@ -60,8 +60,10 @@ struct ServiceParts: Sendable {
 
         let destinations = Self.destinations(settings.apns, courier)
         let access = StoreAccess(loop: main, store: store, metrics: metrics, log: log)
+        let sender: any PushSender = if let lease = state.lease { LeasedSender(courier, lease) } else { courier }
         let broker = await Broker(
-            loop: main, store: access, keys: keys, time: time, policies: settings.policies, courier: courier, sweeper: sweeper,
+            loop: main, store: access, keys: keys, time: time, policies: settings.policies,
+            courier: sender, sweeper: sweeper,
             settings: destinations, metrics: metrics, shares: Shares(Self.shareTable(settings)), log: log)
         self.broker = broker
 
@@ -121,6 +123,13 @@ struct ServiceParts: Sendable {
             )
         }
         return connections
+    }
+
+    /// Starts the server from which other nodes get keys and log.
+    func startNodeServer(_ settings: ServiceSettings) async throws -> HTTPServer? {
+        guard let nodes = settings.nodes else { return nil }
+        let audit = AuditFiles(LedgerFolder(settings.state.ledger), key: state.ledgerKey.verifierKey)
+        return try await NodeServer.start(nodes, loop: broker.loop, keys: state.keys, audit: audit)
     }
 
     /// Does overdue purges and key steps, and records the start in the log.

@@ -17,9 +17,9 @@ struct StartChecks {
     private let isOffline: Bool
 
     /// - Parameter isOffline: asks no other machine.
-    init(_ configuration: Configuration, isOffline: Bool) {
+    init(_ configuration: Configuration, isOffline: Bool) throws {
         self.configuration = configuration
-        state = configuration.state
+        state = try configuration.state
         self.isOffline = isOffline
     }
 
@@ -98,15 +98,21 @@ struct StartChecks {
     /// Keys, database and log prove each other. A running broker changes them in this order: log head, folder, key file, its record.
     private func keysAndStore(_ report: inout CheckReport, _ rules: PolicySettings?) async {
         let found = (await report.examine("database") { try database(rules?.policies.ledger) }).flatMap(\.self)
-        let keys = await report.examine("keys") {
-            try ServiceSettings.checkKeys(state)
-            if let rotation = found?.rotation { throw rotation.unfinished(state) }
-            let keys = try state.loadKeys(
-                try WrappingKeySource(configuration)?.get(),
-                longestLifeSeconds: rules.map { UInt64($0.policies.longestLifeSeconds) } ?? KeyRing.largestLifeSeconds)
-            try found?.recorded.check(keys)
-            return (keys, "\(state.shown(state.ratchetKey)): generation \(keys.currentGeneration), step \(keys.steps)")
-        }
+        let keys =
+            (await report.examine("keys") { () throws -> (KeyRing?, String) in
+                try ServiceSettings.checkKeys(state)
+                if let rotation = found?.rotation { throw rotation.unfinished(state) }
+                if state.database.isServer, !File.exists(state.ratchetKey) {
+                    return (nil as KeyRing?, "in the nodes' memory only")
+                }
+                let keys = try state.loadKeys(
+                    try WrappingKeySource(configuration)?.get(),
+                    longestLifeSeconds: rules.map { UInt64($0.policies.longestLifeSeconds) } ?? KeyRing.largestLifeSeconds)
+                try found?.recorded.check(keys)
+                return (
+                    keys as KeyRing?, "\(state.shown(state.ratchetKey)): generation \(keys.currentGeneration), step \(keys.steps)"
+                )
+            }).flatMap(\.self)
         if let keys {
             await report.check("clock") { SystemChecks.clock(max(keys.earliestNowMs, found?.recorded.highestMs ?? 0)) }
         }

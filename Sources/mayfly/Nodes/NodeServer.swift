@@ -1,0 +1,97 @@
+import API
+import EventLoop
+import HTTP1
+import HTTPServer
+import Ledger
+import Linux
+import Sealing
+import Shares
+import Synchronization
+import Vocabulary
+
+/// Gives a deployment's other nodes the keys and the log. Every caller has shown a certificate of the deployment.
+///
+/// `POST /keys` with the receiver's public key (32 bytes): 200 with edition (u64), steps (u64) and a sealed box; 204 if nothing has changed for
+/// some seconds. The query is the caller's name and the edition it has: `NAME&EDITION`. `GET /audit/...`: the log's files.
+final class NodeServer: HTTPHandler {
+    private struct Caller {
+        var edition: UInt64
+        /// Monotonic time of the last request, ms.
+        var seen: UInt64
+    }
+
+    private let loop: EventLoop
+    private let keys: KeyRing
+    private let audit: AuditFiles
+    private let callers = Mutex<[String: Caller]>([:])
+
+    private static let pollMs: UInt64 = 5_000
+    /// A node that hasn't called for longer is not waited for.
+    private static let presentMs: UInt64 = 2 * pollMs
+    private static let longestWaitMs: UInt64 = 5_000
+    private static let mostCallers = 64
+
+    init(loop: EventLoop, keys: KeyRing, audit: AuditFiles) {
+        (self.loop, self.keys, self.audit) = (loop, keys, audit)
+        keys.beforeGeneration { [weak self] in self?.waitForCallers() }
+    }
+
+    /// Starts a server for this handler.
+    static func start(_ settings: NodeSettings, loop: EventLoop, keys: KeyRing, audit: AuditFiles) async throws -> HTTPServer {
+        var configuration = ServerConfiguration(address: settings.listen)
+        configuration.tls = settings.server
+        var table = ShareTable.standard
+        table[.connections] = Quota(mostCallers)
+        configuration.shares = Shares(table)
+        let server = HTTPServer(
+            loop: loop, configuration: configuration, handler: NodeServer(loop: loop, keys: keys, audit: audit))
+        do { _ = try await server.start() } catch {
+            throw CommandFailed("can't listen for other nodes on \(settings.listen.shown): \(error)")
+        }
+        return server
+    }
+
+    func respond(to request: HTTPRequest) async -> HTTPResponse {
+        let path = request.path
+        if path.hasPrefix("/audit/"), request.method == .get {
+            return (try? audit.respond(path: path)) ?? HTTPResponse(status: 404)
+        }
+        guard path == "/keys", request.method == .post else { return HTTPResponse(status: 404) }
+        let words = (request.query ?? "").split(separator: "&")
+        guard words.count == 2, let edition = UInt64(words[1]), words[0].utf8.count <= 256 else {
+            return HTTPResponse(status: 400)
+        }
+        let publicKey = request.withBody { body in body.indices.map { body[$0] } }
+        note(String(words[0]), edition)
+        let deadline = Clock.monotonicMs + Self.pollMs
+        while keys.edition == edition, Clock.monotonicMs < deadline {
+            guard (try? await loop.sleep(50)) != nil else { break }
+        }
+        if keys.edition == edition { return HTTPResponse(status: 204) }
+        guard let sealed = keys.sealed(for: publicKey) else { return HTTPResponse(status: 400) }
+        return HTTPResponse(
+            status: 200, contentType: .other("application/octet-stream"),
+            body: [UInt8](bigEndian: sealed.edition) + [UInt8](bigEndian: sealed.steps) + sealed.box)
+    }
+
+    private func note(_ name: String, _ edition: UInt64) {
+        let now = Clock.monotonicMs
+        callers.withLock { callers in
+            callers = callers.filter { now - $0.value.seen < Self.presentMs }
+            if callers.count < Self.mostCallers { callers[name] = Caller(edition: edition, seen: now) }
+        }
+    }
+
+    /// Blocks until all present callers have the edition that is offered, for some seconds at most.
+    private func waitForCallers() {
+        let (edition, start) = (keys.edition, Clock.monotonicMs)
+        while Clock.monotonicMs - start < Self.longestWaitMs {
+            let isWaiting = callers.withLock { callers in
+                callers.values.contains { $0.edition != edition && Clock.monotonicMs - $0.seen < Self.presentMs }
+            }
+            if !isWaiting { return }
+            // There is nothing to wait for: this only sleeps.
+            _ = Poll.wait(-1, .read, until: Clock.monotonicMs + 20)
+        }
+    }
+}

@@ -1,0 +1,153 @@
+import Ledger
+import TestPostgres
+import Testing
+
+@testable import Storage
+
+/// What only this engine has: lost connections, partitions, statistics.
+@Suite struct PostgresStoreTests {
+    private func store(_ fixture: Fixture) -> PostgresStore {
+        guard let store = fixture.store as? PostgresStore else { preconditionFailure("the engine is PostgreSQL") }
+        return store
+    }
+
+    private static let endSession = "SELECT pg_terminate_backend(pg_backend_pid())"
+
+    /// Without an answer to its first statement nothing is known about it.
+    @Test func aCommitThatIsUnknownIsNeitherRepeatedNorAcknowledged() async throws {
+        let fixture = try Fixture(.postgres)
+        let error = await #expect(throws: StoreError.self) {
+            try await store(fixture).run { database in
+                try database.write {
+                    try database.setMark("x", [1])
+                    try database.queue(text: Self.endSession)
+                }
+            }
+        }
+        #expect("\(String(describing: error))".contains("the answer to a commit was lost"))
+        // The other connections have noticed nothing, and this one is made anew.
+        for number in 0..<8 { try await fixture.create(UInt8(number * 3)) }
+        try await fixture.close()
+    }
+
+    /// Sets a mark in a transaction whose session ends before its COMMIT.
+    /// - Returns: how often the transaction ran.
+    private func lostCommit(_ fixture: Fixture, before end: @escaping @Sendable () throws -> Void = {}) async throws -> Int {
+        try await store(fixture).run { database in
+            var runs = 0
+            try database.write {
+                runs += 1
+                _ = try database.window()
+                try database.setMark("x", [1])
+                guard runs == 1 else { return }
+                try end()
+                try database.queue(text: Self.endSession)
+            }
+            return runs
+        }
+    }
+
+    @Test func theServerKnowsThatACommitDidNotHappen() async throws {
+        let fixture = try Fixture(.postgres)
+        #expect(try await lostCommit(fixture) == 2)
+        #expect(try await fixture.store.mark("x") == [1])
+        try await fixture.close()
+    }
+
+    @Test func afterACrashTheServerKnowsNoCommit() async throws {
+        let fixture = try Fixture(.postgres)
+        let forget = "DELETE FROM \(TestPostgres.name(fixture.folder)).incarnation RETURNING name::text"
+        await #expect(throws: StoreError.self) {
+            try await lostCommit(fixture) { _ = try TestPostgres.texts(forget) }
+        }
+        #expect(try await fixture.store.mark("x") == nil)
+        try await fixture.close()
+    }
+
+    @Test func aTransactionThatIsLostBeforeItsCommitIsRepeated() async throws {
+        let fixture = try Fixture(.postgres)
+        let runs = try await store(fixture).run { database in
+            var runs = 0
+            try database.write {
+                runs += 1
+                if runs == 1 { _ = try database.count(text: Self.endSession) }
+                try database.setMark("x", [1])
+            }
+            return runs
+        }
+        #expect(runs == 2)
+        #expect(try await fixture.store.mark("x") == [1])
+        try await fixture.close()
+    }
+
+    /// An idle session's end is noticed before a commit is sent to it.
+    @Test func aSessionThatEndedMeanwhileCostsNothing() async throws {
+        let fixture = try Fixture(.postgres)
+        let store = store(fixture)
+        let session = try await store.runAside { database in
+            try database.read { try database.count(text: "SELECT pg_backend_pid()::bigint") }
+        }
+        #expect(try TestPostgres.texts("SELECT pg_terminate_backend(\(session), 5000)::text") == ["true"])
+        let runs = try await store.runAside { database in
+            var runs = 0
+            try database.write {
+                runs += 1
+                try database.setMark("x", [1])
+            }
+            return runs
+        }
+        #expect(runs == 1)
+        try await fixture.close()
+    }
+
+    @Test func sealedValuesAreNotInTheStatistics() async throws {
+        let fixture = try Fixture(.postgres)
+        for number in 0..<12 { try await fixture.create(UInt8(number * 5)) }
+        for number in 0..<12 { _ = try await fixture.registered(fixture.registration(1_000 + number)) }
+        let schema = TestPostgres.name(fixture.folder)
+        let tables = try TestPostgres.texts(
+            "SELECT relname::text FROM pg_class WHERE relkind IN ('r', 'p') AND relnamespace = '\(schema)'::regnamespace")
+        for table in tables { _ = try TestPostgres.texts("ANALYZE \(schema).\(table)") }
+        let known = try TestPostgres.texts(
+            """
+            SELECT s.tablename || '.' || s.attname || ' ' || t.typname FROM pg_stats AS s JOIN pg_type AS t ON t.oid =
+            (SELECT atttypid FROM pg_attribute WHERE attname = s.attname AND attrelid = (s.schemaname || '.' || s.tablename)::regclass)
+            WHERE s.schemaname = '\(schema)'
+            """)
+        #expect(known.contains { $0.hasSuffix(" int8") } && !known.contains { $0.hasSuffix(" bytea") }, "\(known)")
+        try await fixture.close()
+    }
+
+    @Test func aQuietBrokerDropsItsPartitions() async throws {
+        let fixture = try Fixture(.postgres)
+        try await fixture.create(1)
+        for number in 0..<3 { _ = try await fixture.registered(fixture.registration(number, life: 3_600_000)) }
+        func partitions() throws -> Int {
+            try TestPostgres.texts(
+                """
+                SELECT relname::text FROM pg_class WHERE relispartition AND relkind = 'r'
+                AND relnamespace = '\(TestPostgres.name(fixture.folder))'::regnamespace
+                """
+            ).count
+        }
+        #expect(try partitions() == 2)
+        // As the sweeper does: it comes back for each expiry, and scrubs.
+        for _ in 0..<20 {
+            guard let next = try await fixture.store.nextExpiry(jobSlack: 0) else { break }
+            fixture.clock.advance(next - min(next, fixture.clock.now))
+            while try await fixture.store.sweep(now: fixture.clock.now, limit: 10, jobSlack: 0).more {}
+            #expect(try await fixture.store.scrub())
+        }
+        #expect(try partitions() == 0)
+        #expect(try await fixture.store.nextExpiry(jobSlack: 0) == nil)
+        try await fixture.close()
+    }
+
+    /// A start may follow ratchet steps that the previous process could not take.
+    @Test(arguments: Engine.allCases) func aStartSaysWhatWasSwept(engine: Engine) async throws {
+        let fixture = try Fixture(engine)
+        try await fixture.store.start([.keysRatcheted(epoch: 7, swept: 0)], marks: [])
+        #expect(try fixture.entries().contains { $0.contains("\"swept\":\(fixture.clock.now / 300_000)") })
+        try await fixture.close()
+    }
+}
