@@ -11,8 +11,8 @@ from world import World
 class CallWorld(World):
     """`policies`: those in force besides the one for calls. The webhooks' secret is in a file."""
 
-    def __init__(self, start=True, policies="rooms,companion", environment={}, **broker):
-        super().__init__(start=False, policy=f"{policies},calls", **broker)
+    def __init__(self, start=True, policies="rooms,companion", environment={}, postgres=False, **broker):
+        super().__init__(start=False, postgres=postgres, policy=f"{policies},calls", **broker)
         self.users = users(self.state)
         self.secret = (self.state / "keys/webhook.secret").read_text().strip()
         self.broker.options |= {

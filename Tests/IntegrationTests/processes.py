@@ -16,8 +16,11 @@ from collections import deque
 from contextlib import suppress
 from pathlib import Path
 
+import psycopg
+
 from canary import given
 from clocks import Clocks
+from databases import Schema, shared_server
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 BINARY = Path(os.environ.get("MAYFLY_BINARY", REPOSITORY / ".build/debug/mayfly")).absolute()
@@ -86,16 +89,38 @@ def shifted(state, seconds):
 
 
 class State:
-    """A state folder with keys made by the command line, and a folder beside it for the processes' output."""
+    """A state folder with keys made by the command line, and a folder beside it for the processes' output.
 
-    def __init__(self, parent=None, keys="throwaway"):
+    `postgres`: true for a schema in the shared server, or the URI of another server. The key file is then wrapped, or else a restart forgets
+    everything.
+    """
+
+    def __init__(self, parent=None, keys="throwaway", postgres=False, wrapped=True):
+        self.schema = Schema(shared_server() if postgres is True else postgres) if postgres else None
         self.parent = Path(parent or tempfile.mkdtemp(prefix="mayfly-test-"))
         self.folder = self.parent / "state"
         self.prints = Path(tempfile.mkdtemp(prefix="mayfly-prints-"))
         self.outputs = []  # of all processes that ran on it
+        self.options = {"state": self.folder}
+        if self.schema:
+            self.options["database"] = self.schema.uri
+            if wrapped:
+                wrapping = self.options["wrapping-key"] = self.parent / "wrapping.key"
+                wrapping.touch(0o600)
+                wrapping.write_bytes(os.urandom(32))
+            self._run("migrate", "--database", self.schema.uri)
         if keys:
-            made = mayfly("keys", keys, "--state", self.folder, "--origin", ORIGIN)
-            assert made.returncode == 0, f"keys {keys}: {made.stdout}{made.stderr}"
+            self._run("keys", keys, *self.flags, "--origin", ORIGIN)
+
+    @staticmethod
+    def _run(*words):
+        ran = mayfly(*words)
+        assert ran.returncode == 0, f"{words[:2]}: {ran.stdout}{ran.stderr}"
+
+    @property
+    def flags(self):
+        """For commands that read keys and database."""
+        return [part for name, value in self.options.items() for part in (f"--{name}", value)]
 
     def __truediv__(self, name):
         return self.folder / name
@@ -107,7 +132,7 @@ class State:
     def counts(self):
         """Counts the rows that callers store. Tables of the log and of jobs are left out, since these change by themselves."""
         rows = self._rows()
-        moving = {"job", "entry", "waiting", "batch", "bucket", "schedule", "unpublished", "log", "node"}
+        moving = {"job", "entry", "waiting", "batch", "bucket", "schedule", "unpublished", "log", "node", "lease", "member", "incarnation"}
         counts = {name: count for name, count in rows.items() if name not in moving}
         # An accept without a token adds no row.
         with self.database() as database:
@@ -120,16 +145,20 @@ class State:
 
     def _rows(self):
         with self.database() as database:
-            names = [row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-            return {name: database.execute(f'SELECT count(*) FROM "{name}"').fetchone()[0]
-                    for name in names if not name.startswith("sqlite_")}
+            names = database.execute(
+                "SELECT relname FROM pg_class WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'p') AND NOT relispartition"
+                if self.schema else "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'").fetchall()
+            return {name: database.execute(f'SELECT count(*) FROM "{name}"').fetchone()[0] for name, in names}
 
     def database(self):
-        return _Reader(self / "mayfly.sqlite")
+        """A connection for `with`, which closes it."""
+        return psycopg.connect(self.schema.uri, autocommit=True) if self.schema else _Reader(self / "mayfly.sqlite")
 
     def remove(self):
         """Deletes the folders. Fails if broker or simulator printed a push token."""
         told = given.in_files(*self.outputs)
+        if self.schema:
+            self.schema.drop()
         for folder in (self.prints, self.parent):
             shutil.rmtree(folder, ignore_errors=True)
         assert not told, f"{told} contain a push token"
@@ -236,8 +265,10 @@ class Broker(Process):
     def __init__(self, state, apns_port=None, **changes):
         super().__init__(state, "broker")
         self.port, self.operator_port = free_port(), free_port()
+        if state.schema:
+            self.ready_within = 30.0  # After a kill it waits for the end of its own lease.
         self.options = {
-            "state": state.folder,
+            **state.options,
             "listen": f"127.0.0.1:{self.port}",
             "operator-listen": f"127.0.0.1:{self.operator_port}",
             "origin": ORIGIN,

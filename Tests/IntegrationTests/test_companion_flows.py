@@ -428,7 +428,7 @@ def test_the_drill_counts_what_opens_for_a_user(world, phone, back_end):
     request = back_end.event(session, "approval_request", {}, phone.name).expect(202).json["requestId"]
 
     def drill(*question):
-        ran = mayfly("drill", "--state", world.state.folder, *question)
+        ran = mayfly("drill", *world.state.flags, *question)
         assert ran.returncode == 0, ran.stderr
         lines = ran.stdout.splitlines()
         assert "--json" in question or len(lines) <= 24 and max(map(len, lines)) <= 79, lines

@@ -268,7 +268,7 @@ def test_the_drill_counts_what_opens_for_a_printer(world, server, printer, phone
     server.status(printer, "idle", "running").expect(202)
 
     def drill(question, given, *form):
-        ran = mayfly("drill", "--state", world.state.folder, question, given, *form)
+        ran = mayfly("drill", *world.state.flags, question, given, *form)
         assert ran.returncode == 0 and not any(each in ran.stdout for each in (printer, phone.name, phone.device.token)), ran
         lines = ran.stdout.splitlines()
         assert form or len(lines) <= 24 and max(map(len, lines)) <= 79, lines

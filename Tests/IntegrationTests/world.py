@@ -6,10 +6,10 @@ from processes import Broker, Simulator, State, audit_verify, eventually
 
 
 class World:
-    """A state folder, its broker and its simulator. `binary`, `prefix` and `environment` are the broker's."""
+    """A state, its broker and its simulator. `postgres`: see State. `binary`, `prefix` and `environment` are the broker's."""
 
-    def __init__(self, apns=True, start=True, binary=None, prefix=(), environment={}, **broker):
-        self.state = State()
+    def __init__(self, apns=True, start=True, binary=None, prefix=(), environment={}, postgres=False, **broker):
+        self.state = State(postgres=postgres)
         self.simulator = Simulator(self.state)
         self.broker = Broker(self.state, self.simulator.port, **broker)
         self.broker.binary, self.broker.prefix = binary or self.broker.binary, prefix
