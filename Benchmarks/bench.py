@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Measures the figures of docs/benchmarks.md and prints that page: `make bench`, or `make bench
-ONLY=engine|pairs|ledger|courier|companion|monitor|calls|sweep|shares|idle ROUNDS=3 SECONDS=5`."""
+ONLY=engine|pairs|nodes|ledger|courier|companion|monitor|calls|sweep|shares|idle ROUNDS=3 SECONDS=5`."""
 
 import argparse
 import shutil
@@ -19,13 +19,14 @@ import ledger  # noqa: E402
 import load  # noqa: E402
 import machine  # noqa: E402
 import monitor  # noqa: E402
+import nodes  # noqa: E402
 import pairs  # noqa: E402
 import page  # noqa: E402
 import processes  # noqa: E402
 import shares  # noqa: E402
 import sweep  # noqa: E402
 
-PARTS = ("engine", "pairs", "ledger", "courier", "companion", "monitor", "calls", "sweep", "shares", "idle")
+PARTS = ("engine", "pairs", "nodes", "ledger", "courier", "companion", "monitor", "calls", "sweep", "shares", "idle")
 PAGE = machine.REPOSITORY / "docs/benchmarks.md"
 
 
@@ -52,6 +53,8 @@ def main():
             sections.append(engine.run(asked.rounds, asked.seconds, note))
         if asked.only in ("", "pairs"):
             sections.append(pairs.run(asked.rounds, asked.seconds, note))
+        if asked.only in ("", "nodes"):
+            sections.append(nodes.run(asked.rounds, asked.seconds, note))
         if asked.only in ("", "ledger"):
             sections.append(ledger.run(asked.rounds, note))
         if asked.only in ("", "courier"):

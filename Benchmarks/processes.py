@@ -211,12 +211,12 @@ class Broker(Process):
     """`mayfly serve` with throw-away keys, budgets that never refuse and a window of a minute. By default `apns_port` is a closed port.
 
     `users`: it also knows users, by the throw-away secret, under the built-in policy for that `kind` of app. `policy`: of rooms, a file or the name
-    of a built-in one. `certificate`: PEM, for TLS.
+    of a built-in one. `certificate`: PEM, for TLS. `database`: a URI of PostgreSQL.
     """
 
     def __init__(
             self, name, cpus=ONE_CORE, state=None, apns_port=9, users=False, kind="companion", policy=HERE / "policy.json", host="127.0.0.1",
-            certificate=None):
+            certificate=None, database=None):
         self.state = state or folder(name)
         if not state:
             throwaway_keys(self.state)
@@ -225,9 +225,10 @@ class Broker(Process):
         known = ["--jwt-algorithm", "HS256", "--jwt-key", self.secret] if users else []
         known += ["--webhook-secrets", self.state / "keys/webhook.secret"] if kind == "calls" else []
         tls = ["--tls-certificate", certificate, "--tls-key", certificate] if certificate else []
+        stored = ["--database", database] if database else []
         self.started = time.monotonic()
         super().__init__(name, [
-            MAYFLY, "serve", "--state", self.state, "--listen", f"{host}:{self.port}", *tls,
+            MAYFLY, "serve", "--state", self.state, *stored, "--listen", f"{host}:{self.port}", *tls,
             "--operator-listen", f"127.0.0.1:{self.operator_port}", "--resolution", 60, "--policy",
             f"{kind + ',' if users else ''}{policy}", *known, *PROVIDER,
             "--apns-key-path", self.state / "keys/apns.p8", "--apns-endpoint", f"127.0.0.1:{apns_port}",
