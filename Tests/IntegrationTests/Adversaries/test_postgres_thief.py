@@ -8,12 +8,20 @@ import time
 
 import pytest
 
+import carving
 import table
 from canary import Canaries
 from databases import Server, Standby
+from key_reader import unwrapped
+from long_story import WORDS
 from mayfly import Client, new_client, new_code, new_token
 from postgres_remains import Watch, left, places
-from processes import Broker, Simulator, State, eventually, quick_rooms
+from postgres_rows import Heap
+from processes import Broker, Simulator, State, eventually, free_port, quick_rooms
+from stage import DAY
+from thief import Thief
+from truth import Phone, Truth, six_digits
+from verdict import hold
 
 pytestmark = pytest.mark.campaign
 
@@ -158,3 +166,91 @@ def test_a_rewritten_table_has_no_sealed_bytes(scene, watch):
         before[words] = {place: count for place, count in now.items() if count}
         print(f"\nafter {words}: {before[words]}")
     assert not {place: count for place, count in before["VACUUM FULL"].items() if place[0].startswith("table")}, before
+
+
+class Evening:
+    """A broker with rooms in each state, every version of their rows, and the keys of a thief who unwrapped the file."""
+
+    def __init__(self, server):
+        server.set(autovacuum="off")
+        self.state = State(postgres=server.uri)
+        self.broker = Broker(self.state, free_port())
+        self.truth, self.heap = Truth(self), Heap(server, self.state.schema.name)
+        try:
+            self.broker.start()
+            self._play()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def now(self):
+        return time.time()
+
+    def close(self):
+        self.broker.kill()
+        self.state.remove()
+
+    def _play(self):
+        truth, client = self.truth, Client(self.broker.port)
+        shared = Phone()
+        for _ in range(30):
+            self.see(truth.pair(client, life=DAY))
+        self.accepted = self.see(truth.pair(client, code=six_digits(), names=(None, "bob"), life=DAY))
+        self.pending = [truth.create(client, shared, code=six_digits(), name="alice", life=DAY) for _ in range(2)]
+        self.pending_long = truth.create(client, shared, name="alice", life=DAY)
+        self.replaced, self.withdrawn, self.closed, self.member_room, self.knocked = (truth.pair(client, life=DAY) for _ in range(5))
+        self.see()
+        truth.replace(client, self.replaced, 1)
+        truth.withdraw(client, self.withdrawn, 2)
+        truth.close(client, self.closed)
+        # Nobody listens where APNs would be, so the push waits.
+        assert truth.knock(client, self.knocked, by=1) == "queued"
+        self.files = self.heap.look()
+        wrapping = self.state.options["wrapping-key"].read_bytes()
+        self.keys = {"ratchet.key": unwrapped((self.state / "keys/ratchet.key").read_bytes(), wrapping)}
+
+    def see(self, room=None):
+        self.heap.look()
+        return room
+
+
+@pytest.fixture(scope="module")
+def evening():
+    with Server() as server:
+        evening = Evening(server)
+        yield evening
+        evening.close()
+
+
+def stolen(evening, keys=None, rooms=()):
+    return Thief(evening.files, keys, [room.roomid for room in rooms], WORDS).work()
+
+
+def test_the_tables_alone_open_no_room(evening):
+    live = carving.select(evening.files)
+    deleted = {name: len(evening.heap.versions[name]) - len(live[name]) for name in ("room", "token")}
+    assert deleted["room"] > 10 and deleted["token"] > 3, f"{deleted} deleted versions: this proves nothing"
+    hold(stolen(evening), evening.truth, table.DATABASE, "all of that in PostgreSQL, deleted versions of rows too",
+         "no token, room id, join code, client id; no link between two rooms of one phone")
+
+
+def test_keys_open_queued_pushes_and_valid_codes(evening):
+    """A deleted version has the code of an accepted room until it is overwritten. It opens until the key of the code's epoch is destroyed."""
+    codes = [*evening.pending, evening.accepted]
+    rooms = {room.roomid for room in codes}
+    tokens = set().union(*(room.tokens for room in codes), {evening.knocked.phones[2].token})
+    hold(stolen(evening, evening.keys), evening.truth, table.WAITING, "the same in PostgreSQL",
+         "codes of six digits and their rooms; answers, if the client id is guessed; a queued knock's token",
+         tokens=tokens, rooms=rooms, codes={room.code for room in codes}, clients={"alice", "bob"},
+         members={evening.accepted.members[2], *(room.members[1] for room in evening.pending)}, links=evening.truth.links(evening.pending))
+
+
+def test_a_member_with_tables_and_keys_opens_their_room_only(evening):
+    """Deleted versions open like an earlier image: until the token would have expired."""
+    for room, what in ((evening.member_room, "an accepted room"), (evening.replaced, "a token was replaced"),
+                       (evening.withdrawn, "a token was withdrawn"), (evening.closed, "the room was closed")):
+        got = Thief(evening.files, evening.keys, [room.roomid], WORDS, tries_codes=False).work()
+        tokens = room.tokens | {phone.token for phone in room.earlier}
+        hold(got, evening.truth, table.MEMBER_WITH_DISK, f"{what}, in PostgreSQL", "the peer's token, until expiry",
+             tokens=tokens | {evening.knocked.phones[2].token}, clients=set())
