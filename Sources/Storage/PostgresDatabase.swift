@@ -384,7 +384,7 @@ final class PostgresDatabase: Database, EngineRows {
     /// - Throws: `.unavailable` if the server can't know: after a crash or a failover it gives the number to another transaction.
     private func isCommitted(_ identity: Identity?) throws -> Bool {
         disconnect()
-        let deadline = Clock.monotonicMs + Self.longestTransactionMs
+        let deadline = Clock.monotonicMs + Self.longestAnswerMs
         while let identity, Clock.monotonicMs < deadline {
             do {
                 try connect()

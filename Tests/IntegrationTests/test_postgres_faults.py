@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from databases import Server
+from databases import Server, Standby
 from mayfly import Client, new_code, new_token
 from processes import Broker, State, audit_verify, eventually, filled, http_status
 from test_proxies import Relay
@@ -273,6 +274,33 @@ def test_a_broker_is_not_ready_without_its_lease(server, broker):
     for part in ("store", "ledger", "lease"):
         assert f"error: {part}: " in broker.printed(), broker.printed()
     assert "postgresql://" not in broker.printed()
+
+
+@pytest.mark.campaign
+def test_a_slow_standby(processes):
+    """A synchronous standby answers nothing for 20 s. Calls wait, then get 503, and everything goes on after that."""
+    with Server() as primary, Standby(primary, synchronous=True):
+        state = State(postgres=primary.uri)
+        broker = Broker(state)
+        processes.append(broker)
+        broker.start()
+        created = [create(broker).expect(201).json["roomid"] for _ in range(5)]
+        [(sender,)] = primary.run("SELECT pid FROM pg_stat_replication")
+        os.kill(sender, signal.SIGSTOP)
+        try:
+            start = time.monotonic()
+            create(broker).expect(503, "storage_unavailable")
+            assert 5 < time.monotonic() - start < 25
+            assert not is_ready(broker)
+        finally:
+            os.kill(sender, signal.SIGCONT)
+        eventually(lambda: is_ready(broker), 30, what="a broker that is ready again")
+        created += [create(broker).expect(201).json["roomid"] for _ in range(5)]
+        held(broker, created, [], [])
+        eventually(lambda: "ledger: publishing again" in broker.printed() or "can't publish" not in broker.printed(), what="publication")
+        verifies(state)
+        assert broker.stop() == 0
+        state.remove()
 
 
 @pytest.fixture
