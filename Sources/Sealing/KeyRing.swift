@@ -12,7 +12,7 @@ public final class KeyRing: Sendable {
 
     /// Locked during a step, while seals and opens continue.
     /// Nil if the keys are in memory only.
-    private let file: Mutex<KeyFile?>
+    let file: Mutex<KeyFile?>
     private let ratchet: Mutex<Ratchet>
     let editions = Mutex(KeyEditions())
     /// Random except for the published test vectors.
@@ -51,13 +51,11 @@ public final class KeyRing: Sendable {
     }
 
     /// Reads a key file without changing it. Compare `steps` with the node's recorded step to detect an old copy, then call `step`.
-    /// - Parameter keepsFile: false if steps must not change the file. Then it must be destroyed.
     public static func load(
-        path: String, wrapping: WrappingKey? = nil, longestLifeSeconds: UInt64 = KeyRing.longestLifeSeconds,
-        keepsFile: Bool = true
+        path: String, wrapping: WrappingKey? = nil, longestLifeSeconds: UInt64 = KeyRing.longestLifeSeconds
     ) throws(KeyFileError) -> KeyRing {
         let file = KeyFile(path: path, wrapping: wrapping)
-        return try KeyRing(file: keepsFile ? file : nil, image: file.read(), longestLifeSeconds: longestLifeSeconds)
+        return try KeyRing(file: file, image: file.read(), longestLifeSeconds: longestLifeSeconds)
     }
 
     /// Destroys the keys of all epochs before `epoch(nowMs) - 1`, on disk and then in memory. Starts a new generation if one is due.

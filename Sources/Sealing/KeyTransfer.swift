@@ -53,8 +53,13 @@ extension KeyRing {
         try KeyRing(file: nil, image: KeyImage.random(nowMs: nowMs), longestLifeSeconds: longestLifeSeconds)
     }
 
-    /// Zeroes and removes a key file.
-    public static func destroyFile(_ path: String) throws(KeyFileError) { try KeyFile(path: path).destroy() }
+    /// Zeroes and removes the key file at `path`. From then on these keys are in memory only.
+    public func destroyFile(_ path: String) throws(KeyFileError) {
+        try file.withLock { file throws(KeyFileError) in
+            try KeyFile(path: path).destroy()
+            file = nil
+        }
+    }
 
     /// Goes on with another node's keys.
     /// - Parameters:

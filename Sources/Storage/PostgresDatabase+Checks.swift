@@ -5,6 +5,11 @@ import Vocabulary
 extension PostgresDatabase {
     /// - Throws: `.noSchema` without tables; `.unavailable` with what to change otherwise.
     func check() throws {
+        try checkServer()
+        try checkSchema()
+    }
+
+    private func checkServer() throws {
         try connect()
         let version = try withConnection { $0.serverVersion }
         guard version >= Self.oldest else {
@@ -12,7 +17,6 @@ extension PostgresDatabase {
         }
         try checkDurability()
         try checkRights()
-        try checkSchema()
     }
 
     private static let oldest = 150_000
@@ -47,17 +51,22 @@ extension PostgresDatabase {
             """
         ) { row in (0..<4).map { row.int($0) != 0 } }[0]
         if rights[0] { throw StoreError.unavailable("the role is a superuser. Give Mayfly a role of its own without that right") }
-        for (isGiven, grant) in zip(
-            rights[1...],
-            [
-                "CREATE ON SCHEMA of its tables, for their partitions", "the role pg_checkpoint",
-                "EXECUTE ON FUNCTION pg_switch_wal()",
-            ])
-        where !isGiven { throw StoreError.unavailable("the role lacks a right. Grant it \(grant)") }
+        let grants = [
+            "CREATE ON SCHEMA of its tables, for their partitions", "the role pg_checkpoint",
+            "EXECUTE ON FUNCTION pg_switch_wal()",
+        ]
+        let missing = zip(grants, rights[1...]).filter { !$0.1 }.map(\.0)
+        if !missing.isEmpty {
+            throw StoreError.unavailable("the role lacks rights. Grant it \(missing.joined(separator: ", and "))")
+        }
     }
 
     private func checkSchema() throws {
-        guard try exists("SELECT 1 WHERE to_regclass('node') IS NOT NULL"), let mark = try mark(Self.versionMark) else {
+        guard try exists("SELECT 1 WHERE to_regclass('node') IS NOT NULL") else { throw StoreError.noSchema }
+        guard try exists("SELECT 1 FROM pg_class WHERE oid = to_regclass('node') AND pg_has_role(relowner, 'USAGE')") else {
+            throw StoreError.unavailable("its tables belong to another role. Connect as that role, or change their owner")
+        }
+        guard let mark = try mark(Self.versionMark) else {
             throw StoreError.noSchema
         }
         let version = mark.reduce(0) { $0 << 8 | UInt64($1) }
@@ -85,7 +94,7 @@ extension PostgresDatabase {
     /// - Returns: false if the tables exist.
     @discardableResult
     func makeSchema() throws -> Bool {
-        try connect()
+        try checkServer()
         do {
             try checkSchema()
             return false

@@ -148,7 +148,8 @@ public enum StoreError: Error, Sendable, Equatable, CustomStringConvertible {
         case .damaged(let text):
             "the database is damaged or of another version (\(text)); restore nothing from a backup, start with an empty state folder"
         case .previousVersion: "the database has the tables of the previous version: start the broker once"
-        case .noSchema: "the PostgreSQL database doesn't have this version's tables: run mayfly migrate"
+        case .noSchema:
+            "it lacks this version's tables. Make them with `mayfly migrate`, and add --move to take a SQLite broker's rows there"
         case .otherTiming(let recorded, let given):
             "the rooms policy's ledger timing can't change: this state folder has \(recorded), the policy has \(given). Restore the old values "
                 + "in the policy's member ledger, or start with an empty state folder"

@@ -67,6 +67,11 @@ internal import COpenSSL
         return unsafe zip(chain, other.chain).allSatisfy { unsafe X509_cmp($0, $1) == 0 }
     }
 
+    /// - Parameter host: an IP address or a DNS name.
+    public func names(_ host: String) -> Bool {
+        unsafe X509_check_ip_asc(chain[0], host, 0) == 1 || X509_check_host(chain[0], host, host.utf8.count, 0, nil) == 1
+    }
+
     /// - Parameter nowS: unix seconds.
     /// - Throws: `expired` or `notYetValid`.
     public func check(nowS: UInt64) throws(ClientCertificateError) {

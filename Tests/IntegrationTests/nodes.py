@@ -5,12 +5,12 @@ import shutil
 from certificates import Authority, openssl
 from processes import Broker, Simulator, State, eventually, free_port, mayfly
 
-def issue(authority, name):
-    """One PEM file with a certificate for 127.0.0.1 and its key."""
+def issue(authority, name, address="127.0.0.1"):
+    """One PEM file with a certificate for an address and its key."""
     folder = authority.folder
     request, key, path, both = (folder / f"{name}.{end}" for end in ("csr", "key", "crt", "pem"))
     extensions = folder / "address.ext"
-    extensions.write_text("subjectAltName=IP:127.0.0.1\n")
+    extensions.write_text(f"subjectAltName=IP:{address}\n")
     openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", key, "-out", request, "-subj", f"/CN={name}")
     openssl("x509", "-req", "-in", request, "-CA", authority.path, "-CAkey", authority.key, "-CAcreateserial", "-days", 30, "-out", path,
             "-extfile", extensions)

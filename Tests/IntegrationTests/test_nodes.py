@@ -11,7 +11,7 @@ import pytest
 import ledger
 from databases import Server, Standby
 from mayfly import Client, Socket, new_client, new_code, new_token
-from nodes import Deployment
+from nodes import Deployment, issue
 from processes import eventually, mayfly, quick_rooms
 
 
@@ -108,6 +108,20 @@ def test_a_node_with_other_rules_is_refused(pair, difference, told):
     other.start(wait=False)
     assert other.child.wait(15) not in (0, None)
     assert told in other.printed(), other.printed()
+
+
+def test_a_node_that_could_never_take_over_is_refused(pair):
+    """Its operator believes in a standby otherwise."""
+    other = pair["b"]
+    given = dict(other.options)
+    for changes, told in [
+            ({"node": "a"}, "another node serves under the name a"),
+            ({"node-listen": None, "node-certificate": None, "node-ca": None}, "a serves. A node that stands by for it needs --node-listen"),
+            ({"node-certificate": issue(pair.authority, "wrong", "10.0.0.12")}, "must name the address of --node-listen")]:
+        other.options = given | changes
+        other.start(wait=False)
+        assert other.child.wait(15) not in (0, None)
+        assert told in other.printed(), other.printed()
 
 
 # Promise: no-keys-no-takeover

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from databases import Server, Standby
+from databases import Schema, Server, Standby
 from mayfly import Client, new_code, new_token
-from processes import Broker, State, audit_verify, eventually, filled, http_status
+from processes import Broker, State, audit_verify, eventually, filled, http_status, mayfly
 from test_proxies import Relay
 from test_startup_errors import start_fails
 
@@ -92,14 +92,15 @@ def test_a_wrong_uri(broker, part, wrong, words):
 
 RIGHTS = [
     ("ALTER ROLE mayfly SUPERUSER", "ALTER ROLE mayfly NOSUPERUSER", "superuser. Give Mayfly a role of its own"),
-    ("REVOKE pg_checkpoint FROM mayfly", "GRANT pg_checkpoint TO mayfly", "Grant it the role pg_checkpoint"),
+    ("REVOKE pg_checkpoint FROM mayfly", "GRANT pg_checkpoint TO mayfly", "the role lacks rights. Grant it the role pg_checkpoint"),
     ("REVOKE EXECUTE ON FUNCTION pg_switch_wal() FROM mayfly", "GRANT EXECUTE ON FUNCTION pg_switch_wal() TO mayfly",
      "Grant it EXECUTE ON FUNCTION pg_switch_wal()"),
     ("ALTER SCHEMA {schema} OWNER TO postgres; GRANT USAGE ON SCHEMA {schema} TO mayfly", "ALTER SCHEMA {schema} OWNER TO mayfly",
      "Grant it CREATE ON SCHEMA"),
     ("ALTER ROLE mayfly SET synchronous_commit = off", "ALTER ROLE mayfly RESET synchronous_commit", "synchronous_commit off"),
     ("ALTER ROLE mayfly SET synchronous_commit = local", "ALTER ROLE mayfly RESET synchronous_commit", "Set it to on"),
-    ("ALTER TABLE {schema}.node RENAME TO away", "ALTER TABLE {schema}.away RENAME TO node", "run mayfly migrate")]
+    ("ALTER TABLE {schema}.node RENAME TO away", "ALTER TABLE {schema}.away RENAME TO node", "lacks this version's tables. Make them with `mayfly migrate`"),
+    ("ALTER TABLE {schema}.node OWNER TO postgres", "ALTER TABLE {schema}.node OWNER TO mayfly", "belong to another role")]
 
 
 @pytest.mark.parametrize("fault, mend, words", RIGHTS)
@@ -147,6 +148,43 @@ def test_too_few_connections(server, broker):
     finally:
         server.run("ALTER ROLE mayfly CONNECTION LIMIT -1")
     eventually(lambda: [create(broker).status for _ in range(20)] == [201] * 20, what="all connections")
+
+
+def test_a_role_that_must_not_serve_makes_no_tables(server):
+    schema = Schema(server.uri)
+    made = mayfly("migrate", "--database", schema.uri.replace("//mayfly@", "//postgres@"))
+    assert made.returncode == 1 and "the role is a superuser" in made.stderr
+    assert schema.run("SELECT count(*) FROM pg_class WHERE relnamespace = current_schema()::regnamespace") == [(0,)]
+    schema.drop()
+
+
+def test_a_start_that_fails_after_a_move_keeps_the_keys(server, processes):
+    """The key file is destroyed once the broker serves. A start beside rows that were not moved does nothing."""
+    state = State()
+    broker = Broker(state)
+    processes.append(broker)
+    broker.start()
+    room = create(broker).expect(201).json["roomid"]
+    assert broker.stop() == 0
+    schema = Schema(server.uri)
+    assert mayfly("migrate", "--database", schema.uri).returncode == 0
+    broker.options["database"], key = schema.uri, state / "keys/ratchet.key"
+    start_fails(broker, "has a broker's rows. Move them with `mayfly migrate --move`", lines=1)
+    moved = mayfly("migrate", "--move", "--state", state.folder, "--database", schema.uri)
+    assert moved.returncode == 0 and "moved 1 rooms, 1 tokens" in moved.stdout, moved.stdout + moved.stderr
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        listen, broker.options["listen"] = broker.options["listen"], f"127.0.0.1:{other.getsockname()[1]}"
+        start_fails(broker, "in use: another program listens there")
+        assert key.exists()
+    broker.options["listen"] = listen
+    broker.start()
+    assert not key.exists() and "ratchet.key is destroyed" in broker.printed()
+    with closing(Client(broker.port)) as client:
+        assert client.status(room).json["creatorHasToken"]
+    assert broker.stop() == 0
+    verifies(state)
+    schema.drop()
+    state.remove()
 
 
 # A running broker.

@@ -41,6 +41,13 @@ struct StateFolder {
         }
     }
 
+    /// - Throws: `CommandFailed` beside a server if this folder still has a SQLite broker: its key file would be destroyed.
+    func checkMoved() throws {
+        guard database.isServer, try DatabaseAddress.file(sqlite).exists() else { return }
+        throw CommandFailed(
+            "\(shown(sqlite)) has a broker's rows. Move them with `mayfly migrate --move`, or choose another state folder")
+    }
+
     /// - Throws: `CommandFailed` if the folder doesn't exist or this user can't write to it.
     func checkUsable() throws {
         guard try File.status(path)?.kind == .folder else {
@@ -86,10 +93,7 @@ struct StateFolder {
             throw CommandFailed("the keys are only in the memory of the nodes, so this command can't use them")
         }
         do throws(KeyFileError) {
-            // Beside a server only a wrapped file is kept.
-            return try KeyRing.load(
-                path: ratchetKey, wrapping: wrapping, longestLifeSeconds: longestLifeSeconds,
-                keepsFile: !database.isServer || wrapping != nil)
+            return try KeyRing.load(path: ratchetKey, wrapping: wrapping, longestLifeSeconds: longestLifeSeconds)
         } catch {
             let text = "\(shown(ratchetKey)): \(error)"
             throw error == .wrapped || error == .notWrapped ? UsageError(text) : CommandFailed(text)

@@ -58,11 +58,12 @@ final class NodeServer: HTTPHandler {
         }
         guard path == "/keys", request.method == .post else { return HTTPResponse(status: 404) }
         let words = (request.query ?? "").split(separator: "&")
-        guard words.count == 2, let edition = UInt64(words[1]), words[0].utf8.count <= 256 else {
+        guard words.count == 2, let edition = UInt64(words[1]) else {
             return HTTPResponse(status: 400)
         }
+        guard let name = EntryText(String(words[0])) else { return HTTPResponse(status: 400) }
         let publicKey = request.withBody { body in body.indices.map { body[$0] } }
-        note(String(words[0]), edition)
+        note(name.description, edition)
         let deadline = Clock.monotonicMs + Self.pollMs
         while keys.edition == edition, Clock.monotonicMs < deadline {
             guard (try? await loop.sleep(50)) != nil else { break }
@@ -78,6 +79,7 @@ final class NodeServer: HTTPHandler {
         let now = Clock.monotonicMs
         callers.withLock { callers in
             callers = callers.filter { now - $0.value.seen < Self.presentMs }
+            if edition == keys.edition, callers[name]?.edition != edition { Terminal.log("nodes: \(name) has the latest keys") }
             if callers.count < Self.mostCallers { callers[name] = Caller(edition: edition, seen: now) }
         }
     }

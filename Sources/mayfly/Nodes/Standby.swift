@@ -45,6 +45,9 @@ actor Standby: LoopActor {
 
     private static let periodMs: UInt64 = 1_000
     private var name: String { settings.node.description }
+    private var address: String { settings.nodes?.listen.description ?? "" }
+    /// The lease of another process when this node first saw it.
+    private var firstSeen: Lease?
     private var longestLife: UInt64 { UInt64(settings.policies.longestLifeSeconds) }
 
     init(_ settings: ServiceSettings, _ store: PostgresStore, key: VerifierKey, loop: EventLoop) throws {
@@ -76,7 +79,8 @@ actor Standby: LoopActor {
 
     private func round() async throws -> Promotion? {
         let lease = try await store.lease()
-        let isOther = !lease.isFree && lease.holder != name
+        try checkHolder(lease)
+        let isOther = !lease.isFree && !isOwn(lease)
         server.withLock { $0 = isOther && !lease.address.isEmpty ? lease.address : nil }
         try await checkDeployment(lease)
         var source: (any LogSource)?
@@ -91,7 +95,10 @@ actor Standby: LoopActor {
         let steps = copy.withLock(\.self)?.keys.steps ?? storedSteps
         try await store.report(NodeReport(name: name, steps: steps, ledgerSize: size))
         guard lease.isFree else {
-            wait(for: "the lease, which \(lease.holder ?? "") has")
+            let holder = lease.holder ?? ""
+            wait(
+                for: copy.withLock(\.self) == nil
+                    ? "the lease of \(holder)" : "the lease of \(holder). This node has its keys and can take over")
             return nil
         }
         if NodeClock.isWrong(lease.now) {
@@ -133,17 +140,11 @@ actor Standby: LoopActor {
             return nil
         }
         let start = Clock.monotonicMs
-        guard try await store.takeLease(name, address: settings.nodes?.listen.description ?? "", after: lease.term) else {
+        guard try await store.takeLease(name, address: address, after: lease.term) else {
             return nil
         }
         let keeper = LeaseKeeper(store, loop: loop, taken: start)
         Task { await keeper.run() }
-        if wrapping == nil, File.exists(settings.state.ratchetKey) {
-            try KeyRing.destroyFile(settings.state.ratchetKey)
-            Terminal.log(
-                "keys: \(settings.state.shown(settings.state.ratchetKey)) is destroyed. From now on the keys are only in the nodes' memory"
-            )
-        }
         if isLoss {
             Terminal.log(.error, "keys: no node has the latest keys any more. All that was sealed under them is forgotten now")
             try await KeyKeeper.recordLoss(store)
@@ -162,13 +163,35 @@ actor Standby: LoopActor {
 
     /// Returns another node that may have the latest keys: the last one that served, or one that reported them, if it was heard of in ten minutes.
     private func holderOfKeys(_ recorded: UInt64, _ lease: Lease) async throws -> String? {
-        if let holder = lease.holder, holder != name, lease.until + PostgresStore.longestSilenceMs > lease.now { return holder }
+        if let holder = lease.holder, !isOwn(lease), lease.until + PostgresStore.longestSilenceMs > lease.now { return holder }
         return try await store.reports().first {
             $0.name != name && $0.steps > 0 && $0.steps >= recorded && $0.seen + PostgresStore.longestSilenceMs > lease.now
         }?.name
     }
 
     // MARK: The deployment
+
+    /// Returns true if an earlier process of this node took it.
+    private func isOwn(_ lease: Lease) -> Bool { lease.holder == name && lease.address == address }
+
+    /// Refuses to stand by where that can't work. A lease that is renewed is not that of an earlier process.
+    private func checkHolder(_ lease: Lease) throws {
+        guard !lease.isFree else { return }
+        if firstSeen?.term != lease.term { firstSeen = lease }
+        guard let first = firstSeen, lease.until > first.until, let holder = lease.holder else { return }
+        if holder == name {
+            throw CommandFailed(
+                "another node serves under the name \(name). Give each node a name of its own with \(Key.node.named)")
+        }
+        if client == nil {
+            throw CommandFailed(
+                "\(holder) serves. A node that stands by for it needs \(Key.nodeListen.named), \(Key.nodeCertificate.named) and \(Key.nodeCA.named)"
+            )
+        }
+        if lease.address.isEmpty {
+            throw CommandFailed("\(holder) serves, but gives its keys to nobody: it needs \(Key.nodeListen.named) too")
+        }
+    }
 
     private static let deploymentMark = "deployment"
 
@@ -179,7 +202,7 @@ actor Standby: LoopActor {
 
     /// Refuses to stand by for a node that works by other rules: a takeover would change them.
     private func checkDeployment(_ lease: Lease) async throws {
-        guard !lease.isFree, lease.holder != name, let mark = try await store.mark(Self.deploymentMark) else { return }
+        guard !lease.isFree, !isOwn(lease), let mark = try await store.mark(Self.deploymentMark) else { return }
         let (own, others) = (deployment.split(separator: "\n"), String(decoding: mark, as: UTF8.self).split(separator: "\n"))
         if own == others { return }
         let what =
@@ -196,6 +219,7 @@ actor Standby: LoopActor {
     // MARK: Keys
 
     private func fetchKeys(with client: HTTPClient) async {
+        var failures = 0
         while !Task.isCancelled {
             guard let address = server.withLock(\.self) else {
                 guard (try? await loop.sleep(200)) != nil else { return }
@@ -203,8 +227,12 @@ actor Standby: LoopActor {
             }
             do {
                 try await fetchOnce(address, client)
+                failures = 0
+                reasons[.keys] = nil
             } catch {
-                wait(.keys, for: "keys from the serving node (\(error))")
+                failures += 1
+                // The first may only show that the other node stops.
+                if failures > 1 { wait(.keys, for: "keys from the node at \(address) (\(error))") }
                 guard (try? await loop.sleep(Self.periodMs)) != nil else { return }
             }
         }

@@ -27,6 +27,7 @@ struct OpenState: Sendable {
     init(_ settings: ServiceSettings, _ report: StandbyReport) async throws {
         folder = settings.state
         try folder.checkUsable()
+        try folder.checkMoved()
         lock = try folder.lock()
         ledgerKey = try Self.ledgerKey(folder, origin: settings.origin, settings.witnesses)
         node = settings.node
@@ -64,6 +65,13 @@ struct OpenState: Sendable {
         defer { signals.stop() }
         await report.begin(on: signals)
         return try await Standby(settings, store, key: key, loop: loop).wait()
+    }
+
+    /// Beside a server only a wrapped key file is kept. Call it last, since a start that fails later would lose the keys.
+    func leaveKeyFile(_ settings: ServiceSettings) throws {
+        guard folder.database.isServer, settings.wrapping == nil, File.exists(folder.ratchetKey) else { return }
+        try keys.destroyFile(folder.ratchetKey)
+        Terminal.log("keys: \(folder.shown(folder.ratchetKey)) is destroyed. From now on the keys are only in the nodes' memory")
     }
 
     /// Reads the log's key.

@@ -44,6 +44,7 @@ final class Service: Sendable {
             let nodeServer = try await parts.startNodeServer(settings)
             let listeners = try await Listeners(settings, parts, handler)
             let addresses = try await listeners.start(settings, parts.broker)
+            try state.leaveKeyFile(settings)
             let service = Service(settings, parts, listeners, addresses, nodeServer)
             listeners.operatorHandler.setReady(true)
             return service

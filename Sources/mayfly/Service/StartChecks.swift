@@ -53,12 +53,20 @@ struct StartChecks {
                 listeners, "apps at \(listeners.listen.shown)\(otherwise) (\(tls)), operator at \(listeners.operatorListen.shown)"
             )
         }
+        await report.check("nodes") { try nodes() }
         await report.check("proxies") {
             if let listeners { try proxies(listeners) }
             _ = try ServiceSettings.backEnds(configuration)
             _ = try ServiceSettings.backEndCreations(configuration)
             return configuration[.trustedProxies] == nil ? "none, since apps connect by TLS" : "named by --trusted-proxies"
         }
+    }
+
+    private func nodes() throws -> String {
+        guard let nodes = try NodeSettings(configuration) else {
+            return "none can take over, since \(Key.nodeListen.named) is not set"
+        }
+        return "they get keys and log at \(nodes.listen.shown)"
     }
 
     private func proxies(_ listeners: ListenerSettings) throws {
@@ -81,6 +89,7 @@ struct StartChecks {
 
     private func stateFolder() throws -> String {
         try state.checkUsable()
+        try state.checkMoved()
         for folder in [state.path, state.keys] {
             guard let status = try File.status(folder), status.mode & 0o077 != 0 else { continue }
             Terminal.log(
