@@ -90,7 +90,9 @@ struct StateFolder {
     /// - Throws: `UsageError` if `--wrapping-key` is missing or superfluous, otherwise `CommandFailed`.
     func loadKeys(_ wrapping: WrappingKey?, longestLifeSeconds: UInt64 = KeyRing.longestLifeSeconds) throws -> KeyRing {
         guard !database.isServer || File.exists(ratchetKey) else {
-            throw CommandFailed("the keys are only in the memory of the nodes, so this command can't use them")
+            throw CommandFailed(
+                "the keys are only in the memory of the nodes, so this command can't use them. A node with --wrapping-key keeps a key file"
+            )
         }
         do throws(KeyFileError) {
             return try KeyRing.load(path: ratchetKey, wrapping: wrapping, longestLifeSeconds: longestLifeSeconds)
