@@ -94,8 +94,11 @@ import Vocabulary
         #expect(try folder.load().steps == 2)
         _ = try other.step(nowMs: start + 2 * KeyFolder.dayMs + KeyFolder.epochMs)
         #expect(try folder.load().currentGeneration == 3)
-        try KeyRing.destroyFile(folder.path)
+        try other.destroyFile(folder.path)
         #expect(!File.exists(folder.path) && !File.exists(folder.path + ".new"))
+        // From then on steps are taken in memory only.
+        _ = try other.step(nowMs: start + 3 * KeyFolder.dayMs + KeyFolder.epochMs)
+        #expect(other.steps == 4 && !File.exists(folder.path))
     }
 }
 
