@@ -30,6 +30,7 @@ final class NodeServer: HTTPHandler {
     private static let presentMs: UInt64 = 2 * pollMs
     private static let longestWaitMs: UInt64 = 5_000
     private static let mostCallers = 64
+    static let mostConnections = 128
 
     init(loop: EventLoop, keys: KeyRing, audit: AuditFiles) {
         (self.loop, self.keys, self.audit) = (loop, keys, audit)
@@ -41,7 +42,8 @@ final class NodeServer: HTTPHandler {
         var configuration = ServerConfiguration(address: settings.listen)
         configuration.tls = settings.server
         var table = ShareTable.standard
-        table[.connections] = Quota(mostCallers)
+        // Strangers are refused only after their handshake, so an address gets a few connections.
+        table[.connections] = Quota(mostConnections, network: Share(16, freeDividedBy: 4))
         configuration.shares = Shares(table)
         let server = HTTPServer(
             loop: loop, configuration: configuration, handler: NodeServer(loop: loop, keys: keys, audit: audit))

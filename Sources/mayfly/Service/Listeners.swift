@@ -16,8 +16,8 @@ struct Listeners: Sendable {
     let sessions: SessionSocketEdge?
 
     private static let operatorConnections = 32
-    /// Descriptors that apps' connections must leave free: connections beyond the limits, the operator's, files and pushes.
-    static let reservedDescriptors = 2 * HTTPServer.overflow + operatorConnections + 64
+    /// Descriptors that apps' connections must leave free: connections beyond the limits, the operator's, other nodes', files and pushes.
+    static let reservedDescriptors = 3 * HTTPServer.overflow + operatorConnections + NodeServer.mostConnections + 64
 
     /// Creates both servers. They don't listen yet.
     init(
