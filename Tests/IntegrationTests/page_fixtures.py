@@ -113,7 +113,7 @@ def rewritten(entries):
 def look_up(page, ref):
     """Enters a reference; returns the text of its story."""
     page.value(f"document.getElementById('ref').value = '{ref}'; document.querySelector('#search button').click()")
-    page.wait("!document.getElementById('life').innerText.includes('Reading the log once more')", 60)
+    page.wait("!document.getElementById('life').innerText.includes('Reading the log once more')", 180)
     return page.text("#life")
 
 
