@@ -53,7 +53,7 @@ struct StartChecks {
                 listeners, "apps at \(listeners.listen.shown)\(otherwise) (\(tls)), operator at \(listeners.operatorListen.shown)"
             )
         }
-        await report.check("nodes") { try nodes() }
+        if state.database.isServer { await report.check("nodes") { try nodes() } }
         await report.check("proxies") {
             if let listeners { try proxies(listeners) }
             _ = try ServiceSettings.backEnds(configuration)
