@@ -69,6 +69,9 @@ public struct Budget: Sendable, Equatable {
     public let count: Int
     public let windowMs: UInt64
 
+    /// What one of several nodes may grant, at least one use.
+    public func count(over nodes: Int) -> Int { nodes == 1 ? count : max(1, (count + nodes - 1) / nodes) }
+
     /// The most uses in a day.
     public var perDay: Int { Int((UInt64(count) * 86_400_000).dividedRoundingUp(by: windowMs)) }
 }

@@ -39,6 +39,7 @@ struct Label: Sendable {
     static let update = Label("update")
     static let fields = Label("fields")
     static let timer = Label("timer")
+    static let nodes = Label("nodes")
     static let ref = Label("ref")
 }
 

@@ -21,7 +21,7 @@ extension KeyRing {
     public func clientIndex(
         _ room: RoomID, slot: UInt8, client: Span<UInt8>, expiryMs: UInt64, generation: UInt32
     ) throws(SealingError) -> Digest {
-        guard var derivation = derivation(generation, expiryMs, .client) else { throw .outOfReach }
+        guard var derivation = try derivation(generation, expiryMs, .client) else { throw .outOfReach }
         derivation.add(room.secret)
         derivation.add(slot)
         derivation.add(client)
@@ -78,7 +78,7 @@ extension KeyRing {
     private func index(
         _ label: AudienceLabel, _ slot: ExpirySlot, _ fields: [[UInt8]], _ secret: Secret?
     ) throws(SealingError) -> Digest {
-        guard var derivation = derivation(slot.generation, slot.expiryMs, label.label) else { throw .outOfReach }
+        guard var derivation = try derivation(slot.generation, slot.expiryMs, label.label) else { throw .outOfReach }
         for field in fields { derivation.add(field.span) }
         if let secret { derivation.add(secret) }
         return Digest(leading: slot.expiryMs, derivation.digest())

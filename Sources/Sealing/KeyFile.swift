@@ -22,6 +22,8 @@ public enum KeyFileError: Error, Equatable, CustomStringConvertible {
     /// The given time differs from the file's by more than any absence of a broker.
     case implausibleTime
     case cannotLock
+    /// Another node has different keys under the same names.
+    case otherKeys
     case system(Errno)
 
     public var description: String {
@@ -42,6 +44,7 @@ public enum KeyFileError: Error, Equatable, CustomStringConvertible {
             "a wrapping key is set, but the key file is not wrapped. Remove the setting, or start with an empty state folder, since the disk may keep the unwrapped file"
         case .otherWrappingKey: "the key file is wrapped under another key. Use the one it was made with"
         case .implausibleTime: "the clock differs by decades from the key file's time. Set the clock"
+        case .otherKeys: "another node has different keys under the same names. This one must fetch all of them again"
         case .cannotLock: "the system can't lock memory for keys. Raise the limit (ulimit -l, LimitMEMLOCK=)"
         case .system(let errno): "the key file could not be read or written: \(errno)"
         }

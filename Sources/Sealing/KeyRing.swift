@@ -2,7 +2,7 @@ import Sodium
 import Synchronization
 public import Vocabulary
 
-/// Seals and opens stored data, and computes its indexes, with the keys of one `ratchet.key`. Thread-safe. Only `step` blocks.
+/// Seals and opens stored data, and computes its indexes, with the keys of one `ratchet.key`. Thread-safe. Only what writes that file blocks.
 public final class KeyRing: Sendable {
     /// The default for the longest life of anything sealed: a week, in seconds.
     public static let longestLifeSeconds: UInt64 = 604_800
@@ -13,7 +13,7 @@ public final class KeyRing: Sendable {
     /// Locked during a step, while seals and opens continue.
     /// Nil if the keys are in memory only.
     let file: Mutex<KeyFile?>
-    private let ratchet: Mutex<Ratchet>
+    let ratchet: Mutex<Ratchet>
     let editions = Mutex(KeyEditions())
     /// Random except for the published test vectors.
     let nonce: @Sendable () -> InlineArray<24, UInt8>
@@ -61,7 +61,7 @@ public final class KeyRing: Sendable {
     /// Destroys the keys of all epochs before `epoch(nowMs) - 1`, on disk and then in memory. Starts a new generation if one is due.
     ///
     /// Call it at `nextStepMs` and once at the start. It always zeroes older keys that a crash during a step left beside the file. It blocks for
-    /// a few disk writes but waits for no other operation. If it throws, memory is unchanged: call it again.
+    /// a few disk writes, and first for `beforeStep`. If it throws, memory is unchanged: call it again.
     /// - Parameter nowMs: `BrokerClock.Reading.ratchetMs`.
     /// - Returns: nil if no step was due.
     public func step(nowMs: UInt64) throws(KeyFileError) -> RatchetStep? {
@@ -78,9 +78,9 @@ public final class KeyRing: Sendable {
             }
             let share = editions.withLock { editions in
                 (editions.offered, editions.number) = (image, .random(in: 1 ... .max))
-                return editions.beforeGeneration
+                return editions.beforeStep
             }
-            if born != nil { share?() }
+            share?()
             do throws(KeyFileError) {
                 try file?.replace(image)
             } catch {
@@ -111,22 +111,30 @@ public final class KeyRing: Sendable {
     public var earliestNowMs: UInt64 { ratchet.withLock { Epoch($0.base.number + 1).startMs } }
 
     /// Starts a derivation with the key of the epoch of `timeMs`. Returns nil if there is no such key.
-    func derivation(_ generation: UInt32, _ timeMs: UInt64, _ label: Label) -> Derivation? {
-        ratchet.withLock { $0.derivation(generation, Epoch(atMs: timeMs), label) }
+    /// - Throws: `.outOf(.behind)` if another node has the key and this one may still get it.
+    func derivation(_ generation: UInt32, _ timeMs: UInt64, _ label: Label) throws(SealingError) -> Derivation? {
+        let found: Result<Derivation?, SealingError> = ratchet.withLock { ratchet in
+            if let derivation = ratchet.derivation(generation, Epoch(atMs: timeMs), label) { return .success(derivation) }
+            return ratchet.isBehind(generation) ? .failure(.outOf(.behind)) : .success(nil)
+        }
+        return try found.get()
     }
 
     /// `D(dayKey[d], "join", joinid)` for today and each earlier day from which a code may be left, today's first. Store a code under the first
     /// index, and look it up under all.
-    /// - Parameter retentionMs: the longest life of a code's row, in ms. Covers today and at most two earlier days.
+    /// - Parameters:
+    ///   - retentionMs: the longest life of a code's row, in ms. Covers today and at most two earlier days.
+    ///   - aheadMs: how far other nodes' clocks may be ahead. Shortly before midnight the next day's index comes last.
     public func codeIndexes(
-        _ joinID: Span<UInt8>, nowMs: UInt64, retentionMs: UInt64 = .max
+        _ joinID: Span<UInt8>, nowMs: UInt64, retentionMs: UInt64 = .max, aheadMs: UInt64 = 0
     ) throws(SealingError) -> [Digest] {
         try ratchet.withLock { ratchet throws(SealingError) in
             let dayMs = Epoch.lengthMs * Epoch.perDay
             let today = nowMs / dayMs
             // Broker time may be ahead of a held ratchet, but not by a century.
             guard today < ratchet.days.base + 40_000 else { throw .outOfReach }
-            return ratchet.days.indexes(joinID, from: (nowMs - min(nowMs, retentionMs)) / dayMs, today: today)
+            let first = (nowMs - min(nowMs, retentionMs)) / dayMs
+            return ratchet.days.indexes(joinID, from: first, today: today, last: (nowMs + aheadMs) / dayMs)
         }
     }
 }
@@ -173,14 +181,14 @@ extension KeyRing {
     /// Computes the keys of these slots in advance. After a start, a look-up over a month would otherwise take 0.1 s. It locks once per slot, so
     /// others aren't delayed. Call it on a thread that may block.
     public func prepare(_ slots: [ExpirySlot]) {
-        for slot in slots { _ = derivation(slot.generation, slot.expiryMs, .ownerIndex)?.digest() }
+        for slot in slots { _ = (try? derivation(slot.generation, slot.expiryMs, .ownerIndex))??.digest() }
     }
 }
 
 extension Ratchet {
     func expirySlot(_ lifeMs: UInt64, _ stepMs: UInt64, _ nowMs: UInt64) -> ExpirySlot {
         precondition(stepMs > 0)
-        let current = generations[generations.count - 1]
+        let current = sealing
         let begun = (sealingTime(nowMs) - current.born.startMs) / stepMs * stepMs
         return ExpirySlot(generation: current.id, expiryMs: current.born.startMs + begun + lifeMs)
     }
@@ -206,7 +214,7 @@ extension Ratchet {
 
     /// Returns broker time, limited to the ratchet's epoch.
     private func sealingTime(_ nowMs: UInt64) -> UInt64 {
-        let current = generations[generations.count - 1]
+        let current = sealing
         let now = min(max(nowMs, Epoch(base.number + 1).startMs), Epoch(base.number + 1).endMs - 1)
         return max(current.born.startMs, min(now, lastSeal(current)))
     }

@@ -61,9 +61,9 @@ extension KeyRing {
         }
     }
 
-    /// Goes on with another node's keys.
+    /// Creates a ring from another node's keys.
     /// - Parameters:
-    ///   - path: a key file that is replaced. Nil to keep the keys in memory only.
+    ///   - path: a key file, which is replaced. Nil keeps the keys in memory only.
     ///   - wrapping: the key that wraps that file.
     public convenience init(
         _ received: ReceivedKeys, path: String? = nil, wrapping: WrappingKey? = nil, longestLifeSeconds: UInt64
@@ -73,7 +73,7 @@ extension KeyRing {
         try self.init(file: file, image: received.image, longestLifeSeconds: longestLifeSeconds)
     }
 
-    /// Returns the latest keys, sealed for a `KeyReceiver`: those of a step that is about to be used, or else those in use.
+    /// Returns the latest keys, sealed for a `KeyReceiver`: those of the step under way, otherwise those in use.
     /// - Returns: nil if the receiver's key is malformed, or if no memory can be locked.
     public func sealed(for publicKey: [UInt8]) -> SealedKeys? {
         guard publicKey.count == X25519Box.publicKeyCount else { return nil }
@@ -87,8 +87,27 @@ extension KeyRing {
     /// Changes when other nodes should ask for the keys again.
     public var edition: UInt64 { editions.withLock { $0.number } }
 
-    /// Calls `body` before the first use of a new generation, while `sealed(for:)` has it already. It may block for some seconds.
-    public func beforeGeneration(_ body: @escaping @Sendable () -> Void) { editions.withLock { $0.beforeGeneration = body } }
+    /// Calls `body` before each step, when `sealed(for:)` already returns the new keys. `body` may block for some seconds.
+    public func beforeStep(_ body: @escaping @Sendable () -> Void) { editions.withLock { $0.beforeStep = body } }
+
+    /// Follows a step of another node. A new generation opens rows at once. It takes no seals until `sealWithNewest`, since other nodes may get it later.
+    /// - Returns: true if there is a new generation.
+    /// - Throws: `.otherKeys` if a generation in use has other keys at that node.
+    public func follow(_ received: ReceivedKeys) throws(KeyFileError) -> Bool {
+        try file.withLock { file throws(KeyFileError) in
+            let isNew = try ratchet.withLock { ratchet throws(KeyFileError) in try ratchet.follow(received.image) }
+            try file?.replace(received.image)
+            editions.withLock { $0.number = .random(in: 1 ... .max) }
+            return isNew
+        }
+    }
+
+    /// Makes this ring that of a node whose steps another node makes. Nobody may have used the newest generation yet, so it takes no seals until
+    /// `sealWithNewest`.
+    public func beginFollowing() { ratchet.withLock { $0.beginFollowing() } }
+
+    /// From now on the newest generation takes all seals.
+    public func sealWithNewest() { ratchet.withLock { $0.sealWithNewest() } }
 }
 
 /// What other nodes may fetch.
@@ -96,7 +115,7 @@ struct KeyEditions: Sendable {
     var number = UInt64.random(in: 1 ... .max)
     /// The keys after a step that is not done yet.
     var offered: KeyImage?
-    var beforeGeneration: (@Sendable () -> Void)?
+    var beforeStep: (@Sendable () -> Void)?
 }
 
 extension KeyImage {

@@ -19,6 +19,10 @@ struct Ratchet: Sendable {
     /// Oldest first.
     private(set) var generations: [Generation]
     let longestLife: UInt64
+    /// True while another node's new generation only opens rows here.
+    private var isNewestHeldBack = false
+    /// True if the last step was another node's.
+    private var isFollowing = false
 
     /// The number of epochs with keys, from the base on: the longest life, plus a day for clock differences.
     private var reach: UInt64 { Self.reach(longestLife) }
@@ -42,7 +46,16 @@ struct Ratchet: Sendable {
         }
     }
 
-    var current: UInt32 { generations[generations.count - 1].id }
+    /// The generation that takes new seals.
+    var sealing: Generation { generations[generations.count - (isNewestHeldBack ? 2 : 1)] }
+    var current: UInt32 { sealing.id }
+
+    /// True if another node may have this generation already.
+    func isBehind(_ generation: UInt32) -> Bool { isFollowing && generation == generations[generations.count - 1].id + 1 }
+
+    mutating func sealWithNewest() { isNewestHeldBack = false }
+
+    mutating func beginFollowing() { (isFollowing, isNewestHeldBack) = (true, generations.count > 1) }
 
     /// Starts a derivation with an epoch key. Returns nil if the generation is gone or the epoch is out of reach.
     mutating func derivation(_ generation: UInt32, _ epoch: Epoch, _ label: Label) -> Derivation? {
@@ -64,7 +77,7 @@ struct Ratchet: Sendable {
         let image = try KeyImage(generations: kept.count + (isBirth ? 1 : 0), steps: steps + 1, base: newBase)
         store(kept, in: image)
         if isBirth {
-            image.write(kept.count, id: current + 1, born: Epoch(newBase.number + 1))
+            image.write(kept.count, id: generations[generations.count - 1].id + 1, born: Epoch(newBase.number + 1))
             let chain = KeyImage.chain(kept.count)
             image.memory.withMutableBytes(chain..<chain + 32) { Sodium.fillRandom(&$0) }
         }
@@ -101,12 +114,70 @@ struct Ratchet: Sendable {
         generations.removeAll { !kept.contains($0.id) }
         for index in generations.indices { generations[index].advance(to: image.base) }
         if let born { generations.append(born) }
-        for index in generations.indices.dropLast() where Self.isOld(successor: generations[index + 1].born, image.base) {
-            generations[index].releaseRing()
-        }
+        (isNewestHeldBack, isFollowing) = (false, false)
+        releaseRings(image)
         days.advance(to: DayChain.base(for: image.base))
         base = image.base
         steps = image.steps
+    }
+
+    private mutating func releaseRings(_ image: KeyImage) {
+        for index in generations.indices.dropLast() where Self.isOld(successor: generations[index + 1].born, image.base) {
+            generations[index].releaseRing()
+        }
+    }
+
+    /// Updates memory to another node's keys.
+    /// - Returns: true if there is a new generation.
+    /// - Throws: `.otherKeys` if a generation in use has another chain there.
+    mutating func follow(_ image: KeyImage) throws(KeyFileError) -> Bool {
+        let newest = image.generations - 1
+        // The other node may offer a generation and take it back. Nobody has used it.
+        if isNewestHeldBack, generations.count > 1, try !hasChain(generations.count - 1, of: image, newest) {
+            generations.removeLast()
+            isNewestHeldBack = false
+        }
+        let kept = Set((0...newest).map { image.entry($0).id })
+        generations.removeAll { !kept.contains($0.id) }
+        var isNew = false
+        for position in 0...newest {
+            let (id, born) = image.entry(position)
+            if let known = generations.firstIndex(where: { $0.id == id }) {
+                guard try hasChain(known, of: image, position) else { throw .otherKeys }
+            } else {
+                // Generations are only added at the end.
+                guard id > generations.last?.id ?? 0 else { throw .otherKeys }
+                do throws(LockedMemory.Unavailable) {
+                    generations.append(
+                        try Generation(id: id, born: born, base: image.base, reach: reach) {
+                            image.lend(KeyImage.chain(position), to: &$0)
+                        })
+                } catch { throw .cannotLock }
+                isNew = true
+            }
+        }
+        // After a step that was taken back, this node is ahead by an epoch.
+        base = max(base, image.base)
+        for index in generations.indices { generations[index].advance(to: base) }
+        days.advance(to: DayChain.base(for: base))
+        steps = image.steps
+        isFollowing = true
+        if isNew { isNewestHeldBack = generations.count > 1 }
+        releaseRings(image)
+        return isNew
+    }
+
+    /// Returns true if a generation is the same there.
+    private func hasChain(_ index: Int, of image: KeyImage, _ position: Int) throws(KeyFileError) -> Bool {
+        let own = generations[index]
+        guard image.entry(position).id == own.id, image.entry(position).born == own.born else { return false }
+        let memory: LockedMemory
+        do throws(LockedMemory.Unavailable) { memory = try LockedMemory(count: 64) } catch { throw .cannotLock }
+        memory.withMutableBytes(0..<32) { image.lend(KeyImage.chain(position), to: &$0) }
+        memory.withMutableBytes(32..<64) { chain in own.withChain { chain.write($0, at: 0) } }
+        for _ in min(image.base, own.base).number..<own.base.number { memory.derive(from: 0, .chain, to: 0) }
+        for _ in min(image.base, own.base).number..<image.base.number { memory.derive(from: 32, .chain, to: 32) }
+        return memory.withBytes(0..<64) { Sodium.equal($0.extracting(first: 32), $0.extracting(droppingFirst: 32)) }
     }
 
     /// Returns the new generation of `image`, if any.
@@ -166,11 +237,12 @@ struct DayChain: Sendable {
     /// Returns the base day for a base epoch. The current epoch is the one after it, and the base day is two days before.
     static func base(for epoch: Epoch) -> UInt64 { (epoch.number + 1) / Epoch.perDay - daysBack }
 
-    /// Returns the code's index for each day from `today` back to `first` or the base, at most three. Today's comes first.
-    func indexes(_ joinID: Span<UInt8>, from first: UInt64 = 0, today: UInt64) -> [Digest] {
+    /// Returns the code's index for each day from `today` back to `first` or the base, at most three. Today's comes first. That of `last` follows if it
+    /// is a later day.
+    func indexes(_ joinID: Span<UInt8>, from first: UInt64 = 0, today: UInt64, last: UInt64 = 0) -> [Digest] {
         let today = max(base, today)
         let first = min(today, max(base, today - Self.daysBack, first))
-        return (first...today).reversed().map { index(joinID, $0) }
+        return ((first...today).reversed() + (last > today ? [last] : [])).map { index(joinID, $0) }
     }
 
     /// Destroys the keys of all days before `day`.

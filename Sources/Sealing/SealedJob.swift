@@ -70,7 +70,7 @@ extension KeyRing {
     /// - Returns: 168 bytes.
     public func sealJob(_ content: JobContent, context: JobContext) throws(SealingError) -> [UInt8] {
         precondition((1...100).contains(content.token.count))
-        guard let key = jobKey(context) else { throw .outOfReach }
+        guard let key = try jobKey(context) else { throw .outOfReach }
         let plaintext = try Arena.shared.take()
         plaintext.withMutableBytes(Self.paddedCount) { plaintext in
             plaintext.write(bigEndian: content.sealedAtMs, at: 0)
@@ -87,7 +87,7 @@ extension KeyRing {
     /// Opens a job. It may use the arena's reserve.
     /// - Throws: `.doesNotOpen` if the job is invalid or its key is gone; `.outOf` if no slot is free.
     public func openJob(_ sealed: Span<UInt8>, context: JobContext) throws(SealingError) -> JobContent {
-        guard let key = jobKey(context) else { throw .doesNotOpen }
+        guard let key = try jobKey(context) else { throw .doesNotOpen }
         let plaintext = try SealedBox.open(
             sealed, count: Self.paddedCount, associatedData: context.associatedData,
             key: try key.secret(for: .acknowledgedPush), for: .acknowledgedPush)
@@ -104,7 +104,7 @@ extension KeyRing {
     /// Returns the job's `apns-id`: a lower-case UUID (RFC 9562, version 8) from `D(epochKey[epoch(deadline)], "apns-id", job)`. The operator can
     /// find a recent job by it. The key lives about ten minutes longer than the deadline; then nobody can.
     public func apnsID(_ job: JobID, deadlineMs: UInt64, generation: UInt32) throws(SealingError) -> String {
-        guard var derivation = derivation(generation, deadlineMs, .apnsID) else { throw .outOfReach }
+        guard var derivation = try derivation(generation, deadlineMs, .apnsID) else { throw .outOfReach }
         job.withBytes { derivation.add($0) }
         var bytes = Array(derivation.digest().bytes.prefix(16))
         bytes[6] = bytes[6] & 0x0f | 0x80
@@ -119,8 +119,8 @@ extension KeyRing {
         return String(decoding: text, as: UTF8.self)
     }
 
-    private func jobKey(_ context: JobContext) -> Derivation? {
-        guard var derivation = derivation(context.generation, context.deadlineMs, .job) else { return nil }
+    private func jobKey(_ context: JobContext) throws(SealingError) -> Derivation? {
+        guard var derivation = try derivation(context.generation, context.deadlineMs, .job) else { return nil }
         derivation.add(context.job.bytes.span)
         return derivation
     }

@@ -11,6 +11,8 @@ public enum NoteLabel: Sendable, Hashable, CaseIterable {
     case fields
     /// A timer's request. Fields: its id.
     case timer
+    /// Messages between nodes. No fields.
+    case nodes
 
     var label: Label {
         switch self {
@@ -18,6 +20,7 @@ public enum NoteLabel: Sendable, Hashable, CaseIterable {
         case .update: .update
         case .fields: .fields
         case .timer: .timer
+        case .nodes: .nodes
         }
     }
 
@@ -109,7 +112,7 @@ extension KeyRing {
     private func noteKey(
         _ label: NoteLabel, _ slot: ExpirySlot, _ fields: [[UInt8]], _ purpose: Arena.Purpose = .anything
     ) throws(SealingError) -> Slot? {
-        guard var derivation = derivation(slot.generation, slot.expiryMs, label.label) else { return nil }
+        guard var derivation = try derivation(slot.generation, slot.expiryMs, label.label) else { return nil }
         for field in fields { derivation.add(field.span) }
         return try derivation.secret(for: purpose)
     }

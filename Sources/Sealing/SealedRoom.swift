@@ -16,7 +16,7 @@ extension KeyRing {
     public func sealPending(
         _ room: RoomID, joinID: Span<UInt8>, expiryMs: UInt64, generation: UInt32, codeIndex: Digest
     ) throws(SealingError) -> [UInt8] {
-        guard let key = codeKey(.pending, joinID, nil, expiryMs, generation) else { throw .outOfReach }
+        guard let key = try codeKey(.pending, joinID, nil, expiryMs, generation) else { throw .outOfReach }
         return try seal(room.secret, nil, Self.data("MFP1", generation, expiryMs, codeIndex), key: key.secret())
     }
 
@@ -24,7 +24,7 @@ extension KeyRing {
     public func openPending(
         _ sealed: Span<UInt8>, joinID: Span<UInt8>, expiryMs: UInt64, generation: UInt32, codeIndex: Digest
     ) throws(SealingError) -> RoomID {
-        guard let key = codeKey(.pending, joinID, nil, expiryMs, generation) else { throw .doesNotOpen }
+        guard let key = try codeKey(.pending, joinID, nil, expiryMs, generation) else { throw .doesNotOpen }
         return RoomID(try openSecret(sealed, Self.data("MFP1", generation, expiryMs, codeIndex), key: key.secret()))
     }
 
@@ -33,7 +33,7 @@ extension KeyRing {
     public func sealCreator(
         _ member: MemberSecret, joinID: Span<UInt8>, client1: Span<UInt8>, untilMs: UInt64, generation: UInt32, codeIndex: Digest
     ) throws(SealingError) -> [UInt8] {
-        guard let key = codeKey(.creator, joinID, client1, untilMs, generation) else { throw .outOfReach }
+        guard let key = try codeKey(.creator, joinID, client1, untilMs, generation) else { throw .outOfReach }
         return try seal(member.secret, nil, Self.data("MFC1", generation, untilMs, codeIndex), key: key.secret())
     }
 
@@ -41,7 +41,7 @@ extension KeyRing {
     public func openCreator(
         _ sealed: Span<UInt8>, joinID: Span<UInt8>, client1: Span<UInt8>, untilMs: UInt64, generation: UInt32, codeIndex: Digest
     ) throws(SealingError) -> MemberSecret {
-        guard let key = codeKey(.creator, joinID, client1, untilMs, generation) else { throw .doesNotOpen }
+        guard let key = try codeKey(.creator, joinID, client1, untilMs, generation) else { throw .doesNotOpen }
         return MemberSecret(try openSecret(sealed, Self.data("MFC1", generation, untilMs, codeIndex), key: key.secret()))
     }
 
@@ -52,7 +52,7 @@ extension KeyRing {
         _ room: RoomID, _ member: MemberSecret, joinID: Span<UInt8>, client2: Span<UInt8>, untilMs: UInt64, generation: UInt32,
         codeIndex: Digest
     ) throws(SealingError) -> [UInt8] {
-        guard let key = codeKey(.retry, joinID, client2, untilMs, generation) else { throw .outOfReach }
+        guard let key = try codeKey(.retry, joinID, client2, untilMs, generation) else { throw .outOfReach }
         return try seal(room.secret, member.secret, Self.data("MFR1", generation, untilMs, codeIndex), key: key.secret())
     }
 
@@ -60,7 +60,7 @@ extension KeyRing {
     public func openRetry(
         _ sealed: Span<UInt8>, joinID: Span<UInt8>, client2: Span<UInt8>, untilMs: UInt64, generation: UInt32, codeIndex: Digest
     ) throws(SealingError) -> (room: RoomID, member: MemberSecret) {
-        guard let key = codeKey(.retry, joinID, client2, untilMs, generation) else { throw .doesNotOpen }
+        guard let key = try codeKey(.retry, joinID, client2, untilMs, generation) else { throw .doesNotOpen }
         let plaintext = try SealedBox.open(
             sealed, count: 64, associatedData: Self.data("MFR1", generation, untilMs, codeIndex), key: key.secret())
         return try plaintext.withBytes(64) { bytes throws(SealingError) in
@@ -73,8 +73,8 @@ extension KeyRing {
 
     private func codeKey(
         _ label: Label, _ joinID: Span<UInt8>, _ client: Span<UInt8>?, _ timeMs: UInt64, _ generation: UInt32
-    ) -> Derivation? {
-        guard var derivation = derivation(generation, timeMs, label) else { return nil }
+    ) throws(SealingError) -> Derivation? {
+        guard var derivation = try derivation(generation, timeMs, label) else { return nil }
         derivation.add(joinID)
         if let client { derivation.add(client) }
         return derivation

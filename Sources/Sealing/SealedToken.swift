@@ -70,13 +70,13 @@ extension KeyRing {
     public func sealToken(
         _ token: Secret, ref: Ref, sealedAtMs: UInt64, context: TokenContext, room: RoomID
     ) throws(SealingError) -> [UInt8] {
-        guard let key = tokenKey(context, room) else { throw .outOfReach }
+        guard let key = try tokenKey(context, room) else { throw .outOfReach }
         return try sealToken(token, ref, sealedAtMs, context, key: key.secret())
     }
 
     /// - Throws: `.doesNotOpen` if the sealed bytes are invalid or their key is gone; `.outOf` if no slot is free.
     public func openToken(_ sealed: Span<UInt8>, context: TokenContext, room: RoomID) throws(SealingError) -> OpenedToken {
-        guard let key = tokenKey(context, room) else { throw .doesNotOpen }
+        guard let key = try tokenKey(context, room) else { throw .doesNotOpen }
         return try openToken(sealed, context, key: key.secret())
     }
 
@@ -85,7 +85,7 @@ extension KeyRing {
     public func sealToken(
         _ token: Secret, ref: Ref, sealedAtMs: UInt64, context: TokenContext, audience: Span<UInt8>
     ) throws(SealingError) -> [UInt8] {
-        guard let key = tokenKey(context, audience: audience) else { throw .outOfReach }
+        guard let key = try tokenKey(context, audience: audience) else { throw .outOfReach }
         return try sealToken(token, ref, sealedAtMs, context, key: key.secret())
     }
 
@@ -93,7 +93,7 @@ extension KeyRing {
     public func openToken(
         _ sealed: Span<UInt8>, context: TokenContext, audience: Span<UInt8>
     ) throws(SealingError) -> OpenedToken {
-        guard let key = tokenKey(context, audience: audience) else { throw .doesNotOpen }
+        guard let key = try tokenKey(context, audience: audience) else { throw .doesNotOpen }
         return try openToken(sealed, context, key: key.secret())
     }
 
@@ -105,13 +105,13 @@ extension KeyRing {
     /// Seals a token's ref for a room. A repeated call can then be answered without opening the token.
     /// - Returns: 56 bytes.
     public func sealRef(_ ref: Ref, context: TokenContext, room: RoomID) throws(SealingError) -> [UInt8] {
-        guard let key = refKey(context, room) else { throw .outOfReach }
+        guard let key = try refKey(context, room) else { throw .outOfReach }
         return try sealRef(ref, context, key: key.secret())
     }
 
     /// - Throws: `.doesNotOpen` if the sealed bytes are invalid or their key is gone; `.outOf` if no slot is free.
     public func openRef(_ sealed: Span<UInt8>, context: TokenContext, room: RoomID) throws(SealingError) -> Ref {
-        guard let key = refKey(context, room) else { throw .doesNotOpen }
+        guard let key = try refKey(context, room) else { throw .doesNotOpen }
         return try openRef(sealed, context, key: key.secret())
     }
 
@@ -119,26 +119,26 @@ extension KeyRing {
     /// - Precondition: the context's slot is 0.
     /// - Returns: 56 bytes.
     public func sealRef(_ ref: Ref, context: TokenContext, audience: Span<UInt8>) throws(SealingError) -> [UInt8] {
-        guard let key = refKey(context, audience: audience) else { throw .outOfReach }
+        guard let key = try refKey(context, audience: audience) else { throw .outOfReach }
         return try sealRef(ref, context, key: key.secret())
     }
 
     /// - Throws: `.doesNotOpen` if the sealed bytes are invalid or their key is gone; `.outOf` if no slot is free.
     public func openRef(_ sealed: Span<UInt8>, context: TokenContext, audience: Span<UInt8>) throws(SealingError) -> Ref {
-        guard let key = refKey(context, audience: audience) else { throw .doesNotOpen }
+        guard let key = try refKey(context, audience: audience) else { throw .doesNotOpen }
         return try openRef(sealed, context, key: key.secret())
     }
 
-    private func refKey(_ context: TokenContext, _ room: RoomID) -> Derivation? {
-        guard var derivation = derivation(context.generation, context.expiryMs, .ref) else { return nil }
+    private func refKey(_ context: TokenContext, _ room: RoomID) throws(SealingError) -> Derivation? {
+        guard var derivation = try derivation(context.generation, context.expiryMs, .ref) else { return nil }
         derivation.add(context.slot)
         derivation.add(room.secret)
         return derivation
     }
 
-    private func refKey(_ context: TokenContext, audience: Span<UInt8>) -> Derivation? {
+    private func refKey(_ context: TokenContext, audience: Span<UInt8>) throws(SealingError) -> Derivation? {
         precondition(context.slot == 0, "an audience has no slot")
-        guard var derivation = derivation(context.generation, context.expiryMs, .ref) else { return nil }
+        guard var derivation = try derivation(context.generation, context.expiryMs, .ref) else { return nil }
         derivation.add(context.slot)
         derivation.add(audience)
         return derivation
@@ -158,15 +158,15 @@ extension KeyRing {
 
     // MARK: The token
 
-    private func tokenKey(_ context: TokenContext, _ room: RoomID) -> Derivation? {
-        guard var derivation = derivation(context.generation, context.expiryMs, .token) else { return nil }
+    private func tokenKey(_ context: TokenContext, _ room: RoomID) throws(SealingError) -> Derivation? {
+        guard var derivation = try derivation(context.generation, context.expiryMs, .token) else { return nil }
         derivation.add(context.slot)
         derivation.add(room.secret)
         return derivation
     }
 
-    private func tokenKey(_ context: TokenContext, audience: Span<UInt8>) -> Derivation? {
-        guard var derivation = derivation(context.generation, context.expiryMs, .audience) else { return nil }
+    private func tokenKey(_ context: TokenContext, audience: Span<UInt8>) throws(SealingError) -> Derivation? {
+        guard var derivation = try derivation(context.generation, context.expiryMs, .audience) else { return nil }
         derivation.add(audience)
         return derivation
     }

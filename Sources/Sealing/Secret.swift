@@ -128,16 +128,19 @@ public enum SealingError: Error, Equatable, CustomStringConvertible {
     }
 }
 
-/// Why no slot for a secret is available. Refuse the request: slots become free when other requests end.
+/// Why a secret can't be handled now. Refuse the request: the same one may succeed later.
 public enum SlotShortage: Error, Equatable, CustomStringConvertible {
     /// All slots are in use.
     case exhausted
     /// The system refuses to lock memory.
     case cannotLock
+    /// Another node seals with keys that this node has not got yet.
+    case behind
 
     public var description: String {
         switch self {
         case .exhausted: "no slot for another secret is free: too many requests, sockets or pushes are in flight"
+        case .behind: "this node lacks the latest keys of the other nodes, and fetches them"
         case .cannotLock: "the system can't lock memory for secrets. Raise the limit (ulimit -l, LimitMEMLOCK=)"
         }
     }

@@ -14,6 +14,8 @@ struct Pot {
     private var since: UInt64 = 0
     private var holdings: Holdings
     private(set) var refusals = Shares.Refusals()
+    /// How many nodes share the quota.
+    var nodes = 1
 
     /// A row that is charged.
     private struct Row {
@@ -104,7 +106,7 @@ struct Pot {
     }
 
     private func shortage(_ rows: Rows, _ amount: Int, _ now: UInt64, _ urgency: Urgency) -> Shortage? {
-        let free = max(0, ceilings[urgency.rawValue] - used)
+        let free = max(0, part(of: ceilings[urgency.rawValue]) - used)
         var isOverFraction = false
         var holdsNothing = true
         var overCap: Int?
@@ -125,6 +127,8 @@ struct Pot {
         return holdsNothing
             ? .exhausted(resource, retryAfterSeconds: wait(0)) : .overShare(resource, retryAfterSeconds: wait(0))
     }
+
+    private func part(of limit: Int) -> Int { nodes == 1 || limit == .max ? limit : (limit + nodes - 1) / nodes }
 
     private func wait(_ ms: UInt64) -> Int { ms == 0 ? Self.refundSeconds : Int((ms + 999) / 1_000) }
 
@@ -147,7 +151,7 @@ struct Pot {
                 rows.wide = row(&owners.payer.wide, payer, rest: 2, hasRoom, now)
                 if rows.wide.name >= Owner.firstName {
                     rows.wide.factor = 2
-                    rows.wide.cap = payer.cap < .max / 2 ? 2 * payer.cap : payer.cap
+                    rows.wide.cap = payer.cap < .max / 2 ? 2 * part(of: payer.cap) : payer.cap
                 }
             }
         }
@@ -166,7 +170,7 @@ struct Pot {
         }
         if name < Owner.firstName { share = exempt }
         return Row(
-            name: name, index: index ?? -1, held: index.map { holdings.held(at: $0, now) } ?? 0, cap: share.cap,
+            name: name, index: index ?? -1, held: index.map { holdings.held(at: $0, now) } ?? 0, cap: part(of: share.cap),
             part: share.part)
     }
 }

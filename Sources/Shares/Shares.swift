@@ -108,6 +108,11 @@ public final class Shares: Sendable {
         pots.withLock { pots in for resource in resources { pots[resource.rawValue].forget(now) } }
     }
 
+    /// Lets each of several nodes grant its part of a resource.
+    public func divide(_ resources: [Resource], by nodes: Int) {
+        pots.withLock { pots in for resource in resources { pots[resource.rawValue].nodes = max(1, nodes) } }
+    }
+
     /// Drops all charges of a resource.
     public func clear(_ resource: Resource) { pots.withLock { $0[resource.rawValue].clear() } }
 

@@ -21,7 +21,7 @@ import Vocabulary
         return try receiver.open(try #require(ring.sealed(for: receiver.publicKey)).box)
     }
 
-    // Promise: standby-gets-each-generation
+    // Promise: nodes-get-each-generation
     @Test func aCopyHasTheSameKeys() throws {
         let ring = try KeyRing.make(nowMs: start, longestLifeSeconds: week)
         for days: UInt64 in 0..<10 {
@@ -37,21 +37,20 @@ import Vocabulary
         }
     }
 
-    // Promise: standby-gets-each-generation
-    @Test func aGenerationIsSharedBeforeItsFirstUse() throws {
+    // Promise: nodes-get-each-generation
+    @Test func aStepIsSharedBeforeItsFirstUse() throws {
         let ring = try KeyRing.make(nowMs: start, longestLifeSeconds: week)
         let before = ring.edition
         let shared = Mutex<[UInt32]>([])
-        ring.beforeGeneration {
+        ring.beforeStep {
             // Seals still use the previous generation.
             guard ring.currentGeneration == 1, ring.edition != before, let received = try? copy(of: ring) else { return }
             shared.withLock { $0.append(received.currentGeneration) }
         }
-        // A step without a new generation waits for nobody.
         _ = try ring.step(nowMs: start + 3 * KeyFolder.epochMs)
-        #expect(shared.withLock(\.self).isEmpty)
+        #expect(shared.withLock(\.self) == [1])
         _ = try ring.step(nowMs: start + KeyFolder.dayMs + KeyFolder.epochMs)
-        #expect(shared.withLock(\.self) == [2] && ring.currentGeneration == 2)
+        #expect(shared.withLock(\.self) == [1, 2] && ring.currentGeneration == 2)
         #expect(try copy(of: ring).currentGeneration == 2)
     }
 
@@ -60,13 +59,99 @@ import Vocabulary
         let folder = try KeyFolder()
         let ring = try folder.load()
         let (offered, path) = (Box(), folder.folder)
-        ring.beforeGeneration {
+        ring.beforeStep {
             offered.value.withLock { $0 = ring.edition }
             try? File.removeTree(path)
         }
         #expect(throws: KeyFileError.self) { try ring.step(nowMs: start + KeyFolder.dayMs + KeyFolder.epochMs) }
         #expect(ring.edition != offered.value.withLock(\.self) && ring.currentGeneration == 1)
         #expect(try copy(of: ring).currentGeneration == 1)
+    }
+
+    // Promise: nodes-share-keys
+    @Test func aFollowerMakesTheSameSteps() throws {
+        let ring = try KeyRing.make(nowMs: start, longestLifeSeconds: week)
+        let other = try KeyRing(try copy(of: ring), longestLifeSeconds: week)
+        for epochs: UInt64 in [3, 288 + 1, 288 + 7, 2 * 288 + 1, 9 * 288 + 2] {
+            _ = try ring.step(nowMs: start + epochs * KeyFolder.epochMs)
+            let isNew = try other.follow(copy(of: ring))
+            #expect(other.steps == ring.steps && other.baseEpoch == ring.baseEpoch)
+            #expect(other.generations.map(\.id) == ring.generations.map(\.id))
+            let (newest, time) = (ring.currentGeneration, start + (epochs + 20) * KeyFolder.epochMs)
+            #expect(try index(ring, time, newest) == index(other, time, newest))
+            // It opens the new generation's rows, and seals with the one before.
+            #expect(other.currentGeneration == (isNew ? newest - 1 : newest))
+            other.sealWithNewest()
+            #expect(other.currentGeneration == newest)
+            #expect(
+                ring.expirySlots(lifeMs: 86_400_000, stepMs: 3_600_000, nowMs: start + epochs * KeyFolder.epochMs)
+                    == other.expirySlots(lifeMs: 86_400_000, stepMs: 3_600_000, nowMs: start + epochs * KeyFolder.epochMs))
+        }
+        // It can lead after that.
+        _ = try other.step(nowMs: start + 11 * KeyFolder.dayMs)
+        #expect(other.currentGeneration == ring.currentGeneration + 1)
+    }
+
+    // Promise: nodes-share-keys
+    @Test func aNodeThatJoinsDuringAnOfferSealsWithThePreviousGeneration() throws {
+        let ring = try KeyRing.make(nowMs: start, longestLifeSeconds: week)
+        let joined = Mutex<KeyRing?>(nil)
+        ring.beforeStep { joined.withLock { $0 = try? KeyRing(copy(of: ring), longestLifeSeconds: week) } }
+        _ = try ring.step(nowMs: start + KeyFolder.dayMs + KeyFolder.epochMs)
+        let found = joined.withLock { $0 }
+        let other = try #require(found)
+        other.beginFollowing()
+        #expect(other.currentGeneration == 1 && ring.currentGeneration == 2)
+        other.sealWithNewest()
+        #expect(other.currentGeneration == 2)
+    }
+
+    @Test func aGenerationThatWasTakenBackIsDropped() throws {
+        let folder = try KeyFolder()
+        let ring = try folder.load()
+        let other = try KeyRing(try copy(of: ring), longestLifeSeconds: week)
+        let (path, saved) = (folder.folder, folder.folder + "-saved")
+        ring.beforeStep {
+            _ = try? other.follow(copy(of: ring))
+            try? File.rename(path, to: saved)
+        }
+        #expect(throws: KeyFileError.self) { try ring.step(nowMs: start + KeyFolder.dayMs + KeyFolder.epochMs) }
+        #expect(other.generations.map(\.id) == [1, 2] && other.currentGeneration == 1)
+        #expect(try !other.follow(copy(of: ring)) && other.generations.map(\.id) == [1])
+        try File.rename(saved, to: path)
+        ring.beforeStep {}
+        _ = try ring.step(nowMs: start + KeyFolder.dayMs + KeyFolder.epochMs)
+        #expect(try other.follow(copy(of: ring)))
+        let time = start + KeyFolder.dayMs + 20 * KeyFolder.epochMs
+        #expect(try index(ring, time, 2) == index(other, time, 2))
+    }
+
+    @Test func otherKeysUnderTheSameNamesAreRefused() throws {
+        let ring = try KeyRing.make(nowMs: start, longestLifeSeconds: week)
+        let other = try KeyRing.make(nowMs: start, longestLifeSeconds: week)
+        #expect(throws: KeyFileError.otherKeys) { try other.follow(copy(of: ring)) }
+        // In use there, so it can't be replaced.
+        let follower = try KeyRing(try copy(of: ring), longestLifeSeconds: week)
+        let twin = try KeyRing(try copy(of: ring), longestLifeSeconds: week)
+        for one in [ring, twin] { _ = try one.step(nowMs: start + KeyFolder.dayMs + KeyFolder.epochMs) }
+        #expect(try follower.follow(copy(of: ring)))
+        follower.sealWithNewest()
+        #expect(throws: KeyFileError.otherKeys) { try follower.follow(copy(of: twin)) }
+    }
+
+    // Promise: shortage-is-not-absence
+    @Test func aGenerationThatIsOnItsWayIsAShortage() throws {
+        let ring = try KeyRing.make(nowMs: start, longestLifeSeconds: week)
+        let other = try KeyRing(try copy(of: ring), longestLifeSeconds: week)
+        other.beginFollowing()
+        _ = try ring.step(nowMs: start + KeyFolder.dayMs + KeyFolder.epochMs)
+        let time = start + KeyFolder.dayMs + 20 * KeyFolder.epochMs
+        #expect(throws: SealingError.outOf(.behind)) { try index(other, time, 2) }
+        #expect(throws: SealingError.outOfReach) { try index(other, time, 3) }
+        // The node that makes the steps knows that there is none.
+        #expect(throws: SealingError.outOfReach) { try index(ring, time, 3) }
+        _ = try other.follow(copy(of: ring))
+        #expect(try index(ring, time, 2) == index(other, time, 2))
     }
 
     // Promise: node-certificates

@@ -176,6 +176,19 @@ import Vocabulary
         }
     }
 
+    /// Another node whose clock is ahead may have stored the code under the next day.
+    @Test func codesAreFoundAcrossMidnightThoughClocksDiffer() throws {
+        let ring = try KeyFolder().load()
+        let midnight = (start / KeyFolder.dayMs + 1) * KeyFolder.dayMs
+        func codes(_ now: UInt64) throws -> [Digest] {
+            try ring.codeIndexes(Array("123456".utf8).span, nowMs: now, aheadMs: 120_000)
+        }
+        let ahead = try codes(midnight + 1)
+        #expect(try codes(midnight - 119_999).last == ahead[0] && codes(midnight - 119_999).count == 4)
+        #expect(try !codes(midnight - 120_001).contains(ahead[0]))
+        #expect(try codes(midnight - 1)[0] == ahead[1])
+    }
+
     @Test func sealsContinueDuringAStep() async throws {
         let folder = try KeyFolder()
         let (ring, room, expiry) = (try folder.load(), room, start + KeyFolder.dayMs)

@@ -29,6 +29,23 @@ import Testing
         fatalError("never refused")
     }
 
+    @Test func severalNodesShareAQuota() {
+        let nodes = (0..<3).map { _ in shares(.creations, Quota(90, network: Share(10), windowMs: 1_000)) }
+        for node in nodes { node.divide([.creations], by: 3) }
+        let owners = nodes.map { Owners($0.network(v4(1))) }
+        #expect(zip(nodes, owners).map { fill($0, .creations, $1).count } == [4, 4, 4])
+        // All of a node's part may be used by many.
+        var used = 4
+        for number: UInt32 in 2... {
+            let count = fill(nodes[0], .creations, Owners(nodes[0].network(v4(number)))).count
+            used += count
+            if count < 4 { break }
+        }
+        #expect(used == 30)
+        nodes[0].divide([.creations], by: 1)
+        #expect(fill(nodes[0], .creations, owners[0]).count == 6)
+    }
+
     // Promise: share-table
     @Test func theTableIsTheSpecification() {
         let table = ShareTable.standard
