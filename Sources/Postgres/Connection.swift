@@ -14,25 +14,28 @@ import Linux
         let count: Int?
     }
     private var prepared: [Key: String] = [:]
-    /// Those that were prepared since the last answers.
+    /// What was prepared since the last answers.
     private var fresh: [Key] = []
     private var preparations = 0
-    /// The statements that are queued. True for one whose result is nobody's: a preparation.
+    /// The queued statements. True for a preparation, whose result nobody reads.
     private var queued: [Bool] = []
     /// False after a failure of the connection itself. Then only a new one helps.
     public private(set) var isUsable = true
 
-    /// Connects. Options of the URI precede those given here, and those of libpq's environment and files fill in the rest.
+    /// Connects. The URI's options override `options`; libpq's environment and files fill in the rest.
     /// - Parameters:
     ///   - uri: `postgresql://...`, also with several hosts.
     ///   - options: further options of libpq by name (https://www.postgresql.org/docs/current/libpq-connect.html#LIBPQ-PARAMKEYWORDS).
-    ///   - deadlineMs: the longest wait. A host's name is resolved by the system within its own time.
-    public init(_ uri: String, options: [(String, String)] = [], deadlineMs: UInt64) throws(PostgresError) {
+    ///   - host: the only one to try. Nil for libpq's choice.
+    ///   - deadlineMs: the longest wait for all hosts together. The system resolves names in its own time.
+    public init(
+        _ uri: String, options: [(String, String)] = [], host: Host? = nil, deadlineMs: UInt64
+    ) throws(PostgresError) {
         let functions = try Library.load()
         self.functions = functions
         try Self.check(uri)
-        // The last one of a name is in force.
-        let options = options + [("dbname", uri)]
+        // The last option of a name wins.
+        let options = options + [("dbname", uri)] + (host?.options ?? [])
         let opened = unsafe Self.withStrings(options.map(\.0)) { names in
             unsafe Self.withStrings(options.map(\.1)) { values in unsafe functions.PQconnectStartParams(names, values, 1) }
         }
@@ -53,6 +56,36 @@ import Linux
         let options = unsafe functions.PQconninfoParse(uri, nil)
         guard unsafe options != nil else { throw .address }
         unsafe functions.PQconninfoFree(options)
+    }
+
+    /// One of several hosts that a URI names.
+    ///
+    /// libpq itself goes on to the next host after an error only. A machine without power gives none, so callers try each host for a while.
+    public struct Host: Sendable {
+        fileprivate let options: [(String, String)]
+    }
+
+    /// Returns the hosts of a URI, in its order. Returns none if it names none.
+    public static func hosts(of uri: String) throws(PostgresError) -> [Host] {
+        let functions = try Library.load()
+        let parsed = unsafe functions.PQconninfoParse(uri, nil)
+        guard var option = unsafe parsed else { throw .address }
+        defer { unsafe functions.PQconninfoFree(parsed) }
+        var lists: [String: [String]] = [:]
+        while let keyword = unsafe option.pointee.keyword {
+            let name = unsafe String(cString: keyword)
+            if ["host", "hostaddr", "port"].contains(name), let value = unsafe option.pointee.val {
+                lists[name] = unsafe String(cString: value).split(separator: ",", omittingEmptySubsequences: false).map {
+                    String($0)
+                }
+            }
+            unsafe option += 1
+        }
+        let count = max(lists["host"]?.count ?? 0, lists["hostaddr"]?.count ?? 0)
+        return (0..<count).map { index in
+            // One port is for all hosts.
+            Host(options: lists.map { ($0.key, $0.value.count > index ? $0.value[index] : $0.value[0]) })
+        }
     }
 
     /// The server's version, e.g. 150018 for 15.18.
@@ -137,7 +170,7 @@ import Linux
     // MARK: Answers
 
     /// Sends all queued statements and waits for their results.
-    /// - Throws: `.statement` for the first that was refused; `.lost` if the connection broke or `deadlineMs` passed.
+    /// - Throws: `.statement` for the first that was refused; `.lost` if the connection broke; `.silent` if `deadlineMs` passed.
     public func receive(deadlineMs: UInt64) throws(PostgresError) -> [QueryResult] {
         let expected = queued
         queued = []
@@ -204,6 +237,29 @@ import Linux
         }
     }
 
+    // MARK: Notifications
+
+    /// Returns the payloads of NOTIFY that have arrived on the channels of this session's LISTEN. Waits until there is one, or `deadlineMs` passed.
+    /// Source: https://www.postgresql.org/docs/current/libpq-notify.html
+    /// - Throws: `.lost` if the connection broke.
+    public func notifications(deadlineMs: UInt64) throws(PostgresError) -> [String] {
+        let deadline = Clock.monotonicMs + deadlineMs
+        while true {
+            let payloads = takeNotifications()
+            guard payloads.isEmpty, unsafe Poll.wait(functions.PQsocket(handle), .read, until: deadline) else { return payloads }
+            guard unsafe functions.PQconsumeInput(handle) == 1 else { throw lost() }
+        }
+    }
+
+    private func takeNotifications() -> [String] {
+        var payloads: [String] = []
+        while let notification = unsafe functions.PQnotifies(handle) {
+            unsafe payloads.append(String(cString: notification.pointee.extra))
+            unsafe functions.PQfreemem(notification)
+        }
+        return payloads
+    }
+
     // MARK: Waiting
 
     private func connect(deadline: UInt64) throws(PostgresError) {
@@ -220,7 +276,7 @@ import Linux
         throw .refused(Self.withoutAddress(message()))
     }
 
-    /// A text about the address itself has a part of the password if that has an unescaped `@`, `/` or `:`.
+    /// Hides a text about the address itself. It contains part of a password that has an unescaped `@`, `/` or `:`.
     private static func withoutAddress(_ text: String) -> String {
         if text.hasPrefix("connection to server") { return text }
         return text.hasPrefix("could not translate host name")
@@ -230,7 +286,7 @@ import Linux
     private func wait(for events: Events, _ deadline: UInt64) throws(PostgresError) {
         guard unsafe Poll.wait(functions.PQsocket(handle), events, until: deadline) else {
             isUsable = false
-            throw .lost("no answer in time")
+            throw .silent
         }
     }
 

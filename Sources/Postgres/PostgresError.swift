@@ -6,14 +6,16 @@ public enum PostgresError: Error, Sendable, Equatable, CustomStringConvertible {
     case address
     /// No connection could be made. The text names the server's answer or the system's error.
     case refused(String)
-    /// The connection broke or a deadline passed. Statements that were sent may have run.
+    /// The connection broke. Statements that were sent may have run.
     case lost(String)
+    /// The same, because a deadline passed without an answer.
+    case silent
     /// The server refused a statement: its five-character SQLSTATE.
     case statement(String)
 
     /// The server's class of the error: see the appendix on error codes.
     public var state: String? { if case .statement(let state) = self { state } else { nil } }
-    /// A statement changed another number of rows than it had to.
+    /// A statement changed the wrong number of rows.
     public var isWrongCount: Bool { state == "22012" }
     public var isFull: Bool { state == "53100" }
     public var isDamaged: Bool { state == "XX001" || state == "XX002" }
@@ -23,11 +25,14 @@ public enum PostgresError: Error, Sendable, Equatable, CustomStringConvertible {
     public var isOutOfRange: Bool { state == "23514" }
     /// A text could not be cast to a number.
     public var isInvalidText: Bool { state == "22P02" }
-    /// Another transaction was in the way. A repetition can succeed.
+    /// Conflicts with another transaction. A retry may succeed.
     public var isConflict: Bool { ["40001", "40P01", "55P03", "23505"].contains(state) }
-    /// The session can't go on: the server stops, or is a standby.
+    /// The session can't continue: the server stops, or is a standby server.
     public var endsSession: Bool {
-        if case .lost = self { return true }
+        switch self {
+        case .lost, .silent: return true
+        default: break
+        }
         return state.map { $0.hasPrefix("57P") || $0.hasPrefix("08") || ["25006", "25P03"].contains($0) } ?? false
     }
 
@@ -37,6 +42,7 @@ public enum PostgresError: Error, Sendable, Equatable, CustomStringConvertible {
         case .address: "the database's address can't be parsed: it must be postgresql://[user@]host[:port]/name[?option=value]"
         case .refused(let text): "no connection to PostgreSQL: \(text)"
         case .lost(let text): "the connection to PostgreSQL was lost: \(text)"
+        case .silent: "the connection to PostgreSQL was lost: no answer in time"
         case .statement(let state):
             "PostgreSQL refused a statement (SQLSTATE \(state)\(Self.names[state].map { ", \($0)" } ?? ""))"
         }

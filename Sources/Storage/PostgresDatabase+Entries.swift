@@ -8,7 +8,7 @@ import Vocabulary
 // lock with other writers until it commits. To close a window the sequencer takes that lock alone, so nobody can write behind it.
 //
 // A waiting seal or purge has its batch's boundary in place of a number: the end of its hour, or of its day for a long token. The batch frozen at
-// a boundary holds all rows up to it, so writers needn't know which batch is open.
+// a boundary has all rows up to it, so writers needn't know which batch is open.
 extension PostgresDatabase {
     func record(_ entry: NewEntry) throws {
         switch entry {
@@ -114,6 +114,7 @@ extension PostgresDatabase {
 
     /// Reads the schedule and keeps it from others until the transaction ends.
     func lockSchedule() throws -> Schedule {
+        try lockFirst(.schedule)
         _ = try window()
         return try only("SELECT looked, last_batch, closed, closed_up_to FROM schedule FOR UPDATE") {
             Schedule(lastBoundary: $0.timeOrNil(0), lastBatch: $0.time(1), closedBucket: $0.timeOrNil(2), closedUpTo: $0.time(3))
@@ -265,6 +266,7 @@ extension PostgresDatabase {
     }
 
     func published(upTo size: UInt64) throws {
+        _ = try lockSchedule()
         guard let head = try logHead(), size >= head.size else { return }
         try queue("UPDATE log SET published = $1", .time(size))
         // Another node needs the entries that its folder lacks, unless it has not been heard of for so long that it has stopped.

@@ -1,7 +1,7 @@
 import Ledger
 import Vocabulary
 
-// A sweep is several transactions, each for rows of one kind: so it never holds a row while it waits for another kind of lock.
+// A sweep is several transactions, each for rows of one kind. So it never holds a row while it waits for another kind of lock.
 extension PostgresDatabase {
     func sweep(now: UInt64, limit: Int, jobSlack: UInt64) throws -> SweepResult {
         var result = SweepResult()
@@ -16,10 +16,10 @@ extension PostgresDatabase {
             ) { row in (0..<5).map { row.int($0) != 0 } }[0]
         }
         // Jobs first, so that an outcome precedes its token's purge.
-        if due[0] { result.jobs = try write { try transaction.endJobs(due: jobsDue, limit: limit, .unknown) } }
+        if due[0] { result.jobs = try sweeping { try transaction.end(try orphanedJobs(due: jobsDue, limit: limit), .unknown) } }
         var isMore = result.jobs == limit
         if due[1] {
-            let ended = try write { try endDueRooms(now, limit: min(limit, Self.mostLocked)) }
+            let ended = try sweeping { try endDueRooms(now, limit: min(limit, Self.mostLocked)) }
             result.codes += ended.codes
             result.rooms += ended.rooms
             result.tokens += ended.tokens
@@ -29,7 +29,7 @@ extension PostgresDatabase {
         }
         var tokensAreGone = true
         if due[2] {
-            let ends = try write { try purgeTokens(expiredBy: now, limit: limit) }
+            let ends = try sweeping { try purgeTokens(expiredBy: now, limit: limit) }
             result.tokens += ends.count
             result.ends += ends
             tokensAreGone = ends.count < limit
@@ -37,17 +37,17 @@ extension PostgresDatabase {
         }
         if due[3], tokensAreGone {
             let limit = min(limit, Self.mostLocked)
-            let rooms = try write { try deleteRooms(expiredBy: now, limit: limit) }
+            let rooms = try sweeping { try deleteRooms(expiredBy: now, limit: limit) }
             result.rooms += rooms
             isMore = isMore || rooms == limit
         }
         if due[4] {
-            let ends = try write { try purgeRegistrations(expiredBy: now, limit: limit) }
+            let ends = try sweeping { try purgeRegistrations(expiredBy: now, limit: limit) }
             result.tokens += ends.count
             result.ends += ends
             isMore = isMore || ends.count == limit
         }
-        let others = try write { try deleteOthers(expiredBy: now, limit: limit) }
+        let others = try sweeping { try deleteOthers(expiredBy: now, limit: limit) }
         result.others = others.count
         result.more = isMore || others.isMore
         // A frozen batch may have been waiting for these purges.
@@ -57,19 +57,36 @@ extension PostgresDatabase {
 
     func forgetAll(limit: Int) throws -> SweepResult {
         var result = SweepResult()
-        result.jobs = try write { try transaction.endJobs(due: .max, limit: limit, .unsent) }
-        result.tokens = try write { try purgeTokens(expiredBy: .max, limit: limit).count }
+        result.jobs = try sweeping { try transaction.endJobs(due: .max, limit: limit, .unsent) }
+        result.tokens = try sweeping { try purgeTokens(expiredBy: .max, limit: limit).count }
         let roomLimit = min(limit, Self.mostLocked)
         if result.jobs < limit, result.tokens < limit {
-            result.rooms = try write { try deleteRooms(expiredBy: .max, limit: roomLimit) }
+            result.rooms = try sweeping { try deleteRooms(expiredBy: .max, limit: roomLimit) }
         }
-        let registrations = try write { try purgeRegistrations(expiredBy: .max, limit: limit).count }
-        let others = try write { try deleteOthers(expiredBy: .max, limit: limit) }
+        let registrations = try sweeping { try purgeRegistrations(expiredBy: .max, limit: limit).count }
+        let others = try sweeping { try deleteOthers(expiredBy: .max, limit: limit) }
         result.more =
             result.jobs == limit || result.tokens == limit || result.rooms == roomLimit || registrations == limit || others.isMore
         result.tokens += registrations
         result.others = others.count
         return result
+    }
+
+    /// Returns due jobs, except those that another serving node will send.
+    private func orphanedJobs(due: UInt64, limit: Int) throws -> [(deadline: UInt64, job: JobID)] {
+        try rows(
+            """
+            SELECT deadline, job FROM job WHERE deadline <= $1 AND NOT EXISTS (SELECT 1 FROM member WHERE name = owner AND name <> $3
+            AND held_until > floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint) ORDER BY deadline LIMIT $2
+            """, .time(due), .number(limit), .text(journal.node?.name ?? ""), read: Transaction.key)
+    }
+
+    /// One node sweeps at a time. Otherwise two would wait for each other's rows.
+    private func sweeping<Value>(_ body: () throws -> Value) throws -> Value {
+        try write {
+            try lockFirst(.sweep)
+            return try body()
+        }
     }
 
     /// Rooms that one transaction locks. The server's table of locks is shared by all sessions.
@@ -186,12 +203,12 @@ extension PostgresDatabase {
         }
     }
 
-    /// A table of some kind that has the name of a partition. It is nobody's after a crash between detaching and dropping it.
+    /// A table with the name of a partition. A crash between detaching and dropping it leaves it without a parent.
     private struct Partition {
         let name: String
         let parent: String
         let isDetaching: Bool
-        /// Unix ms. Then all rows have expired, for a node whose clock is behind too.
+        /// When all rows have expired, also by a clock that is behind. Unix ms.
         let end: UInt64
     }
 
@@ -225,7 +242,7 @@ extension PostgresDatabase {
 
     /// Returns when a scrub can drop the next partition, unix ms.
     func nextDrop(now: UInt64) throws -> UInt64? {
-        // One that could not be dropped is tried again.
+        // A partition that could not be dropped is tried again.
         try partitions().map(\.end).min().map { max($0, now + 60_000) }
     }
 

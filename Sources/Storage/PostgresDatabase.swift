@@ -11,7 +11,12 @@ import Vocabulary
 final class PostgresDatabase: Database, EngineRows {
     let journal: PostgresJournal
     private var connection: Connection?
-    /// Distinguishes the locks of several brokers in one database.
+    /// True for a connection that only sends messages. A crash of the server may lose them, so commits needn't be durable.
+    private let sendsMessages: Bool
+    /// The node that the session knows as the owner of new jobs.
+    private var sessionNode: String?
+    private var isListening = false
+    /// Distinguishes the locks of several deployments in one database.
     private var salt: Int64 = 0
     /// What the answers to the statements sent since the last `receive` mean.
     private var pending: [Meaning] = []
@@ -44,12 +49,12 @@ final class PostgresDatabase: Database, EngineRows {
         var failure: (any Error)?
     }
 
-    /// The longest transaction, and the longest wait for one answer. A server's own limits are in `options`.
+    /// The longest transaction, and the longest wait for one answer. The server's own limits are in `settings`.
     private static let longestTransactionMs: UInt64 = 30_000
     var transactionMs = longestTransactionMs
     private static let longestAnswerMs: UInt64 = 10_000
     private static let longestConnectMs: UInt64 = 3_000
-    /// A transaction that a stopped process left open is ended by the server, so that others get its locks. All are over within a minute.
+    /// The longest life of a transaction, seconds. The server ends one that a suspended process left open, so that others get its locks.
     static let longestLife: UInt64 = 60
 
     private static let options = [
@@ -62,7 +67,9 @@ final class PostgresDatabase: Database, EngineRows {
         "SET default_transaction_isolation = 'read committed'", "SET jit = off",
     ]
 
-    init(_ journal: PostgresJournal) { self.journal = journal }
+    init(_ journal: PostgresJournal, sendsMessages: Bool = false) {
+        (self.journal, self.sendsMessages) = (journal, sendsMessages)
+    }
 
     var transaction: Transaction { Transaction(self) }
     var timing: LedgerTiming { journal.timing }
@@ -71,10 +78,11 @@ final class PostgresDatabase: Database, EngineRows {
 
     /// Connects unless this is connected.
     func connect() throws {
-        if let connection, connection.isUsable, !connection.hasEnded() { return }
+        if let connection, connection.isUsable, !connection.hasEnded() { return try nameSession(connection) }
         connection = nil
-        let made = try Connection(journal.uri, options: Self.options, deadlineMs: Self.longestConnectMs)
+        let made = try journal.connect(Self.options, deadlineMs: Self.longestConnectMs)
         for setting in Self.settings { try made.send(setting) }
+        if sendsMessages { try made.send("SET synchronous_commit = off") }
         try made.send("SELECT to_regclass('schedule')::oid::bigint")
         guard let facts = try made.receive(deadlineMs: Self.longestAnswerMs).last, facts.next() else {
             throw StoreError.unavailable("the server doesn't answer")
@@ -86,6 +94,15 @@ final class PostgresDatabase: Database, EngineRows {
             _ = try made.receive(deadlineMs: Self.longestAnswerMs)
         }
         connection = made
+        (sessionNode, isListening) = (nil, false)
+        try nameSession(made)
+    }
+
+    private func nameSession(_ connection: Connection) throws {
+        guard let name = journal.node?.name, name != sessionNode else { return }
+        try connection.send("SELECT set_config('mayfly.node', $1, false)", Parameters([.text(name)]))
+        _ = try connection.receive(deadlineMs: Self.longestAnswerMs)
+        sessionNode = name
     }
 
     func disconnect() {
@@ -112,6 +129,31 @@ final class PostgresDatabase: Database, EngineRows {
     func withConnection<Value>(_ body: (Connection) throws -> Value) throws -> Value {
         try connect()
         return try body(try live())
+    }
+
+    // MARK: Messages
+
+    private var channel: String { "mayfly_\(salt)" }
+
+    /// - Returns: true if the session is new, so that messages may have been missed.
+    func listen() throws -> Bool {
+        try connect()
+        if isListening { return false }
+        try runAlone(["LISTEN \(channel)"])
+        isListening = true
+        return true
+    }
+
+    func notifications(deadlineMs: UInt64) throws -> [String] { try live().notifications(deadlineMs: deadlineMs) }
+
+    func notify(_ payloads: [String]) throws {
+        try read {
+            for payload in payloads {
+                try live().send("SELECT pg_notify($1, $2)", Parameters([.text(channel), .text(payload)]))
+                pending.append(.nothing)
+            }
+            try receive()
+        }
     }
 
     // MARK: Statements
@@ -153,7 +195,14 @@ final class PostgresDatabase: Database, EngineRows {
         let meanings = pending
         pending = []
         var last: QueryResult?
-        for (result, meaning) in zip(try live().receive(deadlineMs: try remaining()), meanings) {
+        let results: [QueryResult]
+        do {
+            results = try live().receive(deadlineMs: try remaining())
+        } catch PostgresError.silent {
+            journal.avoidHost()
+            throw PostgresError.silent
+        }
+        for (result, meaning) in zip(results, meanings) {
             switch meaning {
             case .nothing: break
             case .answer: last = result
@@ -238,10 +287,14 @@ final class PostgresDatabase: Database, EngineRows {
         pending.append(.nothing)
     }
 
-    private func beginIfNeeded(locking numbers: [Int64] = []) throws {
+    /// Waits for a lock before this transaction has its window. Whoever waits for it can't keep a window open.
+    func lockFirst(_ key: LockKey) throws { try beginIfNeeded(after: [key.number(salt: salt)]) }
+
+    private func beginIfNeeded(after first: [Int64] = [], locking numbers: [Int64] = []) throws {
         if open == nil {
             open = OpenTransaction(deadline: Clock.monotonicMs + transactionMs)
             try send("BEGIN", as: .nothing)
+            try lock(first)
             // The window's lock is taken before its state is read: then it is open until this transaction ends.
             try send(
                 """
@@ -251,20 +304,21 @@ final class PostgresDatabase: Database, EngineRows {
             try lock(numbers)
             try readSchedule()
         } else {
-            try lock(numbers)
+            try lock(first + numbers)
         }
     }
 
     private var databaseClock: SQLValue { journal.databaseClock.map { .time($0()) } ?? .null }
 
-    /// Also lets the server refuse the whole transaction if another node has taken the lease: its COMMIT may be on the way already.
+    /// Also makes the server refuse the transaction if another node has ended this node's term. The client can't: its COMMIT may be on the way already.
     private func readSchedule() throws {
+        let node = journal.node
         try send(
             """
             SELECT closed_up_to, backlog, stamp, coalesce(looked, 0), pg_current_xact_id()::text, incarnation.name::text,
-            CASE WHEN term = $1 OR $1 IS NULL THEN 0 ELSE ('not ' || term)::bigint END
-            FROM schedule CROSS JOIN lease LEFT JOIN incarnation ON true
-            """, [journal.term.map { .time($0) } ?? .null], as: .schedule)
+            CASE WHEN $1::text IS NULL OR (SELECT term FROM member WHERE name = $1) = $2 THEN 0 ELSE ('the term of this node has ended ' || stamp)::bigint END
+            FROM schedule LEFT JOIN incarnation ON true
+            """, [node.map { .text($0.name) } ?? .null, .time(node?.term ?? 0)], as: .schedule)
     }
 
     /// Returns the transaction's window, which stays open until it ends.
@@ -399,13 +453,13 @@ final class PostgresDatabase: Database, EngineRows {
                 disconnect()
                 if case .library = error { throw error }
             }
-            // Nothing to wait for: this only sleeps.
+            // This only sleeps.
             _ = Poll.wait(-1, .read, until: Clock.monotonicMs + 100)
         }
         throw StoreError.unavailable("the answer to a commit was lost, so it is unknown whether it is durable")
     }
 
-    /// Reads outside of a transaction. A lost connection is made anew once.
+    /// Reads outside of a transaction. Connects again once if the connection was lost.
     func read<Value>(_ body: () throws -> Value) throws -> Value {
         for isLast in [false, true] {
             do {
@@ -437,34 +491,5 @@ extension Parameters {
             case .null: addNull()
             }
         }
-    }
-}
-
-extension LockKey {
-    /// The number of the advisory lock. Equal numbers of different keys only cost time.
-    fileprivate func number(salt: Int64) -> Int64 {
-        let (kind, name): (UInt64, UInt64) =
-            switch self {
-            case .room(let index): (1, index.lastWord)
-            case .code(let index): (2, index.lastWord)
-            case .shortCodes: (3, 0)
-            case .owner(let index): (4, index.lastWord)
-            case .device(let index): (5, index.lastWord)
-            case .registration(let row): (6, row.purgeID.low)
-            case .session(let index): (7, index.lastWord)
-            case .timer(let id): (8, id.low)
-            case .seen(let index): (9, index.lastWord)
-            case .partitions: (10, 0)
-            }
-        return Int64(bitPattern: name ^ kind << 56) ^ salt
-    }
-}
-
-extension Digest {
-    /// An index begins with its expiry, so its end is its own.
-    fileprivate var lastWord: UInt64 {
-        var word: UInt64 = 0
-        withBytes { word = $0.bigEndian64(at: 24) }
-        return word
     }
 }

@@ -1,5 +1,6 @@
 import Ledger
 import Policy
+import Postgres
 import Synchronization
 
 /// The entries that waited for publication when they were last counted.
@@ -7,6 +8,13 @@ struct Backlog: Sendable {
     var count: UInt64 = 0
     /// The number of that count.
     var stamp: UInt64 = 0
+}
+
+/// A node that may write, as long as no other node has ended its term.
+struct PostgresNode: Sendable, Equatable {
+    let name: String
+    /// Counts the processes of this name, plus the terms that other nodes have ended.
+    let term: UInt64
 }
 
 /// What the connections of a PostgreSQL store share: settings, the ledger's backlog, and whether this node was absent.
@@ -17,7 +25,11 @@ final class PostgresJournal: Sendable {
         /// The entries that this node has recorded since.
         var recorded: UInt64 = 0
         var hasStarted = false
-        var term: UInt64?
+        var node: PostgresNode?
+        var leaseTerm: UInt64?
+        var hosts: [Connection.Host]?
+        /// The index of the host that was the primary last.
+        var primary = 0
         /// The time of the last success, unix milliseconds.
         var alive: UInt64
     }
@@ -66,10 +78,45 @@ final class PostgresJournal: Sendable {
         set { state.withLock { $0.hasStarted = newValue } }
     }
 
-    /// The term of this node's lease. Nil if it needs none.
-    var term: UInt64? {
-        get { state.withLock { $0.term } }
-        set { state.withLock { $0.term = newValue } }
+    /// Nil until this node may write under its name.
+    var node: PostgresNode? {
+        get { state.withLock { $0.node } }
+        set { state.withLock { $0.node = newValue } }
+    }
+
+    /// Nil while this node doesn't lead.
+    var leaseTerm: UInt64? {
+        get { state.withLock { $0.leaseTerm } }
+        set { state.withLock { $0.leaseTerm = newValue } }
+    }
+
+    // MARK: Hosts
+
+    /// Connects to the host that was the primary last, or else to another one.
+    /// - Parameter deadlineMs: the longest wait for each host.
+    func connect(_ options: [(String, String)], deadlineMs: UInt64) throws(PostgresError) -> Connection {
+        let (hosts, first) = (try hosts(), state.withLock(\.primary))
+        var failure: PostgresError?
+        for step in hosts.indices {
+            let index = (first + step) % hosts.count
+            do throws(PostgresError) {
+                let made = try Connection(uri, options: options, host: hosts[index], deadlineMs: deadlineMs)
+                state.withLock { $0.primary = index }
+                return made
+            } catch { failure = failure ?? error }
+        }
+        if let failure { throw failure }
+        return try Connection(uri, options: options, deadlineMs: deadlineMs)
+    }
+
+    /// Begins with the next host from now on. A primary whose commits hang, as without its standby, still accepts connections.
+    func avoidHost() { state.withLock { $0.primary = ($0.primary + 1) % max(1, $0.hosts?.count ?? 1) } }
+
+    private func hosts() throws(PostgresError) -> [Connection.Host] {
+        if let known = state.withLock(\.hosts) { return known }
+        let hosts = try Connection.hosts(of: uri)
+        state.withLock { $0.hosts = hosts }
+        return hosts
     }
 
     // MARK: The backlog

@@ -1,9 +1,9 @@
 /// The tables of `Schema` in PostgreSQL's words, and what only this engine has.
 ///
 /// A thief of the server's files learns more than `Schema` says: each row has the number of the transaction that wrote it. So the rows of one
-/// operation are linked (a waiting seal with its token), and all rows have an order.
+/// operation are linked (e.g. a waiting seal and its token), and all rows have an order.
 enum PostgresSchema {
-    static let version: UInt64 = 1
+    static let version: UInt64 = 2
 
     /// Each is one statement.
     static let statements: [String] = (Schema.shared.map { translated($0) }.joined() + own).split(separator: ";").map {
@@ -11,8 +11,8 @@ enum PostgresSchema {
     }
     .filter { !$0.allSatisfy(\.isWhitespace) }
 
-    /// A table that is partitioned by its first column, an expiry in unix milliseconds. A partition is dropped when all in it has expired, since
-    /// deleted rows stay in a table's file.
+    /// A table that is partitioned by its first column, an expiry in unix milliseconds. Deleted rows stay in a table's file, so a partition is dropped
+    /// when all its rows have expired.
     struct Partitioned: Sendable {
         let table: String
         /// The span of a partition, milliseconds.
@@ -59,10 +59,10 @@ enum PostgresSchema {
             ADD COLUMN stamp BIGINT NOT NULL DEFAULT 0;
         INSERT INTO schedule (one, last_batch) VALUES (1, 0);
 
-        -- How many entries of the head are in the folder of the node that serves. Rows of `unpublished` are kept for other nodes' folders.
+        -- How many entries of the head are in the folder of the node that leads. Rows of `unpublished` are kept for other nodes' folders.
         ALTER TABLE log ADD COLUMN published BIGINT NOT NULL DEFAULT 0;
 
-        -- The node that serves, where others reach it, and until when. See `Lease`.
+        -- The node that leads, where others reach it, and until when. See `Lease`.
         CREATE TABLE lease (
             one BIGINT PRIMARY KEY CHECK (one = 1), holder TEXT, address TEXT NOT NULL, held_until BIGINT NOT NULL, term BIGINT NOT NULL);
         INSERT INTO lease (one, address, held_until, term) VALUES (1, '', 0, 0);
@@ -70,8 +70,13 @@ enum PostgresSchema {
         -- A name that the server loses in a crash or a failover, as all rows of such a table.
         CREATE UNLOGGED TABLE incarnation (one BIGINT PRIMARY KEY CHECK (one = 1), name UUID NOT NULL);
 
-        -- The last report of each node. See `NodeReport`.
-        CREATE TABLE member (name TEXT PRIMARY KEY, steps BIGINT NOT NULL, ledger_size BIGINT NOT NULL, seen BIGINT NOT NULL);
+        -- Each node's last report (see `NodeReport`), its term, and until when it serves.
+        CREATE TABLE member (
+            name TEXT PRIMARY KEY, term BIGINT NOT NULL DEFAULT 0, held_until BIGINT NOT NULL DEFAULT 0, steps BIGINT NOT NULL,
+            ledger_size BIGINT NOT NULL, seen BIGINT NOT NULL);
+
+        -- The node that sends the push. Each session sets `mayfly.node`.
+        ALTER TABLE job ADD COLUMN owner TEXT NOT NULL DEFAULT coalesce(current_setting('mayfly.node', true), '');
 
         """.split(separator: "\n").filter { !$0.hasPrefix("--") }.joined(separator: "\n")
 }

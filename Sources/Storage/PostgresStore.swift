@@ -7,10 +7,10 @@ import Synchronization
 
 /// The store on PostgreSQL 15 or later: some connections, each on a thread of its own, that take operations from one queue.
 public final class PostgresStore: Store {
-    private typealias Job = @Sendable (PostgresDatabase) -> Void
+    typealias Job = @Sendable (PostgresDatabase) -> Void
 
     /// A queue, and the threads that take from it.
-    private final class Lane: Sendable {
+    final class Lane: Sendable {
         private struct State {
             var jobs: [Job] = []
             var next = 0
@@ -31,9 +31,11 @@ public final class PostgresStore: Store {
         private let state = Mutex(State())
         private let work = DispatchSemaphore(value: 0)
 
-        func start(_ names: [String], _ journal: PostgresJournal) throws(Errno) {
+        func start(_ names: [String], _ journal: PostgresJournal, sendsMessages: Bool = false) throws(Errno) {
             for name in names {
-                let thread = try Linux.Thread.spawn(name: name) { [self] in serve(PostgresDatabase(journal)) }
+                let thread = try Linux.Thread.spawn(name: name) { [self] in
+                    serve(PostgresDatabase(journal, sendsMessages: sendsMessages))
+                }
                 state.withLock { $0.threads.append(thread) }
             }
         }
@@ -69,8 +71,10 @@ public final class PostgresStore: Store {
 
     let journal: PostgresJournal
     private let operations = Lane()
-    /// For the lease, which must not wait behind operations.
-    private let aside = Lane()
+    /// For renewals, which must not wait behind anything.
+    private let renewals = Lane()
+    /// For what else nodes do, which must not wait behind operations.
+    private let nodes = Lane()
 
     /// More only share the server's processors.
     public static let connections = 16
@@ -107,7 +111,8 @@ public final class PostgresStore: Store {
         first.disconnect()
         do {
             try operations.start((0..<connections).map { "store-\($0)" }, journal)
-            try aside.start(["store-lease"], journal)
+            try renewals.start(["store-lease"], journal)
+            try nodes.start(["store-nodes"], journal)
         } catch {
             close()
             throw .unavailable(error.description)
@@ -160,9 +165,13 @@ public final class PostgresStore: Store {
         _ body: @escaping @Sendable (PostgresDatabase) throws -> Value
     ) async throws(StoreError) -> Value { try await run(on: operations, body) }
 
+    func renewing<Value: Sendable>(
+        _ body: @escaping @Sendable (PostgresDatabase) throws -> Value
+    ) async throws(StoreError) -> Value { try await run(on: renewals, body) }
+
     func runAside<Value: Sendable>(
         _ body: @escaping @Sendable (PostgresDatabase) throws -> Value
-    ) async throws(StoreError) -> Value { try await run(on: aside, body) }
+    ) async throws(StoreError) -> Value { try await run(on: nodes, body) }
 
     private func read<Value: Sendable>(
         _ body: @escaping @Sendable (PostgresDatabase) throws -> Value
@@ -181,7 +190,8 @@ public final class PostgresStore: Store {
 
     private func close() {
         operations.close()
-        aside.close()
+        nodes.close()
+        renewals.close()
     }
 
     /// Finishes queued operations and disconnects.

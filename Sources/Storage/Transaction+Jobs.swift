@@ -73,14 +73,7 @@ extension Transaction {
             """
             SELECT deadline, job, not_before, purge_id, room, slot, kind, environment, topic, template, generation, expires, sealed,
             fields, is_last FROM job ORDER BY deadline
-            """
-        ) { row in
-            try JobRecord(
-                job: row.id(1), deadline: row.time(0), notBefore: row.time(2), purgeID: row.id(3),
-                room: row.int(5) == 0 ? nil : row.digest(4), slot: UInt8(clamping: row.int(5)), kind: row.code(6),
-                environment: row.code(7), topic: row.text(8), template: row.text(9), generation: UInt32(clamping: row.int(10)),
-                expires: row.time(11), sealed: row.blob(12), fields: row.blobOrNil(13), isLast: row.int(14) != 0)
-        }
+            """, read: JobRecord.init)
     }
 
     // MARK: Parts
@@ -103,14 +96,21 @@ extension Transaction {
     /// Ends jobs that were never sent. Reads only the keys of their rows, so damage elsewhere doesn't matter.
     /// - Returns: the number of jobs.
     func endJobs(due: UInt64, limit: Int, _ reason: APNsReason) throws -> Int {
-        let jobs = try rows(
-            "SELECT deadline, job FROM job WHERE deadline <= $1 ORDER BY deadline LIMIT $2", .time(due), .number(limit)
-        ) {
-            ($0.time(0), try $0.id(1) as JobID)
-        }
+        try end(
+            rows(
+                "SELECT deadline, job FROM job WHERE deadline <= $1 ORDER BY deadline LIMIT $2", .time(due), .number(limit),
+                read: Self.key),
+            reason)
+    }
+
+    /// - Returns: the number of jobs.
+    func end(_ jobs: [(deadline: UInt64, job: JobID)], _ reason: APNsReason) throws -> Int {
         for (deadline, job) in jobs { try end(job, deadline: deadline, JobOutcome(status: 0, reason: reason)) }
         return jobs.count
     }
+
+    /// Reads a job's deadline and id.
+    static func key(_ row: any Row) throws -> (deadline: UInt64, job: JobID) { (row.time(0), try row.id(1)) }
 
     /// Deletes a job's row and records its outcome. Returns false if the job is gone.
     @discardableResult
@@ -124,5 +124,16 @@ extension Transaction {
             }
         try database.record(.event(op))
         return true
+    }
+}
+
+extension JobRecord {
+    /// Reads the columns in the order of `Transaction.jobs`.
+    init(_ row: any Row) throws {
+        try self.init(
+            job: row.id(1), deadline: row.time(0), notBefore: row.time(2), purgeID: row.id(3),
+            room: row.int(5) == 0 ? nil : row.digest(4), slot: UInt8(clamping: row.int(5)), kind: row.code(6),
+            environment: row.code(7), topic: row.text(8), template: row.text(9), generation: UInt32(clamping: row.int(10)),
+            expires: row.time(11), sealed: row.blob(12), fields: row.blobOrNil(13), isLast: row.int(14) != 0)
     }
 }

@@ -83,6 +83,8 @@ public enum LockKey: Sendable, Hashable {
     case seen(Digest)
     /// The making of partitions, of an engine that has some.
     case partitions
+    /// The ledger's schedule, and a sweep, of an engine with several writers.
+    case schedule, sweep
 }
 
 /// An operation's share of the ledger's backlog limit, in thousandths. Purges and outcomes are never refused.

@@ -91,7 +91,7 @@ import Testing
 
     @Test func deadlinesEndTheConnection() throws {
         let connection = try connect()
-        #expect(throws: PostgresError.lost("no answer in time")) {
+        #expect(throws: PostgresError.silent) {
             try connection.send("SELECT pg_sleep(5)")
             _ = try connection.receive(deadlineMs: 50)
         }

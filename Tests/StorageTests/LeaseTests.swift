@@ -1,10 +1,13 @@
+import Dispatch
 import Ledger
+import Synchronization
 import TestPostgres
 import Testing
+import Vocabulary
 
 @testable import Storage
 
-/// One node holds the lease, and whoever lost it writes nothing.
+/// One node leads, several serve, and whoever's term has ended writes nothing.
 @Suite struct LeaseTests {
     /// - Returns: two nodes' stores on one database.
     private func pair() throws -> (Fixture, PostgresStore, PostgresStore) {
@@ -14,6 +17,8 @@ import Testing
         }
         return (fixture, first, second)
     }
+
+    private static func report(_ name: String) -> NodeReport { NodeReport(name: name, steps: 1, ledgerSize: 0) }
 
     private func end(_ fixture: Fixture, _ second: PostgresStore) async throws {
         await second.shutDown()
@@ -28,12 +33,12 @@ import Testing
         let lease = try await second.lease()
         #expect(lease.holder == "a" && lease.address == "x" && lease.term == 1 && !lease.isFree)
         #expect(try await !second.takeLease("b", address: "y", after: 1))
-        #expect(try await first.renewLease())
-        try await first.releaseLease()
+        #expect(try await first.renew(Self.report("a")))
+        try await first.leave(Self.report("a"))
         // An outdated term isn't enough.
         #expect(try await !second.takeLease("b", address: "y", after: 0))
         #expect(try await second.takeLease("b", address: "y", after: 1))
-        #expect(try await !first.renewLease())
+        #expect(try await !first.renew(Self.report("a")))
         try await end(fixture, second)
     }
 
@@ -42,7 +47,7 @@ import Testing
         let (fixture, first, second) = try pair()
         #expect(try await first.takeLease("a", address: "", after: 0))
         try await fixture.create(1)
-        try await first.releaseLease()
+        try await first.leave(Self.report("a"))
         #expect(try await second.takeLease("b", address: "", after: 1))
         await #expect(throws: StoreError.superseded) { try await fixture.create(2) }
         await #expect(throws: StoreError.superseded) { try await first.setMark("x", [1]) }
@@ -68,7 +73,7 @@ import Testing
                     }
                 }
             }
-            try await first.releaseLease()
+            try await first.leave(Self.report("a"))
             #expect(try await second.takeLease("b", address: "", after: 1))
             let rows = try TestPostgres.rows(inSchemaNamed: fixture.folder)
             try await group.waitForAll()
@@ -77,12 +82,119 @@ import Testing
         try await end(fixture, second)
     }
 
-    // Promise: standby-gets-the-log
+    // Promise: several-nodes-serve
+    @Test func aNodeJoinsTheOneThatLeads() async throws {
+        let (fixture, first, second) = try pair()
+        #expect(try await first.takeLease("a", address: "", after: 0))
+        #expect(try await second.join("b"))
+        try await fixture.create(1)
+        try await fixture.create(2, in: second)
+        #expect(try await first.counts().rooms == 2)
+        #expect(try await second.reports().map(\.serves) == [true, true])
+        // Neither a second process of a name, nor the lease while it is held.
+        let third = try #require(try fixture.reopen() as? PostgresStore)
+        #expect(try await !third.join("b"))
+        #expect(try await !second.takeLease("b", address: "", after: 1))
+        #expect(try await second.renew(Self.report("b")))
+        // It keeps its term when it leads.
+        try await first.leave(Self.report("a"))
+        #expect(try await second.takeLease("b", address: "", after: 1))
+        try await fixture.create(3, in: second)
+        await #expect(throws: StoreError.superseded) { try await fixture.create(4) }
+        await third.shutDown()
+        try await end(fixture, second)
+    }
+
+    @Test func theNextProcessOfANameEndsTheTermOfTheLast() async throws {
+        let (fixture, first, second) = try pair()
+        #expect(try await first.takeLease("a", address: "", after: 0))
+        try await first.leave(Self.report("a"))
+        #expect(try await second.join("a"))
+        await #expect(throws: StoreError.superseded) { try await fixture.create(1) }
+        #expect(try await !first.renew(Self.report("a")))
+        try await fixture.create(2, in: second)
+        try await end(fixture, second)
+    }
+
+    /// Stores a knock at the creator of a room.
+    private func knock(_ fixture: Fixture, _ number: UInt8, in store: PostgresStore) async throws -> JobRecord {
+        let (_, _, token) = try await fixture.create(number, in: store)
+        let job = fixture.job(number, token: token, deadline: fixture.clock.now + 20_000)
+        let now = fixture.clock.now
+        let outcome = try await store.write { try $0.knock(NewJob(job), throttle: 30_000, now: now, knocked: now) }
+        #expect(outcome == .queued)
+        return job
+    }
+
+    // Promise: jobs-of-a-dead-node
+    @Test func jobsOfANodeThatIsGoneAreTakenOver() async throws {
+        let (fixture, first, second) = try pair()
+        #expect(try await first.takeLease("a", address: "", after: 0))
+        #expect(try await second.join("b"))
+        let own = try await knock(fixture, 1, in: first)
+        let other = try await knock(fixture, 2, in: second)
+        #expect(try await first.takeJobsOfGoneNodes().isEmpty)
+        // Late, and another node's as long as that one serves.
+        _ = try await first.sweep(now: fixture.clock.now + 25_000, limit: 10, jobSlack: 1_000)
+        #expect(try await second.read { try $0.jobs() }.map(\.job) == [other.job])
+        try await second.leave(Self.report("b"))
+        #expect(try await first.takeJobsOfGoneNodes().map(\.job) == [other.job])
+        #expect(try await first.takeJobsOfGoneNodes().isEmpty)
+        // It ended the other's term, so that one can't record another outcome.
+        await #expect(throws: StoreError.superseded) {
+            try await second.write { try $0.finish(other, JobOutcome(status: 200, reason: nil)) }
+        }
+        try await first.write { try $0.finish(other, JobOutcome(status: 200, reason: nil)) }
+        #expect(try await first.read { try $0.jobs() }.isEmpty)
+        _ = own
+        try await end(fixture, second)
+    }
+
+    @Test func aStartTakesTheJobsOfEarlierRuns() async throws {
+        let (fixture, first, second) = try pair()
+        #expect(try await first.takeLease("a", address: "", after: 0))
+        let job = try await knock(fixture, 1, in: first)
+        try await first.leave(Self.report("a"))
+        #expect(try await second.join("a"))
+        #expect(try await second.takeJobsOfGoneNodes().isEmpty)
+        #expect(try await second.takeOwnJobs().map(\.job) == [job.job])
+        try await end(fixture, second)
+    }
+
+    @Test func messagesReachAllNodes() async throws {
+        let (fixture, first, second) = try pair()
+        let (one, two) = (PostgresBus(first), PostgresBus(second))
+        let heard = Mutex<[String]>([])
+        let (ready, all) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
+        for bus in [one, two] {
+            try bus.start(
+                connected: { ready.signal() },
+                received: { message in
+                    heard.withLock { $0.append(message) }
+                    all.signal()
+                })
+            #expect(Self.passes(ready))
+        }
+        let long = String(repeating: "x", count: PostgresBus.longestMessage)
+        one.post("a")
+        two.post(long)
+        for _ in 0..<4 { #expect(Self.passes(all)) }
+        #expect(heard.withLock(\.self).sorted() == ["a", "a", long, long])
+        one.close()
+        two.close()
+        try await end(fixture, second)
+    }
+
+    private static func passes(_ semaphore: DispatchSemaphore) -> Bool {
+        semaphore.wait(timeout: .now() + .seconds(20)) == .success
+    }
+
+    // Promise: nodes-get-the-log
     @Test func entriesAreKeptForAnotherNodesFolder() async throws {
         let (fixture, first, second) = try pair()
         #expect(try await first.takeLease("a", address: "", after: 0))
         try await second.report(NodeReport(name: "b", steps: 1, ledgerSize: 0))
-        #expect(try await first.reports().map(\.name) == ["b"])
+        #expect(try await first.reports().map(\.name) == ["a", "b"])
         try await first.record([.requestRefused(cause: .throttled, count: 5)])
         try await fixture.publish(before: .max)
         #expect(try await second.unpublished().entries.count == 1)

@@ -258,7 +258,9 @@ import Vocabulary
         tables["log"] = [head + [head[1]]]
         tables["schedule"]![0] += [head[3], "0", "0"]
         tables["node"]! += [["moved", field("\\x" + Hex.encode(Array(Self.checkpoint.utf8).span))]]
-        tables["node"]! += [["schema.version", field("\\x0000000000000001")]]
+        tables["node"]! += [["schema.version", field("\\x0000000000000002")]]
+        // No node owns the jobs.
+        tables["job"] = before["job"]!.map { $0 + ["\"\""] }
         var boundaries: [String: String] = [:]
         for batch in before["batch"]! {
             let next = boundary + (batch[1] == "0" ? 600 : boundary == Self.midnight ? 1_800 : 600)
