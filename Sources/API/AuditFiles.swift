@@ -7,9 +7,14 @@ public import Ledger
 public struct AuditFiles: Sendable {
     private let folder: LedgerFolder
     private let key: VerifierKey
+    private let isCurrent: @Sendable () -> Bool
 
-    /// - Parameter key: the log's public key, served as `ledger.vkey`.
-    public init(_ folder: LedgerFolder, key: VerifierKey) { (self.folder, self.key) = (folder, key) }
+    /// - Parameters:
+    ///   - key: the log's public key, served as `ledger.vkey`.
+    ///   - isCurrent: false while another node may have a newer checkpoint. Then this one isn't served, and a balancer takes the node out.
+    public init(_ folder: LedgerFolder, key: VerifierKey, isCurrent: @escaping @Sendable () -> Bool = { true }) {
+        (self.folder, self.key, self.isCurrent) = (folder, key, isCurrent)
+    }
 
     /// - Throws: `BrokerError.notFound`, or an error of the folder.
     public func respond(path: String) throws -> HTTPResponse {
@@ -36,6 +41,7 @@ public struct AuditFiles: Sendable {
             return answer
         }
         if name == "ledger.vkey" { return text(Array("\(key)\n".utf8)) }
+        if name == "checkpoint", !isCurrent() { throw BrokerError.storageUnavailable }
         guard Self.isLogPath(name), let bytes = try folder.read(name) else { throw BrokerError.notFound }
         if name == "checkpoint" { return text(bytes) }
         let isPolicy = name.hasPrefix("policies/")

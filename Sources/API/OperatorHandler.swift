@@ -12,17 +12,20 @@ public final class OperatorHandler: HTTPHandler {
     private let version: String
     private let publicServer: HTTPServer
     private let isAble: @Sendable () -> Bool
+    private let leads: @Sendable () -> Bool
     private let ready = Mutex(false)
 
     /// - Parameters:
     ///   - version: the program's version, for the metrics.
     ///   - publicServer: the server for apps, whose connections the metrics count.
-    ///   - isAble: returns false while this node can't serve, e.g. without its lease.
+    ///   - isAble: returns false while this node can't serve, e.g. without its term.
+    ///   - leads: returns true if this node publishes the log.
     public init(
         broker: Broker, apns: APNsControl, version: String, publicServer: HTTPServer,
-        isAble: @escaping @Sendable () -> Bool = { true }
+        isAble: @escaping @Sendable () -> Bool = { true }, leads: @escaping @Sendable () -> Bool = { true }
     ) {
         self.isAble = isAble
+        self.leads = leads
         self.broker = broker
         self.apns = apns
         self.version = version
@@ -60,7 +63,8 @@ public final class OperatorHandler: HTTPHandler {
         let text = broker.metrics.exposition(
             version: version,
             gauges: await broker.gauges() + [
-                .init("mayfly_connections", "Open connections of the public listener.", engine.openConnections)
+                .init("mayfly_connections", "Open connections of the public listener.", engine.openConnections),
+                .init("mayfly_leads", "1 if this node publishes the log, else 0.", leads() ? 1 : 0, isExact: true),
             ],
             counters: [
                 .init(

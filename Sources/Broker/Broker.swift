@@ -53,24 +53,28 @@ public final class Broker: Sendable {
     let shared: Dependencies
     private let refusals = Mutex<[Entry.RefusalCause: Int]>([:])
 
-    /// - Parameter shares: the quotas of all callers, which the server charges as well.
+    /// - Parameters:
+    ///   - shares: the quotas of all callers, which the server charges as well.
+    ///   - neighbors: nil if this node is alone.
     public init(
         loop: EventLoop, store: StoreAccess, keys: KeyRing, time: BrokerTime, policies: Policies, courier: any PushSender,
-        sweeper: Sweeper, settings: Settings, metrics: Metrics, shares: Shares? = nil,
+        sweeper: Sweeper, settings: Settings, metrics: Metrics, shares: Shares? = nil, neighbors: Neighbors? = nil,
         log: Logger
     ) async {
         let limits = policies.rooms
         shared = Dependencies(
             loop: loop, store: store, keys: keys, time: time, policies: policies, sweeper: sweeper,
             settings: settings, metrics: metrics,
-            charges: CallerCharges(shares ?? Shares(.standard(limits.creations)), loop: loop, time: time), log: log)
+            charges: CallerCharges(shares ?? Shares(.standard(limits.creations)), loop: loop, time: time), neighbors: neighbors,
+            log: log)
         presence = Presence(
             loop: loop,
             timing: PresenceState.Timing(
-                graceMs: limits.peerGraceMs, reportMs: limits.presenceMs, probeMs: limits.presenceProbeMs))
+                graceMs: limits.peerGraceMs, reportMs: limits.presenceMs, probeMs: limits.presenceProbeMs), neighbors: neighbors)
         outbox = Outbox(shared, courier: courier, presence: presence)
         rooms = Rooms(shared, presence: presence, outbox: outbox)
         await presence.attach(rooms)
+        neighbors?.attach(presence, outbox, shares: shared.charges.shares)
     }
 
     public var loop: EventLoop { shared.loop }
@@ -111,6 +115,7 @@ public final class Broker: Sendable {
         let own: [Metrics.Sample] = [
             .init("mayfly_sockets", "Open WebSockets in rooms.", await presence.socketCount),
             .init("mayfly_resident_bytes", "Resident memory.", ProcessControl.residentMemory),
+            .init("mayfly_nodes", "Nodes that serve and hear each other, with this one.", shared.nodes, isExact: true),
         ]
         // Unreadable counts are left out. Zeros would report an empty store.
         guard let counts = try? await shared.store.engine.counts() else { return own }
@@ -136,7 +141,12 @@ struct Dependencies: Sendable {
     let settings: Broker.Settings
     let metrics: Metrics
     let charges: CallerCharges
+    /// Nil if this node is alone.
+    let neighbors: Neighbors?
     let log: Logger
+
+    /// How many nodes serve. Each grants that part of a budget.
+    var nodes: Int { 1 + (neighbors?.count ?? 0) }
 }
 
 /// A part of the broker. All parts live on the engine's loop, so that a request passes from one to another without a switch.

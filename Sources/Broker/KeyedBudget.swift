@@ -42,10 +42,13 @@ final class KeyedBudget: Sendable {
     private let state = Mutex(State())
     /// The limit of names, which bounds memory.
     private let most: Int
+    private let nodes: @Sendable () -> Int
 
-    init(_ budget: Budget, most: Int = 65_536) {
+    /// - Parameter nodes: returns how many nodes share the budget.
+    init(_ budget: Budget, most: Int = 65_536, nodes: @escaping @Sendable () -> Int = { 1 }) {
         self.budget = budget
         self.most = most
+        self.nodes = nodes
     }
 
     /// When the window ends, unix ms. Nil while nothing is counted.
@@ -80,7 +83,7 @@ final class KeyedBudget: Sendable {
             (state.key, state.end) = (key, end)
             let name = name(key)
             let taken = state.counts[name, default: 0]
-            if taken >= budget.count { return nil }
+            if taken >= budget.count(over: nodes()) { return nil }
             if taken == 0, state.counts.count >= most { state.forgetLeast() }
             state.counts[name] = taken + 1
             return Reservation(budget: self, name: name, end: end)

@@ -46,6 +46,26 @@ import Vocabulary
         #expect(wait8 != nil)
     }
 
+    // Promise: budgets-over-nodes
+    @Test(arguments: [1, 2, 3, 7, 100]) func severalNodesShareABudget(nodes: Int) throws {
+        var budgets = Array(repeating: budget(20, 1_000), count: nodes)
+        var granted = 0
+        for node in 0..<nodes {
+            while budgets[node].refusal(v4(1), nodes: nodes, now: 0) == nil {
+                budgets[node].spend(v4(1), now: 0)
+                granted += 1
+            }
+        }
+        #expect((20..<20 + nodes).contains(granted) || granted == nodes)
+        let keyed = (0..<nodes).map { _ in KeyedBudget(Budget(count: 20, windowMs: 600_000), nodes: { nodes }) }
+        let reserved = try keyed.reduce(0) { sum, budget in
+            var count = 0
+            while try budget.reserve([1], now: 0) != nil { count += 1 }
+            return sum + count
+        }
+        #expect(reserved == granted)
+    }
+
     @Test func theEndOfAWindowDeletesItsNetworks() {
         var budget = budget(2, 100)
         #expect(budget.end == nil)

@@ -24,7 +24,7 @@ import Vocabulary
             }
         }
 
-        mutating func join(_ socket: UInt64, _ place: RoomSide) { on { $0.join(socket, at: place, now: $1) } }
+        mutating func join(_ socket: UInt64, _ place: RoomSide) { on { $0.join(socket, at: place, provenAt: $1, now: $1) } }
         mutating func end(_ socket: UInt64, _ isDeliberate: Bool) { on { $0.leave(socket, isDeliberate: isDeliberate, now: $1) } }
         mutating func report(_ place: RoomSide) { on { $0.report(place, now: $1) } }
         mutating func pong(_ socket: UInt64, _ number: UInt64) { on { $0.pong(socket, number: number, now: $1) } }
@@ -80,7 +80,7 @@ import Vocabulary
         // A pong with the number of an earlier probe proves nothing.
         stage.pass(10_000)
         #expect(stage.check(one) == .probing)
-        #expect(stage.take() == [.ping([1], number: 2)])
+        #expect(stage.take() == [.ping(one, [1], number: 2)])
         stage.pong(1, 1)
         #expect(stage.check(one) == .probing)
         stage.pass(2_000)
@@ -160,14 +160,14 @@ import Vocabulary
         stage.pass(60_000)
         stage.join(9, two)
         #expect(stage.check(one) == .probing)
-        #expect(stage.take() == [.arrived(one), .arrived(two), .ping([1, 2], number: 1)])
+        #expect(stage.take() == [.arrived(one), .arrived(two), .ping(one, [1, 2], number: 1)])
         stage.pong(2, 1)
         #expect(stage.take() == [.answered(one)])
         stage.end(2, false)
         // The other socket has not answered, but no second probe may run yet.
         #expect(stage.check(one) == .present)
         stage.pass(2_000)
-        #expect(stage.take() == [.ping([1], number: 2)])
+        #expect(stage.take() == [.ping(one, [1], number: 2)])
         stage.pass(2_000)
         #expect(stage.take() == [.absent(one, knocks: true)])
     }
@@ -212,7 +212,7 @@ import Vocabulary
         _ = stage.take()
         #expect(stage.check(one, isAwaited: false) == .probing)
         stage.pass(2_000)
-        #expect(stage.take() == [.ping([1], number: 1), .absent(one, knocks: false)])
+        #expect(stage.take() == [.ping(one, [1], number: 1), .absent(one, knocks: false)])
         #expect(stage.check(one, isAwaited: false) == .absent)
     }
 

@@ -37,8 +37,8 @@ public actor Audiences: LoopActor, BrokerPart {
         outbox = broker.outbox
         self.policy = policy
         self.limits = limits
-        tokenPushes = KeyedBudget(limits.tokenPushes)
-        events = KeyedBudget(limits.eventsPerUser)
+        tokenPushes = KeyedBudget(limits.tokenPushes, nodes: { [shared] in shared.nodes })
+        events = KeyedBudget(limits.eventsPerUser, nodes: { [shared] in shared.nodes })
     }
 
     /// The wall clock, unix ms. JWTs are dated by it.

@@ -88,7 +88,7 @@ extension Companion {
             case .done:
                 receipt.pushes = fanout.pushes
                 receipt.throttled = fanout.throttled
-                if let news { await edge?.send(user: user, news) }
+                if let news { await send(news, to: CompanionReceiver(name: user, isBackEnd: false)) }
                 return receipt
             case .repeated:
                 // The caller may have lost the first answer.

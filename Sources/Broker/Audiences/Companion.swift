@@ -17,11 +17,31 @@ public actor Companion: LoopActor, BrokerPart {
         loop = audiences.loop
         shared = audiences.shared
         self.audiences = audiences
+        shared.neighbors?.attach(self)
         await audiences.setTimedOut { [weak self] timer async throws(BrokerError) in try await self?.timedOut(timer) }
     }
 
     /// Sets the receiver of messages to sockets.
     public func setEdge(_ edge: any CompanionSockets) { self.edge = edge }
+
+    /// Sends news to the sockets of a user or a back end, at all nodes.
+    func send(_ message: CompanionMessage, to receiver: CompanionReceiver) async {
+        shared.neighbors?.post(.news(receiver, message))
+        await sendHere(message, to: receiver)
+    }
+
+    func sendHere(_ message: CompanionMessage, to receiver: CompanionReceiver) async {
+        if receiver.isBackEnd {
+            await edge?.send(backEnd: receiver.name, message)
+        } else {
+            await edge?.send(user: receiver.name, message)
+        }
+    }
+
+    private func tell(_ content: RequestContent, _ message: CompanionMessage) async {
+        await send(message, to: CompanionReceiver(name: content.creator, isBackEnd: true))
+        await send(message, to: CompanionReceiver(name: content.user, isBackEnd: false))
+    }
 
     // MARK: Registrations
 
@@ -255,8 +275,7 @@ extension Companion {
             switch try await audiences.apply(fanout) {
             case .done:
                 let message = CompanionMessage.approvalResponse(request: id, session: content.session, approved: approved)
-                await edge?.send(backEnd: content.creator, message)
-                await edge?.send(user: content.user, message)
+                await tell(content, message)
                 return true
             case .settled, .repeated: return false
             case .changed, .leftOut: continue
@@ -308,8 +327,7 @@ extension Companion {
         fanout.change.timer = .settle(id: timer.id, expires: timer.expires, answer: answer)
         guard try await audiences.apply(fanout) == .done else { return }
         let message = CompanionMessage.approvalTimeout(request: timer.id, session: content.session)
-        await edge?.send(backEnd: content.creator, message)
-        await edge?.send(user: content.user, message)
+        await tell(content, message)
     }
 }
 

@@ -172,26 +172,47 @@ public struct Startup: Sendable {
     ///   - events: the log's entries of the start, `broker.started` first.
     ///   - marks: the store's marks of the start.
     ///   - policies: the bytes of the policies in force, which are published with the log.
+    ///   - sequencer: nil if another node leads. Then that one steps the keys, too.
     public func catchUp(
-        _ events: [Entry.Op], marks: [StoreMark] = [], policies: [[UInt8]], folder: LedgerFolder, sequencer: Sequencer,
+        _ events: [Entry.Op], marks: [StoreMark] = [], policies: [[UInt8]], folder: LedgerFolder, sequencer: Sequencer?,
         keeper: KeyKeeper, sweeper: Sweeper
     ) async throws {
+        var keyEvents: [Entry.Op] = []
+        var keyMarks: [StoreMark] = []
+        if let sequencer { (keyEvents, keyMarks) = try await step(sequencer, keeper) }
+        folder.tidy()
+        for policy in policies { _ = try folder.writePolicy(policy) }
+        try await store.start(events + keyEvents, marks: marks + keyMarks)
+        if sequencer != nil {
+            try await deleteLost()
+            await keeper.step()
+            await keeper.recordAll()
+        }
+        _ = try await sweeper.sweep()
+    }
+
+    /// Continues the log and the keys of the node that led before. `run` of both goes on from there. A log that can't be published now, or contradicts
+    /// a witness, holds up nothing else.
+    public func takeOver(sequencer: Sequencer) async throws(StoreError) {
+        let unrecorded = try await unrecordedKeys()
+        if !unrecorded.isEmpty {
+            try await store.record(unrecorded, marks: KeyMarks.of(steps: keys.steps, now: time.now))
+        }
+        await sequencer.takeOver()
+    }
+
+    /// - Returns: what the log and the store have to learn about the keys.
+    private func step(_ sequencer: Sequencer, _ keeper: KeyKeeper) async throws -> ([Entry.Op], [StoreMark]) {
         // Before the step: it changes `keys.steps`.
         let unrecorded = try await unrecordedKeys()
         let stepped = await keeper.stepAtStart()
         try await sequencer.recover()
-        folder.tidy()
-        for policy in policies { _ = try folder.writePolicy(policy) }
-        try await store.start(events + unrecorded + stepped, marks: marks + KeyMarks.of(steps: keys.steps, now: time.now))
-        try await deleteLost()
-        await keeper.step()
-        await keeper.recordAll()
-        _ = try await sweeper.sweep()
+        return (unrecorded + stepped, KeyMarks.of(steps: keys.steps, now: time.now))
     }
 
     /// Returns the events of the keys that are not in the log: the first generation, which was created with the key file, and steps after which
     /// the broker was killed. The store fills in `swept`.
-    private func unrecordedKeys() async throws -> [Entry.Op] {
+    private func unrecordedKeys() async throws(StoreError) -> [Entry.Op] {
         guard let recorded = try await KeyMarks.number(KeyMarks.step, in: store) else {
             return [.keysGenerated(generation: keys.currentGeneration)]
         }

@@ -54,11 +54,14 @@ public final class Metrics: Sendable {
         let name: String
         let help: String
         let value: Int
+        /// True for a number that says nothing about callers, so it isn't rounded.
+        let isExact: Bool
 
-        public init(_ name: String, _ help: String, _ value: Int) {
+        public init(_ name: String, _ help: String, _ value: Int, isExact: Bool = false) {
             self.name = name
             self.help = help
             self.value = value
+            self.isExact = isExact
         }
     }
 
@@ -118,7 +121,8 @@ public final class Metrics: Sendable {
             text += Self.head(sample.name, "counter", sample.help) + "\(sample.name) \(Self.rounded(sample.value))\n"
         }
         for sample in gauges {
-            text += Self.head(sample.name, "gauge", sample.help) + "\(sample.name) \(Self.rounded(sample.value))\n"
+            let value = sample.isExact ? sample.value : Self.rounded(sample.value)
+            text += Self.head(sample.name, "gauge", sample.help) + "\(sample.name) \(value)\n"
         }
         let last = lastTimes.withLock(\.self)
         let times = [

@@ -38,6 +38,8 @@ public actor Sequencer: LoopActor {
     private var tiles = TileLog()
     /// True if the last publication failed. Then the store may be ahead of the folder.
     private var isFailing = false
+    /// True if another node published before.
+    private var isNewcomer = false
     /// True if the last failure was a kept checkpoint's contradiction, which has been logged.
     private var isContradicted = false
     /// Checkpoints kept elsewhere with which the log has not been compared yet.
@@ -115,6 +117,9 @@ public actor Sequencer: LoopActor {
         }
     }
 
+    /// Continues another node's log at the next window.
+    public func takeOver() { isNewcomer = true }
+
     /// Publishes window after window until the task is cancelled.
     public func run() async {
         while !Task.isCancelled {
@@ -125,7 +130,8 @@ public actor Sequencer: LoopActor {
             if time.now < next { continue }
             do {
                 // After a failure, entries may be committed but not published.
-                if isFailing { try await catchUp() }
+                if isFailing || isNewcomer { try await catchUp(asksAll: isNewcomer) }
+                isNewcomer = false
                 // Only here, so that a window has at most one entry of each cause. The refusals of a stop's last window are lost.
                 let refused = await refusals()
                 if !refused.isEmpty { try await store.record(refused) }

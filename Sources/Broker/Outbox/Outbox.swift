@@ -3,7 +3,7 @@ public import EventLoop
 import Ledger
 import Policy
 import Sealing
-import Storage
+public import Storage
 import Vocabulary
 
 /// Owns each push from the stored job to the recorded outcome, for rooms and audiences alike.
@@ -68,12 +68,22 @@ public actor Outbox: LoopActor, BrokerPart {
     /// Withdraws the queued pushes to these tokens, which were destroyed.
     /// - Parameter tokens: purge ids.
     func revoke(_ tokens: [EntryID]) {
+        revokeHere(tokens)
+        for token in tokens { shared.neighbors?.post(.revoked(token)) }
+    }
+
+    func revokeHere(_ tokens: [EntryID]) {
         let now = time.now
         for token in tokens { wanted.revoke(token, until: now + policies.jobDeadlineMs, now: now) }
     }
 
     /// Keeps the queued pushes to these tokens, which were sealed again under other purge ids.
     func renew(_ tokens: [EntryID]) {
+        renewHere(tokens)
+        for token in tokens { shared.neighbors?.post(.renewed(token)) }
+    }
+
+    func renewHere(_ tokens: [EntryID]) {
         let now = time.now
         for token in tokens { wanted.renew(token, until: now + policies.jobDeadlineMs, now: now) }
     }
@@ -82,10 +92,15 @@ public actor Outbox: LoopActor, BrokerPart {
 
     /// Queues the jobs that a previous run left.
     public func resumeJobs() async throws(BrokerError) {
-        let jobs = try await store.read { try $0.jobs() }
+        resume(try await store.read { try $0.jobs() })
+    }
+
+    /// Queues jobs that a previous run or another node has left.
+    public func resume(_ jobs: [JobRecord]) {
+        if jobs.isEmpty { return }
         reserve(jobs)
         add(jobs, isFromBefore: true)
-        if !jobs.isEmpty { shared.log.info("courier: \(Metrics.inWords(jobs.count)) pushes resumed from before the start") }
+        shared.log.info("courier: \(Metrics.inWords(jobs.count)) pushes resumed that a previous run or another node has left")
     }
 
     /// Queues jobs that are stored.

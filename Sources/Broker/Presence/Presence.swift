@@ -8,8 +8,9 @@ import Vocabulary
 /// `PresenceState` decides. This actor feeds it events and carries out its effects, on the engine's loop.
 public actor Presence: LoopActor {
     public nonisolated let loop: EventLoop
-    private var state: PresenceState
-    private weak var rooms: Rooms?
+    var state: PresenceState
+    private(set) weak var rooms: Rooms?
+    let neighbors: Neighbors?
     private var edge: (any RoomSockets)?
     /// The timer of each side that waits for something.
     private(set) var timers: [RoomSide: TimerID] = [:]
@@ -21,9 +22,16 @@ public actor Presence: LoopActor {
     private(set) var waitingReports: [RoomSide: [CheckedContinuation<Result<Delivery, BrokerError>, Never>]] = [:]
     /// Actions to call when the probe of a side ends.
     private var afterProbes: [RoomSide: [() -> Void]] = [:]
+    /// Sides at other nodes.
+    var remote: [RemoteSide: RemoteSocket] = [:]
+    var lastRemote: UInt64 = 0
+    /// Sides that other nodes believe to be present here.
+    var announced: Set<RoomSide> = []
 
-    init(loop: EventLoop, timing: PresenceState.Timing) {
+    /// - Parameter neighbors: nil if this node is alone.
+    init(loop: EventLoop, timing: PresenceState.Timing, neighbors: Neighbors? = nil) {
         self.loop = loop
+        self.neighbors = neighbors
         state = PresenceState(timing)
     }
 
@@ -46,7 +54,7 @@ public actor Presence: LoopActor {
 
     /// Adds a socket to its room.
     func join(_ socket: UInt64, at side: RoomSide, in id: RoomID, endsInMs: UInt64) {
-        apply(state.join(socket, at: side, now: loop.now), in: side.room, id)
+        apply(state.join(socket, at: side, provenAt: loop.now, now: loop.now), in: side.room, id)
         if roomEnds[side.room] == nil { watchEnd(of: side.room, afterMs: endsInMs) }
     }
 
@@ -67,7 +75,10 @@ public actor Presence: LoopActor {
     func report(_ side: RoomSide, in id: RoomID) { apply(state.report(side, now: loop.now), in: side.room, id) }
 
     /// Records a report over HTTP that a side leaves.
-    func reportLeaving(_ side: RoomSide) { apply(state.reportLeaving(side, now: loop.now), in: side.room) }
+    func reportLeaving(_ side: RoomSide) {
+        apply(state.reportLeaving(side, now: loop.now), in: side.room)
+        neighbors?.post(.leaving(side))
+    }
 
     /// Returns the last known state of a side, without a probe.
     func lastKnownState(_ side: RoomSide) -> PresenceState.Finding { isPresent(side) ? .present : .absent }
@@ -106,7 +117,14 @@ public actor Presence: LoopActor {
             answerReports(at: side, .failure(.roomNotFound))
             endProbe(of: side)
         }
+        announce(room)
         for socket in sockets { await edge?.send(socket, .roomClosed) }
+    }
+
+    /// Ends a room at all nodes.
+    func endEverywhere(_ room: Digest) async {
+        neighbors?.post(.closed(room: room))
+        await end(room)
     }
 
     /// Sends a message to the sockets of a side.
@@ -118,9 +136,10 @@ public actor Presence: LoopActor {
 
     /// Carries out the effects of an event in a room.
     /// - Parameter id: the room id, if a caller sent it. One copy is kept as long as a knock may need it.
-    private func apply(_ effects: [PresenceState.Effect], in room: Digest, _ id: RoomID? = nil) {
+    func apply(_ effects: [PresenceState.Effect], in room: Digest, _ id: RoomID? = nil) {
         let id = roomIDs[room] ?? id
         roomIDs[room] = state.mayKnock(in: room) ? id : nil
+        announce(room)
         if !state.hasSockets(in: room), let timer = roomEnds.removeValue(forKey: room) { loop.cancel(timer) }
         var later: [PresenceState.Effect] = []
         for effect in effects {
@@ -142,12 +161,15 @@ public actor Presence: LoopActor {
     private func carryOut(_ effect: PresenceState.Effect, _ id: RoomID?) async {
         switch effect {
         case .arm, .answered: break
-        case .ping(let sockets, let number): for socket in sockets { await edge?.ping(socket, number) }
+        case .ping(let side, let sockets, let number):
+            for socket in sockets where !PresenceState.isRemote(socket) { await edge?.ping(socket, number) }
+            if sockets.contains(where: PresenceState.isRemote) { probeElsewhere(side, number) }
         case .close(let socket): await edge?.close(socket)
         case .arrived(let side): await send(side.peer, .peerJoined)
         case .left(let side): await send(side.peer, .peerLeft(nil))
-        case .knock(let side): _ = await knock(at: side, in: id)
+        case .knock(let side): if knocksHere(side) { _ = await knock(at: side, in: id) }
         case .absent(let side, let knocks):
+            let knocks = knocks && knocksHere(side)
             let waiting = waitingReports.removeValue(forKey: side)
             let result = knocks ? await knock(at: side, in: id) : .success(.none)
             // The side may have arrived meanwhile. Then its peer has already got `peer_joined`.
@@ -155,6 +177,9 @@ public actor Presence: LoopActor {
             for report in waiting ?? [] { report.resume(returning: result) }
         }
     }
+
+    /// False if the peer that waits is present at another node only.
+    private func knocksHere(_ side: RoomSide) -> Bool { neighbors == nil || state.isHere(side.peer, now: loop.now) }
 
     /// Knocks at a side because its peer waits. A knock that could not be stored is tried again, because no caller sees its error.
     private func knock(at side: RoomSide, in id: RoomID?) async -> Result<Delivery, BrokerError> {

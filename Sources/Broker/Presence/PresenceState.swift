@@ -16,8 +16,8 @@ struct RoomSide: Hashable, Sendable {
 /// Each event returns the effects that `Presence` carries out, in order. All times are milliseconds of the event loop's clock.
 struct PresenceState {
     enum Effect: Equatable, Sendable {
-        /// Ping these sockets with this number.
-        case ping([UInt64], number: UInt64)
+        /// Ping these sockets of a side with this number.
+        case ping(RoomSide, [UInt64], number: UInt64)
         case close(UInt64)
         /// Send `peer_joined` to the peer of this side.
         case arrived(RoomSide)
@@ -65,7 +65,28 @@ struct PresenceState {
     // MARK: Questions
 
     var roomCount: Int { rooms.count }
-    var socketCount: Int { sideOfSocket.count }
+    var socketCount: Int { sideOfSocket.keys.count { !Self.isRemote($0) } }
+
+    /// Returns the number of a socket that stands for a side at another node.
+    static func remoteSocket(_ number: UInt64) -> UInt64 { number | 1 << 63 }
+    static func isRemote(_ socket: UInt64) -> Bool { socket >> 63 == 1 }
+
+    /// True if a side is present by a socket or a report at this node.
+    func isHere(_ side: RoomSide, now: UInt64) -> Bool {
+        guard let side = rooms[side.room]?[side.slot], side.isPresentNow else { return false }
+        return side.reportedUntil > now || side.sockets.contains { $0.isResponsive && !Self.isRemote($0.id) }
+    }
+
+    /// True while the probe with this number runs.
+    func isDoubtful(_ side: RoomSide, number: UInt64) -> Bool {
+        guard let side = rooms[side.room]?[side.slot], case .doubtful = side.state else { return false }
+        return side.number == number
+    }
+
+    /// True if a side is in its grace because it said that it leaves.
+    func isLeaving(_ side: RoomSide) -> Bool {
+        if case .grace(_, isDeliberate: true)? = rooms[side.room]?[side.slot].state { true } else { false }
+    }
 
     func hasSocket(_ socket: UInt64) -> Bool { sideOfSocket[socket] != nil }
     func room(of socket: UInt64) -> Digest? { sideOfSocket[socket]?.room }
@@ -75,20 +96,21 @@ struct PresenceState {
 
     func sockets(at side: RoomSide) -> [UInt64] { rooms[side.room]?[side.slot].sockets.map(\.id) ?? [] }
 
-    func hasSockets(in room: Digest) -> Bool { rooms[room]?.hasSockets ?? false }
+    /// Sockets at other nodes don't count.
+    func hasSockets(in room: Digest) -> Bool { rooms[room]?.hasOwnSockets ?? false }
 
     /// True if a knock may become due in this room while no caller brings the room id.
     func mayKnock(in room: Digest) -> Bool {
-        guard let room = rooms[room] else { return false }
+        guard let room = rooms[room], room.isOwn else { return false }
         return room.hasSockets || room.creator.checkAt != nil || room.joiner.checkAt != nil
             || room.creator.state != .absent && room.joiner.state != .absent
     }
 
     // MARK: Events
 
-    mutating func join(_ socket: UInt64, at side: RoomSide, now: UInt64) -> [Effect] {
+    mutating func join(_ socket: UInt64, at side: RoomSide, provenAt: UInt64, now: UInt64) -> [Effect] {
         var step = begin(side.room, now)
-        if let closed = step.room[side.slot].add(Socket(id: socket, provenAt: now)) {
+        if let closed = step.room[side.slot].add(Socket(id: socket, provenAt: provenAt)) {
             sideOfSocket[closed] = nil
             step.effects.append(.close(closed))
         }
@@ -223,6 +245,7 @@ extension PresenceState {
         var armedAt: UInt64?
 
         var hasSocket: Bool { sockets.contains(where: \.isResponsive) }
+        var hasOwnSockets: Bool { sockets.contains { !isRemote($0.id) } }
 
         /// Present now, and not only a moment ago.
         var isPresentNow: Bool {
@@ -237,7 +260,8 @@ extension PresenceState {
         /// - Returns: the socket to close for it, if there are too many.
         mutating func add(_ socket: Socket) -> UInt64? {
             var silent: Int?
-            if sockets.count >= maxSockets { silent = sockets.indices.min { sockets[$0].provenAt < sockets[$1].provenAt } }
+            let own = sockets.indices.filter { !isRemote(sockets[$0].id) }
+            if own.count >= maxSockets, !isRemote(socket.id) { silent = own.min { sockets[$0].provenAt < sockets[$1].provenAt } }
             let closed = silent.map { sockets.remove(at: $0).id }
             sockets.append(socket)
             return closed
@@ -260,6 +284,12 @@ extension PresenceState {
         var joiner = Side()
 
         var hasSockets: Bool { !creator.sockets.isEmpty || !joiner.sockets.isEmpty }
+        var hasOwnSockets: Bool { creator.hasOwnSockets || joiner.hasOwnSockets }
+        /// True unless the room is known only because of sockets at other nodes.
+        var isOwn: Bool {
+            hasOwnSockets || !hasSockets || creator.checkAt != nil || joiner.checkAt != nil
+                || creator.reportedUntil > 0 || joiner.reportedUntil > 0
+        }
         var isForgotten: Bool { creator.isForgotten && joiner.isForgotten }
 
         subscript(slot: UInt8) -> Side {
@@ -342,7 +372,7 @@ extension PresenceState {
             room[slot].probedAt = now
             room[slot].isAwaited = isAwaited
             room[slot].state = .doubtful(until: now + timing.probeMs)
-            effects.append(.ping(side.sockets.map(\.id), number: room[slot].number))
+            effects.append(.ping(roomSide(slot), side.sockets.map(\.id), number: room[slot].number))
             return .probing
         }
 

@@ -24,13 +24,17 @@ struct AttemptBudget {
         self.ipv6Bits = ipv6Bits
     }
 
-    /// - Parameter overall: true if the budget of all networks together counts as well.
+    /// - Parameters:
+    ///   - overall: true if the budget of all networks together counts as well.
+    ///   - nodes: how many nodes share the budget.
     /// - Returns: the seconds until this address may try again, or nil if it may now.
-    mutating func refusal(_ address: SocketAddress, overall countsOverall: Bool = true, now: UInt64) -> Int? {
+    mutating func refusal(_ address: SocketAddress, overall countsOverall: Bool = true, nodes: Int = 1, now: UInt64) -> Int? {
         renew(now)
-        if countsOverall, let wait = overall.refusal(now: now) { return wait }
+        if countsOverall, let wait = overall.refusal(nodes: nodes, now: now) { return wait }
         if networks.isEmpty { return nil }
-        if networks[network(address), default: 0] >= perAddress.count { return Int((networksEnd - now + 999) / 1_000) }
+        if networks[network(address), default: 0] >= perAddress.count(over: nodes) {
+            return Int((networksEnd - now + 999) / 1_000)
+        }
         return nil
     }
 
@@ -74,9 +78,9 @@ struct Allowance {
     init(_ budget: Budget) { self.budget = budget }
 
     /// - Returns: the seconds until another one is allowed, or nil if it is allowed now.
-    mutating func refusal(now: UInt64) -> Int? {
+    mutating func refusal(nodes: Int = 1, now: UInt64) -> Int? {
         renew(now)
-        return taken >= budget.count ? Int((end - now + 999) / 1_000) : nil
+        return taken >= budget.count(over: nodes) ? Int((end - now + 999) / 1_000) : nil
     }
 
     mutating func spend(now: UInt64) {

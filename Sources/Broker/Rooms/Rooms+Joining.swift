@@ -218,12 +218,19 @@ extension Rooms {
         await sweeper.expect(retryUntil)
         await sweeper.scheduleScrub()
         knockDelays.recordAccept(code.room, now: now)
+        shared.neighbors?.post(.accepted(room: code.room))
         await presence.send(RoomSide(room: code.room, slot: 1), .peerAccepted)
         return Membership(room: room, member: member, expires: record.expires, ref: token?.ref, isNew: true)
     }
 
+    /// Another node has accepted a room.
+    func recordAcceptElsewhere(_ room: Digest) { knockDelays.recordAccept(room, now: time.now) }
+
     private func codeIndexes(_ joinid: [UInt8], now: UInt64) throws(BrokerError) -> [Digest] {
         let retention = policies.rooms.codeRetentionMs
-        return try available { () throws(SealingError) in try keys.codeIndexes(joinid.span, nowMs: now, retentionMs: retention) }
+        let ahead = shared.neighbors == nil ? 0 : Neighbors.largestDifferenceMs
+        return try available { () throws(SealingError) in
+            try keys.codeIndexes(joinid.span, nowMs: now, retentionMs: retention, aheadMs: ahead)
+        }
     }
 }

@@ -32,7 +32,7 @@ public actor Rooms: LoopActor, BrokerPart {
         let limits = shared.policies.rooms
         wrongCodes = AttemptBudget(limits.wrongCodes, ipv4Bits: limits.ipv4Bits, ipv6Bits: limits.ipv6Bits)
         shortCreations = Allowance(limits.shortCreations)
-        tokenKnocks = KeyedBudget(limits.tokenKnocks)
+        tokenKnocks = KeyedBudget(limits.tokenKnocks, nodes: { shared.nodes })
         knockDelays = KnockDelays(startedAt: shared.time.now, startGraceMs: limits.startGraceMs)
     }
 
@@ -58,7 +58,7 @@ public actor Rooms: LoopActor, BrokerPart {
         metrics.add(.roomsClosed)
         metrics.add(.tokensPurged, purged)
         await sweeper.scheduleScrub()
-        await presence.end(index)
+        await presence.endEverywhere(index)
         return purged
     }
 
@@ -126,7 +126,7 @@ public actor Rooms: LoopActor, BrokerPart {
     /// and shut out others.
     func admitGuess(_ joinid: [UInt8], _ address: SocketAddress) throws(BrokerError) {
         let isShort = policies.rooms.isShort(codeOf: joinid.count)
-        if let wait = wrongCodes.refusal(address, overall: isShort, now: time.now) {
+        if let wait = wrongCodes.refusal(address, overall: isShort, nodes: shared.nodes, now: time.now) {
             throw .tooManyRequests(retryAfterSeconds: wait)
         }
     }
@@ -143,7 +143,7 @@ public actor Rooms: LoopActor, BrokerPart {
         let creation = try charges.chargeCreation(from: address)
         guard policies.rooms.isShort(codeOf: joinid.count) else { return creation }
         let now = time.now
-        if let wait = shortCreations.refusal(now: now) {
+        if let wait = shortCreations.refusal(nodes: shared.nodes, now: now) {
             charges.shares.refund(creation)
             throw .tooManyRequests(retryAfterSeconds: wait)
         }

@@ -25,7 +25,7 @@ enum ServeCommand {
         let configuration = try Configuration(words, keys: keys)
         guard configuration.operands.isEmpty else { throw UsageError("serve accepts flags only") }
         try ServiceLog.use(configuration)
-        let service = try await Service.start(try ServiceSettings(configuration, activated), StandbyReport(notifier))
+        let service = try await Service.start(try ServiceSettings(configuration, activated), WaitingReport(notifier))
         let signals = ServiceSignals(loop: service.loop)
         try await signals.onHangUp { await service.reload() }
         Terminal.log("ready: apps at \(service.address), operator at \(service.operatorAddress)")

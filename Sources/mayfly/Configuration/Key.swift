@@ -118,7 +118,7 @@ enum Key: String, CaseIterable {
             "The log's name: its URL without the scheme, e.g. push.example.org/audit. Required by `keys init`; a broker reads it from the key."
         case .node: "This broker's name in the log. Default: node-1."
         case .nodeListen:
-            "Where other nodes of a PostgreSQL deployment fetch keys and log from this one, ADDRESS:PORT, as they reach it. Default: none, and no other node can take over."
+            "Where other nodes of a PostgreSQL deployment fetch keys and log from this one, ADDRESS:PORT, as they reach it. Default: none, and no other node can join."
         case .nodeCertificate:
             "PEM file with this node's certificate and its private key, unencrypted. Mode 0600. It names the address of --node-listen."
         case .nodeCA:

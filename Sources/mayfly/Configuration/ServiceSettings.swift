@@ -24,7 +24,7 @@ struct ServiceSettings {
     let corsOrigins: AllowedOrigins?
     let origin: String?
     let node: EntryText
-    /// How other nodes get the keys. Nil without a standby.
+    /// How other nodes get the keys. Nil if this node is alone.
     let nodes: NodeSettings?
     let resolution: UInt64
     let policies: Policies

@@ -4,15 +4,15 @@ import Ledger
 import Storage
 import Vocabulary
 
-/// Keeps a standby's ledger folder like that of the node that serves.
+/// Keeps a follower's ledger folder like that of the node that leads.
 struct FolderCopy: Sendable {
     let store: PostgresStore
     let folder: LedgerFolder
     let key: VerifierKey
 
-    /// Copies what the folder lacks: from the database if it still has it, or from the serving node.
-    /// - Parameter source: nil if no node serves.
-    /// - Returns: the folder's size, and true if nothing is lacking that only another node has.
+    /// Copies the entries that the folder lacks: from the database if it still has them, otherwise from the node that leads.
+    /// - Parameter source: nil if no other node leads.
+    /// - Returns: the folder's size. `isComplete` is false if another node's entries are or were needed; the next call finds out.
     func update(from source: (any LogSource)?) async throws -> (size: UInt64, isComplete: Bool) {
         guard let head = try await store.logHead() else { return (0, true) }
         guard let note = SignedNote(Array(head.checkpoint.utf8)), let checkpoint = note.checkpoint(signedBy: key) else {
@@ -34,7 +34,7 @@ struct FolderCopy: Sendable {
     /// Bundles in one step of a copy.
     private static let step = 64
 
-    /// Copies all that the serving node has published.
+    /// Copies all that the node that leads has published.
     private func copy(_ start: TileLog, from source: any LogSource) async throws -> UInt64 {
         guard let note = try await source.read(TilePath.checkpoint).flatMap({ SignedNote($0) }),
             let checkpoint = note.checkpoint(signedBy: key), checkpoint.size > start.size

@@ -4,33 +4,42 @@ import Linux
 import Storage
 import Synchronization
 
-/// Renews this node's lease. Ends the process if another node has taken it, or if the database was out of reach for so long that the keys must go.
+/// Renews this node's term, and the lease while it leads. Ends the process once another node has ended the term, or after ten minutes without the
+/// database.
 actor LeaseKeeper: LoopActor {
     nonisolated let loop: EventLoop
     private let store: PostgresStore
-    /// Monotonic time of the end of the lease, ms.
+    private let report: @Sendable (_ isLeaving: Bool) -> NodeReport
+    /// Monotonic time of the end of the term, ms.
     private nonisolated let end: Mutex<UInt64>
     private nonisolated let clockIsWrong = Mutex(false)
+    /// When the other nodes have had time to renew their terms after an outage, monotonic ms.
+    private nonisolated let settled = Mutex<UInt64>(0)
     private var isFailing = false
     private var isStopped = false
 
     private static let periodMs: UInt64 = 2_000
-    /// A clock that differs more from the database's is wrong.
+    /// Longer than a renewal that begins with a new connection.
+    private static let settlingMs: UInt64 = 12_000
+    /// The largest difference from the database's clock.
     static let largestDifferenceMs: UInt64 = 60_000
 
-    /// - Parameter taken: monotonic time before the lease was taken, ms.
-    init(_ store: PostgresStore, loop: EventLoop, taken: UInt64) {
-        (self.store, self.loop) = (store, loop)
+    /// - Parameter taken: monotonic time before the term began, ms.
+    init(_ store: PostgresStore, loop: EventLoop, taken: UInt64, report: @escaping @Sendable (_ isLeaving: Bool) -> NodeReport) {
+        (self.store, self.loop, self.report) = (store, loop, report)
         end = Mutex(taken + PostgresStore.leaseMs)
     }
 
-    /// True while no other node can hold the lease.
+    /// True while no other node can have ended the term.
     nonisolated var isCurrent: Bool { Clock.monotonicMs < end.withLock(\.self) }
 
-    /// True if this node can serve: it holds the lease, and its clock is right.
+    /// False for some seconds after an outage in which this node's term ran out. The other nodes renew theirs meanwhile, so this one must not end them.
+    nonisolated var isSettled: Bool { Clock.monotonicMs >= settled.withLock(\.self) }
+
+    /// True if this node can serve: its term goes on, and its clock is right.
     nonisolated var isReady: Bool { isCurrent && !clockIsWrong.withLock(\.self) }
 
-    /// Waits while the lease is not current, e.g. after this process was suspended.
+    /// Waits while the term is not current, e.g. after this process was suspended.
     nonisolated func waitUntilCurrent() async {
         while !isCurrent { guard (try? await loop.sleep(50)) != nil else { return } }
     }
@@ -45,9 +54,12 @@ actor LeaseKeeper: LoopActor {
     private func renew() async {
         let start = Clock.monotonicMs
         do {
-            let isOwn = try await store.renewLease()
+            let isOwn = try await store.renew(report(false))
             if isStopped { return }
-            guard isOwn else { Self.end("another node serves now. This one stops and forgets its keys") }
+            guard isOwn else {
+                Self.end("another node has ended this one's term, as after a suspension. It stops and forgets its keys")
+            }
+            if !isCurrent { settled.withLock { $0 = Clock.monotonicMs + Self.settlingMs } }
             end.withLock { $0 = start + PostgresStore.leaseMs }
             if isFailing { Terminal.log("lease: renewed again") }
             isFailing = false
@@ -72,10 +84,10 @@ actor LeaseKeeper: LoopActor {
         ProcessControl.exit(1)
     }
 
-    /// Gives the lease back.
+    /// Ends term and lease, so that other nodes needn't wait for their expiry.
     func release() async {
         isStopped = true
-        do { try await store.releaseLease() } catch {
+        do { try await store.leave(report(true)) } catch {
             Terminal.log(.warning, "lease: it ends by itself in \(PostgresStore.leaseMs / 1_000) s (\(error))")
         }
     }

@@ -1,6 +1,6 @@
 import Courier
 
-/// Sends pushes only while this node holds the lease. After a suspension another node may have sent them, and know better who is present.
+/// Sends pushes only during this node's term. After a suspension another node may have sent them, and only that one knows who is present.
 struct LeasedSender: PushSender {
     private let courier: RenewableCourier
     private let lease: LeaseKeeper

@@ -9,7 +9,7 @@ import Shares
 import Synchronization
 import Vocabulary
 
-/// Gives a deployment's other nodes the keys and the log. Every caller has shown a certificate of the deployment.
+/// Serves keys and log to the other nodes of a deployment. TLS admits only callers with a certificate of the deployment.
 ///
 /// `POST /keys` with the receiver's public key (32 bytes): 200 with edition (u64), steps (u64) and a sealed box; 204 if nothing has changed for
 /// some seconds. The query is the caller's name and the edition it has: `NAME&EDITION`. `GET /audit/...`: the log's files.
@@ -18,6 +18,8 @@ final class NodeServer: HTTPHandler {
         var edition: UInt64
         /// Monotonic time of the last request, ms.
         var seen: UInt64
+        /// True once the caller had the latest keys.
+        var hasCaughtUp = false
     }
 
     private let loop: EventLoop
@@ -26,7 +28,7 @@ final class NodeServer: HTTPHandler {
     private let callers = Mutex<[String: Caller]>([:])
 
     private static let pollMs: UInt64 = 5_000
-    /// A node that hasn't called for longer is not waited for.
+    /// The longest time since a caller's last request for which a step waits for it.
     private static let presentMs: UInt64 = 2 * pollMs
     private static let longestWaitMs: UInt64 = 5_000
     private static let mostCallers = 64
@@ -34,7 +36,7 @@ final class NodeServer: HTTPHandler {
 
     init(loop: EventLoop, keys: KeyRing, audit: AuditFiles) {
         (self.loop, self.keys, self.audit) = (loop, keys, audit)
-        keys.beforeGeneration { [weak self] in self?.waitForCallers() }
+        keys.beforeStep { [weak self] in self?.waitForCallers() }
     }
 
     /// Starts a server for this handler.
@@ -81,8 +83,11 @@ final class NodeServer: HTTPHandler {
         let now = Clock.monotonicMs
         callers.withLock { callers in
             callers = callers.filter { now - $0.value.seen < Self.presentMs }
-            if edition == keys.edition, callers[name]?.edition != edition { Terminal.log("nodes: \(name) has the latest keys") }
-            if callers.count < Self.mostCallers { callers[name] = Caller(edition: edition, seen: now) }
+            let (isCurrent, known) = (edition == keys.edition, callers[name]?.hasCaughtUp ?? false)
+            if isCurrent, !known { Terminal.log("nodes: \(name) has the latest keys") }
+            if callers.count < Self.mostCallers || callers[name] != nil {
+                callers[name] = Caller(edition: edition, seen: now, hasCaughtUp: known || isCurrent)
+            }
         }
     }
 
@@ -94,7 +99,7 @@ final class NodeServer: HTTPHandler {
                 callers.values.contains { $0.edition != edition && Clock.monotonicMs - $0.seen < Self.presentMs }
             }
             if !isWaiting { return }
-            // There is nothing to wait for: this only sleeps.
+            // Waits for no descriptor: this only sleeps.
             _ = Poll.wait(-1, .read, until: Clock.monotonicMs + 20)
         }
     }

@@ -8,7 +8,7 @@ struct NodeSettings {
     let server: TLSContext
     let client: TLSContext
 
-    /// Returns nil if none is set: then this node has no standby.
+    /// Returns nil if none is set: then this node is alone.
     init?(_ configuration: Configuration) throws {
         let keys: [Key] = [.nodeListen, .nodeCertificate, .nodeCA]
         let given = keys.filter { configuration[$0] != nil }

@@ -34,7 +34,10 @@ struct Listeners: Sendable {
             sessions = nil
         }
         let api = API(
-            broker: broker, audit: AuditFiles(LedgerFolder(settings.state.ledger), key: parts.state.ledgerKey.verifierKey),
+            broker: broker,
+            audit: AuditFiles(
+                LedgerFolder(settings.state.ledger), key: parts.state.ledgerKey.verifierKey,
+                isCurrent: { [member = parts.state.member] in member?.lease.isReady ?? true }),
             proxies: settings.proxies, authenticator: settings.authenticator, companion: parts.companion,
             monitor: parts.monitor, calls: parts.calls, webhookSecrets: settings.webhooks?.secrets)
         publicServer = HTTPServer(
@@ -46,9 +49,10 @@ struct Listeners: Sendable {
         let apns = APNsControl(
             bundleID: settings.apns.topic, isProduction: settings.apns.environment == .production,
             whatToSet: APNsSettings.whatToSet, renew: renew)
-        let lease = parts.state.lease
+        let lease = parts.state.member?.lease
         operatorHandler = OperatorHandler(
-            broker: broker, apns: apns, version: Mayfly.version, publicServer: publicServer, isAble: { lease?.isReady ?? true })
+            broker: broker, apns: apns, version: Mayfly.version, publicServer: publicServer, isAble: { lease?.isReady ?? true },
+            leads: { [state = parts.state] in state.leads })
         var table = ShareTable.standard
         table[.connections] = Quota(Self.operatorConnections)
         var configuration = ServerConfiguration(address: settings.operatorListen)
@@ -72,10 +76,11 @@ struct Listeners: Sendable {
     }
 
     /// Listens for the operator, resumes the stored jobs, then listens for apps. Returns both addresses.
-    func start(_ settings: ServiceSettings, _ broker: Broker) async throws -> (apps: SocketAddress, operator: SocketAddress) {
+    func start(_ settings: ServiceSettings, _ parts: ServiceParts) async throws -> (apps: SocketAddress, operator: SocketAddress)
+    {
         let operatorAddress = try await Self.start(operatorServer, settings.operatorListen)
         do {
-            try await broker.outbox.resumeJobs()
+            try await parts.resumeJobs()
             return (try await Self.start(publicServer, settings.listen), operatorAddress)
         } catch {
             await operatorServer.drain(deadlineMs: 0)

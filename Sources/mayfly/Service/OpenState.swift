@@ -18,13 +18,13 @@ struct OpenState: Sendable {
     /// Never earlier than any time recorded in the store or the keys.
     let time: BrokerTime
     let node: EntryText
-    /// Nil with an embedded database, which needs no lease.
-    let lease: LeaseKeeper?
+    /// Nil with an embedded database, which no other node uses.
+    let member: (node: Node, lease: LeaseKeeper)?
     /// The log entries of this start: `broker.started`, then one `policy.loaded` per policy in force.
     let starts: [Entry.Op]
 
     /// - Throws: the reason, as text for the operator. The database is then closed.
-    init(_ settings: ServiceSettings, _ report: StandbyReport) async throws {
+    init(_ settings: ServiceSettings, _ report: WaitingReport) async throws {
         folder = settings.state
         try folder.checkUsable()
         try folder.checkMoved()
@@ -40,10 +40,10 @@ struct OpenState: Sendable {
         store = try Self.store(settings, starts, time)
         do {
             if let stored {
-                (keys, lease) = (stored, nil)
+                (keys, member) = (stored, nil)
             } else {
-                let promotion = try await Self.promotion(settings, store, ledgerKey.verifierKey, report)
-                (keys, lease) = (promotion.keys, promotion.lease)
+                let (node, admission) = try await Self.admission(settings, store, ledgerKey.verifierKey, report)
+                (keys, member) = (admission.keys, (node, admission.lease))
             }
             try await RotationMark.refuse(folder, store)
             try await Self.resume(time, store, keys, folder)
@@ -54,17 +54,27 @@ struct OpenState: Sendable {
         }
     }
 
+    /// True if this node publishes the log and steps the keys.
+    var leads: Bool { member?.node.leads ?? true }
+
     /// Waits until this node may serve. A signal ends the process meanwhile.
-    private static func promotion(
-        _ settings: ServiceSettings, _ store: any Store, _ key: VerifierKey, _ report: StandbyReport
-    ) async throws -> Standby.Promotion {
+    private static func admission(
+        _ settings: ServiceSettings, _ store: any Store, _ key: VerifierKey, _ report: WaitingReport
+    ) async throws -> (Node, Node.Admission) {
         guard let store = store as? PostgresStore else { throw CommandFailed("a lease needs a PostgreSQL database") }
         let (loop, signals) = (try EventLoop(name: "node"), try EventLoop(name: "signals"))
         try loop.start()
         try signals.start()
         defer { signals.stop() }
         await report.begin(on: signals)
-        return try await Standby(settings, store, key: key, loop: loop).wait()
+        let node = try Node(settings, store, key: key, loop: loop)
+        return (node, try await node.admit())
+    }
+
+    /// Returns how many other nodes serve.
+    func otherNodes() async throws -> Int {
+        guard let store = store as? PostgresStore else { return 0 }
+        return try await store.reports().count { $0.serves && $0.name != node.description }
     }
 
     /// Beside a server only a wrapped key file is kept. Call it last, since a start that fails later would lose the keys.

@@ -7,6 +7,7 @@ import Ledger
 import Linux
 import Sealing
 import Storage
+import Synchronization
 import Vocabulary
 
 /// A running broker. Starts and stops its parts in order.
@@ -16,9 +17,10 @@ final class Service: Sendable {
     let listeners: Listeners
     let address: SocketAddress
     let operatorAddress: SocketAddress
-    /// For other nodes. Nil without a standby.
+    /// For other nodes. Nil if this node is alone.
     private let nodeServer: HTTPServer?
-    private let tasks: [Task<Void, Never>]
+    /// Run until the service stops.
+    private let tasks: Tasks
 
     var loop: EventLoop { parts.broker.loop }
 
@@ -26,7 +28,7 @@ final class Service: Sendable {
     /// - Parameter handler: makes the handler of the public listener from the broker's own. Only `demo` adds something to it.
     /// - Throws: the reason, as text for the operator. Nothing is left running then.
     static func start(
-        _ settings: ServiceSettings, _ report: StandbyReport = StandbyReport(),
+        _ settings: ServiceSettings, _ report: WaitingReport = WaitingReport(),
         handler: (PublicHandler) -> any HTTPHandler = { $0 }
     ) async throws -> Service {
         try Arena.shared.prepare()
@@ -36,20 +38,21 @@ final class Service: Sendable {
             parts = try await ServiceParts(settings, state)
             try await parts.catchUp(settings)
         } catch {
-            await state.lease?.release()
+            await state.member?.lease.release()
             await state.store.shutDown()
             throw error
         }
         do {
             let nodeServer = try await parts.startNodeServer(settings)
             let listeners = try await Listeners(settings, parts, handler)
-            let addresses = try await listeners.start(settings, parts.broker)
+            try await parts.connect()
+            let addresses = try await listeners.start(settings, parts)
             try state.leaveKeyFile(settings)
             let service = Service(settings, parts, listeners, addresses, nodeServer)
             listeners.operatorHandler.setReady(true)
             return service
         } catch {
-            await end(parts, [])
+            await end(parts, Tasks())
             throw error
         }
     }
@@ -63,16 +66,30 @@ final class Service: Sendable {
         self.parts = parts
         self.listeners = listeners
         (address, operatorAddress) = addresses
-        tasks = [
-            Task { await parts.keeper.run() },
-            Task { await parts.sequencer.run() },
+        let tasks = Tasks()
+        self.tasks = tasks
+        let lead: @Sendable () -> Void = {
+            tasks.add([Task { await parts.keeper.run() }, Task { await parts.sequencer.run() }])
+        }
+        if parts.state.leads { lead() }
+        if let node = parts.state.member?.node {
+            let duties = Node.Duties(
+                lead: {
+                    try await parts.takeOver()
+                    lead()
+                }, resume: { await parts.broker.outbox.resume($0) }, stepped: { parts.broker.metrics.add(.ratchetSteps) },
+                refusals: { parts.broker.takeRefusals() })
+            tasks.add([Task { await node.run(duties) }])
+        }
+        if let neighbors = parts.neighbors { tasks.add([Task { await neighbors.run() }]) }
+        tasks.add([
             Task { await parts.sweeper.run() },
             Task { if let companion = parts.companion { await companion.audiences.run() } },
             Task {
                 var watch = ShareWatch(parts.broker.shares, listeners.publicServer, parts.broker.metrics)
                 await watch.run()
             },
-        ]
+        ])
     }
 
     /// Stops in order: new requests, open requests, pushes under way, the last ledger entries, the files.
@@ -86,22 +103,26 @@ final class Service: Sendable {
         for loop in parts.loops { loop.stop() }
     }
 
-    private static func end(_ parts: ServiceParts, _ tasks: [Task<Void, Never>]) async {
+    private static func end(_ parts: ServiceParts, _ tasks: Tasks) async {
         await parts.courier.stop(withinMs: 1_000)
-        for task in tasks { task.cancel() }
+        let tasks = tasks.cancel()
         await parts.sweeper.stop()
         await parts.companion?.audiences.stop()
         for task in tasks { await task.value }
         let store = parts.state.store
         do {
+            // Other nodes go on with the open window.
+            let others = try await parts.state.otherNodes()
+            let isLast = parts.state.leads && others == 0
             // Flush twice: entries without a ref sort first in their window, but `broker.stopped` must be the last entry.
-            try await parts.sequencer.flush()
+            if isLast { try await parts.sequencer.flush() }
             try await store.record([.brokerStopped(node: parts.state.node)])
-            try await parts.sequencer.flush()
+            if isLast { try await parts.sequencer.flush() }
         } catch {
             Terminal.log(.warning, "ledger: the last entries wait in the database for the next start (\(error))")
         }
-        await parts.state.lease?.release()
+        parts.bus?.close()
+        await parts.state.member?.lease.release()
         await store.shutDown()
     }
 
@@ -148,6 +169,19 @@ final class Service: Sendable {
             parts.broker.metrics.add(.alarms)
             Terminal.log(.error, "webhooks: the present secrets stay in use. \(error)")
         }
+    }
+}
+
+/// Tasks that are cancelled together. Some begin when this node leads.
+private final class Tasks: Sendable {
+    private let running = Mutex<[Task<Void, Never>]>([])
+
+    func add(_ tasks: [Task<Void, Never>]) { running.withLock { $0 += tasks } }
+
+    func cancel() -> [Task<Void, Never>] {
+        let tasks = running.withLock(\.self)
+        for task in tasks { task.cancel() }
+        return tasks
     }
 }
 

@@ -11,9 +11,7 @@ import Shares
 import Storage
 import Vocabulary
 
-/// The parts of a service, without its listeners.
-///
-/// Threads: `main` (requests, sockets, the rules, the sweeper), `store-writer`, `store-reader`, `store-background`, `courier`, `ledger`, `keys`.
+/// The parts of a service, without its listeners. `docs/architecture.md` lists the threads.
 struct ServiceParts: Sendable {
     let state: OpenState
     let loops: [EventLoop]
@@ -27,6 +25,9 @@ struct ServiceParts: Sendable {
     let monitor: Monitor?
     let calls: Calls?
     let sequencer: Sequencer
+    /// Messages between nodes. Nil if this node is alone.
+    let bus: PostgresBus?
+    let neighbors: Neighbors?
 
     /// Creates and connects the parts.
     init(_ settings: ServiceSettings, _ state: OpenState) async throws {
@@ -60,11 +61,14 @@ struct ServiceParts: Sendable {
 
         let destinations = Self.destinations(settings.apns, courier)
         let access = StoreAccess(loop: main, store: store, metrics: metrics, log: log)
-        let sender: any PushSender = if let lease = state.lease { LeasedSender(courier, lease) } else { courier }
+        let sender: any PushSender = if let lease = state.member?.lease { LeasedSender(courier, lease) } else { courier }
+        let bus = settings.nodes == nil ? nil : (store as? PostgresStore).map { PostgresBus($0) }
+        let neighbors = bus.map { bus in Neighbors(loop: main, keys: keys, time: time) { bus.post($0) } }
+        (self.bus, self.neighbors) = (bus, neighbors)
         let broker = await Broker(
             loop: main, store: access, keys: keys, time: time, policies: settings.policies,
             courier: sender, sweeper: sweeper,
-            settings: destinations, metrics: metrics, shares: Shares(Self.shareTable(settings)), log: log)
+            settings: destinations, metrics: metrics, shares: Shares(Self.shareTable(settings)), neighbors: neighbors, log: log)
         self.broker = broker
 
         func audiences(_ kind: Policy.Kind) async throws -> Audiences? {
@@ -132,11 +136,31 @@ struct ServiceParts: Sendable {
         return try await NodeServer.start(nodes, loop: broker.loop, keys: state.keys, audit: audit)
     }
 
-    /// Does overdue purges and key steps, and records the start in the log.
+    private var startup: Startup { Startup(store: state.store, keys: state.keys, time: state.time) }
+
+    /// Records the start in the log. Does overdue purges, and overdue key steps if this node leads.
     func catchUp(_ settings: ServiceSettings) async throws {
-        try await Startup(store: state.store, keys: state.keys, time: state.time).catchUp(
+        try await startup.catchUp(
             state.starts, marks: RotationMark.marks(of: state.starts), policies: settings.policies.all.map(\.bytes),
-            folder: LedgerFolder(settings.state.ledger), sequencer: sequencer, keeper: keeper, sweeper: sweeper)
+            folder: LedgerFolder(settings.state.ledger), sequencer: state.leads ? sequencer : nil, keeper: keeper,
+            sweeper: sweeper)
+    }
+
+    /// Continues the log and the keys of the node that led before.
+    func takeOver() async throws { try await startup.takeOver(sequencer: sequencer) }
+
+    /// Queues the jobs that an earlier run has left.
+    func resumeJobs() async throws {
+        guard let store = state.store as? PostgresStore else { return try await broker.outbox.resumeJobs() }
+        await broker.outbox.resume(try await store.takeOwnJobs())
+    }
+
+    /// Begins to exchange messages with other nodes, and waits until all of them have answered, for two seconds at most.
+    func connect() async throws {
+        guard let bus, let neighbors else { return }
+        try bus.start(connected: { neighbors.greet() }, received: { neighbors.receive($0) })
+        let (others, deadline) = (try await state.otherNodes(), Clock.monotonicMs + 2_000)
+        while neighbors.count < others, Clock.monotonicMs < deadline { try await broker.loop.sleep(10) }
     }
 }
 

@@ -64,7 +64,7 @@ struct StartChecks {
 
     private func nodes() throws -> String {
         guard let nodes = try NodeSettings(configuration) else {
-            return "none can take over, since \(Key.nodeListen.named) is not set"
+            return "no other can join, since \(Key.nodeListen.named) is not set"
         }
         return "they get keys and log at \(nodes.listen.shown)"
     }

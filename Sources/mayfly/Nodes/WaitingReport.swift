@@ -1,8 +1,8 @@
 import EventLoop
 import Linux
 
-/// Tells the service manager about a node that stands by, and stops it at a signal.
-struct StandbyReport: Sendable {
+/// Reports a node that waits for keys or the lease to the service manager. A signal stops that node.
+struct WaitingReport: Sendable {
     private let notifier: ServiceNotifier?
 
     init(_ notifier: ServiceNotifier? = nil) { self.notifier = notifier }
@@ -18,7 +18,7 @@ struct StandbyReport: Sendable {
             }
         }
         guard let notifier else { return }
-        try? notifier.notify("READY=1", "STATUS=Standing by")
+        try? notifier.notify("READY=1", "STATUS=Waiting for keys or the lease")
         await Watchdog(loop: loop, notifier: notifier)?.run()
     }
 }
