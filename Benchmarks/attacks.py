@@ -57,7 +57,7 @@ def until_the_end():
 def room(port, joinid):
     """The room id of a room whose creator left a token."""
     made = {"joinid": joinid, "expiresInSeconds": 7200, "client1": "eve", "client1_token": TOKEN}
-    told = list(Connections(port, 1).ask([(0, post("/api/rooms", made)), (1, post("/api/rooms/accept", {"joinid": joinid, "client2": "mal"}))]))
+    told = list(Connections(port, count=1).ask([(0, post("/api/rooms", made)), (1, post("/api/rooms/accept", {"joinid": joinid, "client2": "mal"}))]))
     return json.loads(told[1].body)["roomid"]
 
 

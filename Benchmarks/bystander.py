@@ -68,7 +68,7 @@ def over_http1(port, rate, seconds, source):
             yield key, post(path, body, bearer)
 
     host = "::1" if ":" in source else "127.0.0.1"
-    for asked in Connections(port, CONNECTIONS, host, source).ask(requests(), rate):
+    for asked in Connections(port, count=CONNECTIONS, host=host, source=source).ask(requests(), rate):
         seen.append((round((asked.answered - asked.due) * 1000, 3), *lives.answered(asked.key, asked.status, asked.body)))
     return seen
 

@@ -99,13 +99,13 @@ def _checked(load, what):
     return load
 
 
-def wrk(server, seconds, script="report.lua", arguments=(), connections=CONNECTIONS, tls=False):
-    """Runs wrk with one thread against a server, and reads the server's CPU time before and after."""
+def wrk(server, seconds, script="report.lua", arguments=(), connections=CONNECTIONS, tls=False, ports=()):
+    """Runs wrk with one thread against a server, and reads the server's CPU time before and after. `ports`: one for each of several threads."""
     url = f"{'https' if tls else 'http'}://127.0.0.1:{server.port}/"
     watch = Watch(server)
     done = subprocess.run(
-        ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "-s", HERE / script, url, "--", *map(str, arguments)],
-        capture_output=True, text=True, timeout=seconds + 60)
+        ["wrk", f"-t{len(ports) or 1}", f"-c{connections}", f"-d{seconds}s", "-s", HERE / script, url, "--", *map(str, arguments)],
+        capture_output=True, text=True, timeout=seconds + 60, env=os.environ | {"PORTS": " ".join(map(str, ports))})
     spent, others = watch.end()
     report = re.search(r"^report (\d+) (\d+) (\d+) ([\d.]+)$", done.stdout, re.M)
     if not report:

@@ -52,7 +52,7 @@ def run(rounds, note):
 def _event(simulator, broker, asking, kind, figures):
     simulator.forget()
     steady = Steady(broker.port, RATE)
-    connection = Connections(broker.port, 1)
+    connection = Connections(broker.port, count=1)
     try:
         # The cost of the other requests alone.
         time.sleep(1)

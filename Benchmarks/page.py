@@ -99,8 +99,8 @@ class Section:
 
 HEAD = """
 # Benchmarks
-`make bench` takes these figures in 17 minutes on two quiet cores and writes this page; change `Benchmarks/`, not the page. `make bench ONLY=pairs` prints one
-part: `engine`, `pairs`, `ledger`, `courier`, `companion`, `monitor`, `calls`, `sweep`, `shares` or `idle`.
+`make bench` takes these figures in 25 minutes on two quiet cores and writes this page; change `Benchmarks/`, not the page. `make bench ONLY=pairs` prints one
+part: `engine`, `pairs`, `nodes`, `ledger`, `courier`, `companion`, `monitor`, `calls`, `sweep`, `shares` or `idle`.
 
 A figure is the median of {rounds} rounds of {seconds} seconds, with the lowest and the highest in brackets. Compared programs run in turn, and ratios (÷) are taken
 within a round. CPU is the server's, user and kernel, and memory its RSS. Rates depend on the machine: compare ratios.

@@ -70,6 +70,11 @@ def folder(name):
     return path
 
 
+def cpu_seconds(pid):
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 class Process:
     """A child on the given cores."""
 
@@ -121,8 +126,7 @@ class Process:
 
     def cpu(self):
         """Seconds that all its threads have run, in user mode and in the kernel."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return cpu_seconds(self.pid)
 
     def memory(self):
         """Resident and proportional memory in bytes; the second is None where only root may see it."""
@@ -182,14 +186,23 @@ class Nginx(Process):
 
 
 class Simulator(Process):
-    """`mayfly apns-simulator` as Apple's production service, for the throw-away keys in `state`."""
+    """`mayfly apns-simulator` as Apple's production service, for the throw-away keys in `state`. `record`: a file that counts all pushes."""
 
-    def __init__(self, name, state, cpus, port=None):
+    # A push adds two lines to the record: `accepted` and `answered`, each after its apns-id.
+    RECORDED_BYTES = 92
+
+    def __init__(self, name, state, cpus, port=None, record=None):
         self.port, self.control_port = port or free_port(), free_port()
         super().__init__(name, [
             MAYFLY, "apns-simulator", "--production", "--listen", f"127.0.0.1:{self.port}", "--control", f"127.0.0.1:{self.control_port}",
-            "--certificate", state / "keys/simulator.pem", *PROVIDER, "--apns-key-path", state / "keys/apns.p8"], cpus)
+            "--certificate", state / "keys/simulator.pem", *PROVIDER, "--apns-key-path", state / "keys/apns.p8",
+            *(["--record", record] if record else [])], cpus)
+        self.record = record
         self.wait_for(self.control_port)
+
+    def count(self):
+        """Accepted pushes in the record."""
+        return self.record.stat().st_size // self.RECORDED_BYTES
 
     def _ask(self, method):
         asked = urllib.request.Request(f"http://127.0.0.1:{self.control_port}/pushes", method=method)
@@ -211,7 +224,7 @@ class Broker(Process):
     """`mayfly serve` with throw-away keys, budgets that never refuse and a window of a minute. By default `apns_port` is a closed port.
 
     `users`: it also knows users, by the throw-away secret, under the built-in policy for that `kind` of app. `policy`: of rooms, a file or the name
-    of a built-in one. `certificate`: PEM, for TLS. `database`: a URI of PostgreSQL.
+    of a built-in one. `certificate`: PEM, for TLS. `database`: a URI of PostgreSQL. Then the broker is a node, and `state` is a copy of the first node's.
     """
 
     def __init__(
@@ -225,7 +238,10 @@ class Broker(Process):
         known = ["--jwt-algorithm", "HS256", "--jwt-key", self.secret] if users else []
         known += ["--webhook-secrets", self.state / "keys/webhook.secret"] if kind == "calls" else []
         tls = ["--tls-certificate", certificate, "--tls-key", certificate] if certificate else []
-        stored = ["--database", database] if database else []
+        # The simulator's certificate names loopback.
+        stored = [
+            "--database", database, "--node", name, "--node-listen", f"127.0.0.1:{free_port()}", "--node-certificate",
+            self.state / "keys/simulator.pem", "--node-ca", self.state / "keys/simulator-ca.pem"] if database else []
         self.started = time.monotonic()
         super().__init__(name, [
             MAYFLY, "serve", "--state", self.state, *stored, "--listen", f"{host}:{self.port}", *tls,

@@ -44,11 +44,12 @@ class Asked:
 
 
 class Connections:
-    """Kept connections with one request at a time on each, used in turn, so that none is idle for so long that it is closed."""
+    """Kept connections with one request at a time on each, used in turn, so that none is idle for so long that it is closed. Several ports get the
+    same number of connections each."""
 
-    def __init__(self, port, count=CONNECTIONS, host="127.0.0.1", source=None):
+    def __init__(self, *ports, count=CONNECTIONS, host="127.0.0.1", source=None):
         own = (source, 0) if source else None
-        self.free = deque(socket.create_connection((host, port), source_address=own) for _ in range(count))
+        self.free = deque(socket.create_connection((host, ports[number % len(ports)]), source_address=own) for number in range(count))
         for connection in self.free:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
@@ -70,7 +71,7 @@ class Connections:
                 connection.sendall(content)
                 under_way[connection], got[connection] = Asked(key, (due if rate else sent) + wall, sent + wall), b""
                 due += 1 / rate if rate else 0
-            wait = 1 if ended or not free else max(0, due - now)
+            wait = bool(under_way) if ended or not free else max(0, due - now)
             ready, _, _ = select.select([*under_way, *([until] if until and not ended else [])], [], [], wait)
             now = time.monotonic() + wall
             for source in ready:

@@ -46,7 +46,8 @@ function init(arguments)
   if arguments[4] ~= "" then
     for line in io.lines(arguments[4]) do lines[#lines + 1] = line end
   end
-  at = first - 1
+  -- Several threads go round from different places.
+  at = first - 1 + math.floor(total / math.max(1, #ports)) * number
 end
 
 function request()
@@ -68,11 +69,7 @@ function response(status, _, body)
   if status < 300 and not body:find(good[kind], 1, true) then missed = missed + 1 end
 end
 
-local threads, report = {}, done
-
-function setup(thread)
-  threads[#threads + 1] = thread
-end
+local report = done
 
 function done(summary, latency)
   for _, thread in ipairs(threads) do summary.errors.status = summary.errors.status + thread:get("missed") end
