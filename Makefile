@@ -1,6 +1,6 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: run demo test check check-package fuzz bench deb image clean
+.PHONY: run demo cluster test check check-package fuzz bench deb image clean
 
 # Builds and runs broker, operator listener and APNs simulator with throw-away keys in var/ until it is interrupted.
 run:
@@ -13,6 +13,12 @@ demo:
 	@scripts/setup
 	swift build -c release --product mayfly
 	@.build/release/mayfly demo
+
+# Runs three nodes behind HAProxy, and PostgreSQL with a standby server under Patroni, with throw-away keys until it is interrupted.
+cluster:
+	@scripts/setup cluster
+	swift build -c release --product mayfly
+	@exec packaging/cluster/run
 
 # Runs module tests and, beside them, the tests of the broker from outside; campaigns are in `make check`. Both use a throw-away PostgreSQL.
 # Module tests measure their own process (memory, descriptors), so they run one after the other.
@@ -48,7 +54,7 @@ check-package: deb
 fuzz:
 	scripts/fuzz $(TARGET) $(SECONDS)
 
-# Measures and replaces docs/benchmarks.md: 17 minutes on two quiet cores. ONLY=pairs measures and prints one part.
+# Measures and replaces docs/benchmarks.md: 25 minutes on two quiet cores. ONLY=pairs measures and prints one part.
 bench:
 	@scripts/setup bench
 	swift build -c release --product mayfly
