@@ -37,14 +37,15 @@ class Schema:
 
     def run(self, sql, *values):
         """Runs one statement, and returns its rows."""
-        with psycopg.connect(self.server, autocommit=True) as connection:
+        with psycopg.connect(self.server, autocommit=True, target_session_attrs="read-write") as connection:
             connection.execute(f"SET search_path = {self.name}")
             cursor = connection.execute(sql, values)
             return cursor.fetchall() if cursor.description else []
 
     def drop(self):
         # A test's own server may be gone. A broker that was killed may still have a transaction open.
-        with suppress(psycopg.OperationalError), psycopg.connect(self.server, autocommit=True, connect_timeout=3) as connection:
+        with suppress(psycopg.OperationalError), psycopg.connect(
+                self.server, autocommit=True, connect_timeout=3, target_session_attrs="read-write") as connection:
             connection.execute("SET lock_timeout = '20s'; SET client_min_messages = warning")
             connection.execute(f"DROP SCHEMA {self.name} CASCADE")
 
@@ -122,12 +123,12 @@ class Server:
 class Standby(Server):
     """A streaming copy of a server, without a replication slot. `synchronous`: the server waits for it at each commit."""
 
-    def __init__(self, primary, synchronous=False):
+    def __init__(self, primary, synchronous=False, port=None):
         self.folder = Path(self._script("folder"))
         self.programs, self.uri = primary.programs, None
         if os.geteuid() == 0:
             shutil.chown(self.folder, "postgres", "postgres")
-        self.port = primary.port
+        self.port = port or primary.port
         while self.port == primary.port:
             with socket.socket() as probe:
                 probe.bind(("127.0.0.1", 0))

@@ -1,9 +1,18 @@
-"""A deployment of several nodes on one PostgreSQL schema, with a simulator. One node serves, the others stand by."""
+"""A deployment of several nodes on one PostgreSQL schema, with a simulator. All of them serve, and one leads."""
 
+import json
+import random
 import shutil
+import threading
+import time
+from collections import Counter
+from contextlib import suppress
+
+from websockets.exceptions import WebSocketException
 
 from certificates import Authority, openssl
-from processes import Broker, Simulator, State, eventually, free_port, mayfly
+from mayfly import Client, Socket, new_client, new_code, new_token
+from processes import Broker, Simulator, State, free_port, quick_rooms
 
 def issue(authority, name, address="127.0.0.1"):
     """One PEM file with a certificate for an address and its key."""
@@ -32,20 +41,15 @@ class Node(Broker):
             node_ca=deployment.authority.path, **changes)
         self.options["state"] = self.folder
         self.name = name
+        policy = quick_rooms()
+        policy["limits"]["startGraceSeconds"] = deployment.grace
+        (self.cwd / "rooms").write_text(json.dumps(policy))
 
-    def stand_by(self, **environment):
-        """Starts it, and waits until another node's keys have arrived."""
-        self.start(wait=False, **environment)
-        eventually(lambda: self.schema_report() and self.schema_report()[0] > 0, 20, what=f"{self.name} standing by")
-        return self
-
-    def schema_report(self):
-        rows = self.deployment_schema.run("SELECT steps, ledger_size FROM member WHERE name = %s AND seen > %s", self.name, self.started_ms)
-        return rows[0] if rows else None
-
-    def start(self, *arguments, **environment):
-        self.started_ms = self.deployment_schema.run("SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint")[0][0]
-        return super().start(*arguments, **environment)
+    @property
+    def leads(self):
+        """True if this node holds the lease, and it has not expired."""
+        now = "floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+        return bool(self.deployment_schema.run(f"SELECT 1 FROM lease WHERE holder = %s AND held_until > {now}", self.name))
 
     @property
     def is_serving(self):
@@ -53,7 +57,10 @@ class Node(Broker):
 
 
 class Deployment:
-    def __init__(self, names="ab", server=None, **changes):
+    """`grace`: for how many seconds knocks at a node wait after its start."""
+
+    def __init__(self, names="ab", server=None, grace=1, **changes):
+        self.grace = grace
         self.state = State(postgres=server or True, wrapped=False)
         self.schema = self.state.schema
         self.changes = changes
@@ -71,8 +78,20 @@ class Deployment:
 
     @property
     def serving(self):
-        """The node that serves, or None."""
+        """A node that serves, or None."""
         return next((node for node in self.nodes.values() if node.is_serving), None)
+
+    @property
+    def leading(self):
+        """The node that leads, or None."""
+        return next((node for node in self.nodes.values() if node.running and node.leads), None)
+
+    def start(self):
+        """Starts the simulator and all nodes, the first one first."""
+        self.simulator.start()
+        for node in self.nodes.values():
+            node.start()
+        return self
 
     def __enter__(self):
         return self
@@ -82,3 +101,134 @@ class Deployment:
             node.kill()
         self.simulator.kill()
         self.state.remove()
+
+
+class Load:
+    """Callers that make rooms and knock, each time at another node. Notes what was acknowledged, and how long each answer took."""
+
+    def __init__(self, deployment, threads=4):
+        self.deployment, self.ends, self.avoided = deployment, False, None
+        self.rooms, self.tokens, self.times, self.errors = [], [], [], Counter()
+        self.threads = [threading.Thread(target=self.call) for _ in range(threads)]
+        for thread in self.threads:
+            thread.start()
+
+    def avoid(self, node):
+        """Stops calling this node, which would not answer."""
+        self.avoided = node
+
+    def port(self):
+        return random.choice([node.port for node in self.deployment.nodes.values() if node is not self.avoided and node.running] or [1])
+
+    def call(self):
+        clients = {}
+
+        def client():
+            port = self.port()
+            if port not in clients:
+                clients[port] = Client(port, timeout=10, checked=False)
+            return clients[port]
+        while not self.ends:
+            try:
+                start = time.monotonic()
+                code, creator, joiner, token = new_code(), new_client(), new_client(), new_token()
+                created = client().create(code, creator, token, 3600)
+                if created.status != 201:
+                    self.errors[created.status] += 1
+                    if created.status == 429:
+                        clients.clear()  # Each has an address of its own, with its own budget.
+                    continue
+                roomid = created.json["roomid"]
+                self.rooms.append((roomid, False))
+                self.tokens.append(token)
+                accepted = client().accept(code, joiner, new_token())
+                if accepted.status != 200:
+                    self.errors[accepted.status] += 1
+                    continue
+                self.rooms.append((roomid, True))
+                client().presence(roomid, joiner)
+                self.times.append((start, time.monotonic()))
+            except OSError as error:
+                self.errors[type(error).__name__] += 1
+                time.sleep(0.02)
+
+    def stop(self):
+        self.ends = True
+        for thread in self.threads:
+            thread.join(30)
+        assert not any(thread.is_alive() for thread in self.threads)
+
+    @property
+    def gap(self):
+        """The longest time in which no room was made, seconds."""
+        ends = sorted(end for _, end in self.times)
+        return max((b - a for a, b in zip(ends, ends[1:])), default=0)
+
+    def p99(self):
+        took = sorted(end - start for start, end in self.times)
+        return took[len(took) * 99 // 100]
+
+
+class Watchers:
+    """Creators who are always there, with a socket to some node, and joiners who come again and again. Nobody may push to a creator that has been there for
+    longer than a lease."""
+
+    lease = 10.0
+
+    def __init__(self, deployment, rooms=6):
+        self.deployment, self.ends = deployment, False
+        self.since, self.at, self.suspended, self.wronged, self.visits = {}, {}, None, [], Counter()
+        client = Client(deployment.leading.port)
+        self.rooms = [client.room() for _ in range(rooms)]
+        self.threads = [threading.Thread(target=self.stay, args=[room]) for room in self.rooms] + [
+            threading.Thread(target=work) for work in (self.visit, self.look)]
+        for thread in self.threads:
+            thread.start()
+
+    def node(self):
+        nodes = [node for node in self.deployment.nodes.values() if node is not self.suspended]
+        return random.choice([node for node in nodes if node.running] or nodes)
+
+    def stay(self, room):
+        while not self.ends:
+            with suppress(OSError, WebSocketException, AssertionError, TimeoutError):
+                node = self.node()
+                with Socket(node) as socket:
+                    socket.join(room.roomid, room.creator.client)
+                    self.at[room.creator.token] = node
+                    self.since[room.creator.token] = time.monotonic()
+                    while not self.ends:
+                        with suppress(TimeoutError):
+                            socket.receive(timeout=0.2)
+            self.since.pop(room.creator.token, None)
+
+    def visit(self):
+        while not self.ends:
+            with suppress(OSError):
+                room = random.choice(self.rooms)
+                answer = Client(self.node().port, timeout=5, checked=False).presence(room.roomid, room.joiner.client)
+                self.visits[answer.json.get("delivery", answer.status) if answer.status == 202 else answer.status] += 1
+            time.sleep(0.2)
+
+    def look(self):
+        seen = Counter()
+        own = {room.creator.token for room in self.rooms}
+        while not self.ends:
+            with suppress(OSError):
+                now = time.monotonic()
+                count = Counter(push["token"] for push in self.deployment.simulator.pushes() if push["token"] in own)
+                for token in count - seen:
+                    there = self.since.get(token)
+                    # The sockets of a suspended node are as dead as their node.
+                    if there is not None and self.at[token] is not self.suspended and now - there > self.lease + 1:
+                        self.wronged.append(now - there)
+                seen = count
+            time.sleep(0.25)
+
+    def stop(self):
+        self.ends = True
+        for thread in self.threads:
+            thread.join(30)
+
+    def told(self):
+        return f"visits {dict(self.visits)}, pushes to somebody present for longer than a lease {len(self.wronged)}"

@@ -1,18 +1,25 @@
-"""Two nodes on PostgreSQL: the standby takes over with keys and log, whatever happens to the other."""
+"""Several nodes on PostgreSQL: all serve, and whatever happens to one, another goes on with rooms, pushes, keys and log."""
 
+import itertools
 import json
+import random
+import re
 import signal
+import socket
 import threading
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-import ledger
+from companion_client import Caller
+from companion_world import users
 from databases import Server, Standby
 from mayfly import Client, Socket, new_client, new_code, new_token
-from nodes import Deployment, issue
-from processes import eventually, mayfly, quick_rooms
+from nodes import Deployment, Load, Watchers, issue
+from processes import REPOSITORY, eventually, free_port, mayfly, quick_rooms
+from raw_socket import RawSocket
 
 
 @pytest.fixture
@@ -21,6 +28,12 @@ def pair():
         deployment.simulator.start()
         deployment["a"].start()
         yield deployment
+
+
+@pytest.fixture
+def trio():
+    with Deployment("abc") as deployment:
+        yield deployment.start()
 
 
 def checkpoint(node):
@@ -38,24 +51,108 @@ def verified(node, *since):
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
+# Promise: several-nodes-serve
+def test_a_room_and_its_two_phones_at_three_nodes(trio):
+    a, b, c = (Client(node.port) for node in trio.nodes.values())
+    code, ann, ben, token = new_code(), new_client(), new_client(), new_token()
+    room = a.create(code, ann, token, 3600).expect(201).json["roomid"]
+    # A lost answer is repeated by any node.
+    assert b.create(code, ann, token, 3600).expect(200).json["roomid"] == room
+    b.accept(code, ben, new_token()).expect(200)
+    c.accept(code, new_client()).expect(409, "room_already_accepted")
+    assert c.presence(room, ben).expect(202).json == {"delivery": "queued"}
+    eventually(lambda: trio.simulator.pushes(token), what="the push")
+    assert a.presence(room, ann).expect(202).json == {"delivery": "peer_present"}
+    eventually(lambda: b.status(room).json["creatorPresent"] and b.status(room).json["joinerPresent"], what="both at the third node")
+    with Socket(trio["a"]) as one, Socket(trio["b"]) as two:
+        assert one.join(room, ann)["peerPresent"]
+        two.join(room, ben)
+        a.delete(room).expect(200)
+        assert one.expect("room_closed") and two.expect("room_closed")
+    c.status(room).expect(404, "room_not_found")
+
+
+# Promise: presence-over-nodes
+def test_a_suspended_phone_at_another_node_is_pushed_to(trio):
+    room = Client(trio["a"].port).room()
+    with RawSocket(trio["b"]) as creator, Socket(trio["c"]) as joiner:
+        creator.join(room.roomid, room.creator)
+        time.sleep(2.2)
+        begin = time.monotonic()
+        assert joiner.join(room.roomid, room.joiner.client)["delivery"] == "peer_present"
+        assert joiner.receive(timeout=5) == {"type": "peer_left", "delivery": "queued"}
+        assert time.monotonic() - begin < 3
+        eventually(lambda: trio.simulator.pushes(room.creator.token), what="the push")
+    # A phone that answers is not pushed to.
+    room = Client(trio["a"].port).room()
+    with Socket(trio["b"]) as creator, Socket(trio["c"]) as joiner:
+        creator.join(room.roomid, room.creator.client)
+        for _ in range(3):
+            time.sleep(2.2)
+            assert Client(trio["a"].port).presence(room.roomid, room.joiner.client).json == {"delivery": "peer_present"}
+        joiner.join(room.roomid, room.joiner.client)
+        time.sleep(3)
+        assert trio.simulator.pushes(room.creator.token) == []
+
+
+# Promise: one-accept
+@pytest.mark.parametrize("times", [30, pytest.param(1000, marks=pytest.mark.campaign)])
+def test_of_fifty_accepts_at_three_nodes_one_wins(trio, times):
+    ports = itertools.cycle([node.port for node in trio.nodes.values()])
+    clients = [Client(next(ports), checked=False, timeout=30) for _ in range(50)]
+    names = [new_client() for _ in clients]
+    creator = Client(trio["a"].port, checked=False)
+    with ThreadPoolExecutor(50) as pool:
+        for _ in range(times):
+            code = new_code()
+            creator.create(code, new_client(), None, 600).expect(201)
+            answers = list(pool.map(lambda pair: pair[0].accept(code, pair[1]).status, zip(clients, names)))
+            assert Counter(answers) == {200: 1, 409: 49}, Counter(answers)
+
+
+def test_news_of_a_session_reach_sockets_at_other_nodes():
+    with Deployment("ab", policy="rooms,companion") as deployment:
+        deployment.start()
+        jwts = users(deployment.state)
+        ann, back_end = Caller(deployment["a"], jwts.token("ann")), Caller(deployment["b"], jwts.back_end())
+        with ann.socket() as socket, back_end.socket() as heard:
+            other = Caller(deployment["b"], jwts.token("ann"))
+            other.event("one", "state_change", {"newState": "processing"}).expect(202)
+            assert socket.news("state_change")["data"]["newState"] == "processing"
+            request = back_end.event("one", "approval_request", {}, user="ann").expect(202).json["requestId"]
+            assert socket.news("approval_request")["requestId"] == request
+            # The answer reaches the back end that asked at another node.
+            ann.respond(request, True).expect(200)
+            assert heard.news("approval_response")["approved"] is True
+
+
+# Promise: budgets-over-nodes
+def test_guesses_at_three_nodes_have_one_budget(trio):
+    clients = [Client(node.port, address="127.9.9.9") for node in trio.nodes.values()]
+    eventually(lambda: all(node.metric("nodes") == 3 for node in trio.nodes.values()), what="nodes that hear each other")
+    answers = Counter(client.accept(new_code()).status for _ in range(50) for client in clients)
+    limit = json.loads((REPOSITORY / "policies/rooms.json").read_text())["limits"]["wrongCodes"]["perAddress"]["count"]
+    assert set(answers) == {404, 429} and limit <= answers[404] <= limit + 2, (answers, limit)
+
+
 # Promise: takeover-keeps-rooms, one-ledger
-def test_the_standby_takes_over_with_keys_rooms_and_log(pair):
-    first, second = pair["a"], pair["b"].stand_by()
+def test_another_node_leads_with_keys_rooms_and_log(pair):
+    first, second = pair["a"], pair["b"].start()
     client = Client(first.port)
     room = client.room()
     client.close()
     early = checkpoint(first)
     first.kill()
-    eventually(lambda: second.is_serving, 30, what="the takeover")
+    eventually(lambda: pair.leading is second, 30, what="the takeover")
     client = Client(second.port)
     # Its keys open what the other one sealed.
     client.presence(room.roomid, room.joiner.client).expect(202)
     pushed = eventually(lambda: pair.simulator.pushes(room.creator.token), what="a push by the second node")
     assert len(pushed) == 1
-    # And the first stands by for the second.
-    first.stand_by()
+    # And the first follows the second.
+    first.start()
     second.stop()
-    eventually(lambda: first.is_serving, 15, what="the way back")
+    eventually(lambda: pair.leading is first, 15, what="the way back")
     client = Client(first.port)
     client.delete(room.roomid).expect(200)
     client.close()
@@ -63,11 +160,31 @@ def test_the_standby_takes_over_with_keys_rooms_and_log(pair):
     verified(first, early)
 
 
+# Promise: jobs-of-a-dead-node
+@pytest.mark.background
+def test_the_pushes_of_a_killed_node_are_sent_by_another():
+    """The grace after a start holds them back, so the node dies with all of them."""
+    with Deployment(grace=20) as deployment:
+        first, victim = deployment.start().nodes.values()
+        rooms = [Client(first.port).room() for _ in range(20)]
+        client = Client(victim.port)
+        for room in rooms:
+            assert client.presence(room.roomid, room.joiner.client).expect(202).json["delivery"] == "queued"
+        assert deployment.simulator.pushes() == []
+        victim.kill()
+        for room in rooms:
+            eventually(lambda room=room: deployment.simulator.pushes(room.creator.token), 40, what="a push by another node")
+        assert len(deployment.simulator.pushes()) == 20
+        # Each has one outcome.
+        first.stop()
+        verified(first)
+
+
 # Promise: suspended-node-writes-nothing
-def test_a_suspended_node_writes_nothing_once_another_serves(pair):
-    first, second = pair["a"], pair["b"].stand_by()
+def test_a_suspended_node_writes_nothing_once_another_leads(pair):
+    first, second = pair["a"], pair["b"].start()
     first.child.send_signal(signal.SIGSTOP)
-    eventually(lambda: second.is_serving, 30, what="the takeover")
+    eventually(lambda: pair.leading is second, 30, what="the takeover")
     # These wait in the suspended node's socket until it goes on.
     late = Client(first.port, timeout=10)
     answers = []
@@ -85,7 +202,7 @@ def test_a_suspended_node_writes_nothing_once_another_serves(pair):
     thread.join(15)
     assert first.child.wait(15) == 1
     assert answers[0] != 201 and pair.schema.run("SELECT count(*) FROM room")[0][0] == rooms
-    assert "another node serves now" in first.printed()
+    assert "another node has ended this one's term" in first.printed()
     second.stop()
     verified(second)
 
@@ -110,13 +227,27 @@ def test_a_node_with_other_rules_is_refused(pair, difference, told):
     assert told in other.printed(), other.printed()
 
 
-def test_a_node_that_could_never_take_over_is_refused(pair):
-    """Its operator believes in a standby otherwise."""
+# Promise: nodes-agree
+def test_nobody_leads_with_another_policy_beside_others():
+    """A node with a key file takes its lease back at once. Its followers would go on with the old policy."""
+    with Deployment() as deployment:
+        deployment.start()
+        first = deployment["a"]
+        first.stop()
+        policy = quick_rooms()
+        policy["limits"]["knockThrottleSeconds"] = 29
+        (first.cwd / "rooms").write_text(json.dumps(policy))
+        first.start(wait=False)
+        assert first.child.wait(15) not in (0, None)
+        assert "other policies" in first.printed(), first.printed()
+
+
+def test_a_node_that_could_never_serve_is_refused(pair):
     other = pair["b"]
     given = dict(other.options)
     for changes, told in [
             ({"node": "a"}, "another node serves under the name a"),
-            ({"node-listen": None, "node-certificate": None, "node-ca": None}, "a serves. A node that stands by for it needs --node-listen"),
+            ({"node-listen": None, "node-certificate": None, "node-ca": None}, "a serves. A node beside it needs --node-listen"),
             ({"node-certificate": issue(pair.authority, "wrong", "10.0.0.12")}, "must name the address of --node-listen")]:
         other.options = given | changes
         other.start(wait=False)
@@ -125,14 +256,14 @@ def test_a_node_that_could_never_take_over_is_refused(pair):
 
 
 # Promise: no-keys-no-takeover
-def test_a_standby_without_the_latest_keys_waits(pair):
-    first, second = pair["a"], pair["b"].stand_by()
+def test_a_node_without_the_latest_keys_does_not_lead(pair):
+    first, second = pair["a"], pair["b"].start()
     pair.schema.run("UPDATE node SET value = '\\x00000000000000ff' WHERE name = 'ratchet.steps'")
     first.kill()
-    eventually(lambda: "waiting for a, which has the latest keys" in second.printed(), 20, what="the refusal")
-    assert not second.is_serving
+    eventually(lambda: "waiting for a node with the latest keys" in second.printed(), 20, what="the refusal")
+    assert pair.leading is None
     pair.schema.run("UPDATE node SET value = '\\x0000000000000001' WHERE name = 'ratchet.steps'")
-    eventually(lambda: second.is_serving, 15, what="the takeover")
+    eventually(lambda: pair.leading is second, 15, what="the takeover")
 
 
 # Promise: node-certificates
@@ -147,142 +278,159 @@ def test_strangers_get_no_keys(pair):
         connection.getresponse().read()
 
 
-class Load:
-    """Callers that make rooms and knock, at whichever node serves. Notes what was acknowledged, and how long each answer took."""
-
-    def __init__(self, deployment, threads=4):
-        self.deployment, self.ends = deployment, False
-        self.rooms, self.times, self.errors = [], [], Counter()
-        self.threads = [threading.Thread(target=self.call) for _ in range(threads)]
-        for thread in self.threads:
-            thread.start()
-
-    def call(self):
-        client = None
-        while not self.ends:
-            try:
-                if client is None:
-                    serving = self.deployment.serving
-                    if serving is None:
-                        time.sleep(0.05)
-                        continue
-                    client = Client(serving.port, timeout=10, checked=False)
-                start = time.monotonic()
-                code, creator, joiner, token = new_code(), new_client(), new_client(), new_token()
-                created = client.create(code, creator, token, 3600)
-                if created.status == 201:
-                    roomid = created.json["roomid"]
-                    self.rooms.append((roomid, False))
-                    accepted = client.accept(code, joiner, new_token())
-                    if accepted.status == 200:
-                        self.rooms[-1:] = [(roomid, True)] if self.rooms[-1][0] == roomid else self.rooms[-1:] + [(roomid, True)]
-                        client.presence(roomid, joiner)
-                        self.times.append((start, time.monotonic()))
-                    else:
-                        self.errors[accepted.status] += 1
-                else:
-                    self.errors[created.status] += 1
-            except OSError as error:
-                self.errors[type(error).__name__] += 1
-                client = None
-                time.sleep(0.02)
-
-    def stop(self):
-        self.ends = True
-        for thread in self.threads:
-            thread.join(30)
-        assert not any(thread.is_alive() for thread in self.threads)
-
-    @property
-    def gap(self):
-        """The longest time in which no room was made, seconds."""
-        ends = sorted(end for _, end in self.times)
-        return max((b - a for a, b in zip(ends, ends[1:])), default=0)
-
-    def p99(self):
-        took = sorted(end - start for start, end in self.times)
-        return took[len(took) * 99 // 100]
-
-
-def rounds(pair, count):
-    """Kills the serving node under load, again and again."""
-    pair["b"].stand_by()
-    checkpoints = []
-    load = Load(pair)
-    try:
-        for _ in range(count):
-            time.sleep(2.5)
-            serving = pair.serving
-            checkpoints.append(checkpoint(serving))
-            other = next(node for node in pair.nodes.values() if node is not serving)
-            serving.kill()
-            eventually(lambda: other.is_serving, 40, what="a takeover")
-            serving.stand_by()
-        time.sleep(1)
-    finally:
-        load.stop()
-    check_load(pair, load, checkpoints, count)
-
-
-def check_load(deployment, load, checkpoints, takeovers=0):
-    """Everything that was acknowledged is there, no push was sent as two, and the log continues all its checkpoints."""
-    serving = deployment.serving
-    client = Client(serving.port, checked=False, timeout=30)
+def check_load(deployment, load, watchers, checkpoints, kills=0):
+    """Everything acknowledged is there, no push was sent as two, nobody present was pushed, and the log continues all its checkpoints."""
+    eventually(lambda: deployment.leading and deployment.leading.is_serving, 40, what="a node that leads")
+    leading = deployment.leading
+    client = Client(leading.port, checked=False, timeout=30)
     accepted = {roomid: isaccepted for roomid, isaccepted in load.rooms}
     lost = [roomid for roomid, is_accepted in accepted.items()
             if (answer := client.status(roomid)).status != 200 or is_accepted and not answer.json["accepted"]]
     assert not lost, f"{len(lost)} of {len(accepted)} acknowledged rooms are lost"
-    serving.stop()
-    verified(serving, *checkpoints)
+    for node in deployment.nodes.values():
+        if node is not leading and node.running:
+            node.stop()
+    leading.stop()
+    verified(leading, *checkpoints)
     pushes = deployment.simulator.pushes()
-    by_job = Counter(push["token"] for push in pushes)
-    print(f"\ntakeovers: {takeovers}; rooms {len(accepted)}, pushes {len(pushes)}, errors {dict(load.errors)}; "
-          f"longest gap {load.gap:.1f} s, p99 {load.p99() * 1000:.0f} ms")
+    own = set(load.tokens)
+    by_job = Counter(push["token"] for push in pushes if push["token"] in own)
     twice = [token for token, number in by_job.items() if number > 1]
     different = [token for token in twice if len({push["headers"]["apns-id"] for push in pushes if push["token"] == token}) > 1]
+    print(f"\nkills: {kills}; rooms {len(accepted)}, pushes {len(by_job)}, sent twice with one apns-id {len(twice)}, errors {dict(load.errors)}; "
+          f"longest gap {load.gap:.1f} s, p99 {load.p99() * 1000:.0f} ms; {watchers.told()}")
     assert not different, f"{len(different)} tokens got one push with different apns-ids"
+    assert not watchers.wronged, watchers.told()
+
+
+def rounds(deployment, count, failover=None):
+    """Kills each node in turn under load, again and again, then the database's primary."""
+    checkpoints = []
+    load, watchers = Load(deployment), Watchers(deployment)
+    try:
+        for number in range(count):
+            time.sleep(2.5)
+            eventually(lambda: deployment.leading, 40, what="a node that leads")
+            checkpoints.append(checkpoint(deployment.leading))
+            victim = list(deployment.nodes.values())[number % len(deployment.nodes)]
+            victim.kill()
+            time.sleep(1)
+            if failover and number % 3 == 2:
+                failover()
+            try:
+                victim.start()
+            except AssertionError:
+                print(victim.printed())
+                raise
+        time.sleep(2)
+    finally:
+        load.stop()
+        watchers.stop()
+    check_load(deployment, load, watchers, checkpoints, count)
 
 
 # Promise: takeover-loses-nothing
-def test_a_takeover_under_load_loses_nothing(pair):
-    rounds(pair, 1)
+def test_a_killed_node_under_load_loses_nothing(trio):
+    rounds(trio, 1)
 
 
 @pytest.mark.campaign
-def test_a_dozen_takeovers_under_load_lose_nothing(pair):
-    rounds(pair, 12)
+def test_a_dozen_kills_under_load_lose_nothing(trio):
+    rounds(trio, 12)
+
+
+class Servers:
+    """A primary and its synchronous standby, at ports that are known before."""
+
+    def __init__(self):
+        self.ports = [free_port() for _ in range(6)]
+        self.primary = Server()
+        self.made = [self.primary]
+        self.standby = self._standby()
+
+    def _standby(self):
+        standby = Standby(self.primary, synchronous=True, port=self.ports.pop())
+        self.made.append(standby)
+        return standby
+
+    @property
+    def uri(self):
+        hosts = [self.primary.port, self.standby.port, *self.ports]
+        return f"postgresql://mayfly@{','.join(f'127.0.0.1:{port}' for port in hosts)}/mayfly"
+
+    def fail_over(self):
+        """Kills the primary, promotes the standby, and gives it a standby of its own."""
+        self.primary.stop()
+        time.sleep(1)
+        self.standby.promote()
+        self.primary = self.standby
+        self.standby = self._standby()
+
+    def close(self):
+        for server in reversed(self.made):
+            server.close()
 
 
 @pytest.fixture
 def servers():
-    primary = Server()
-    made = [primary]
+    servers = Servers()
     try:
-        made.append(Standby(primary, synchronous=True))
-        yield primary, made[1]
+        yield servers
     finally:
-        for server in reversed(made):
-            server.close()
+        servers.close()
 
 
 # Promise: failover-loses-nothing
 @pytest.mark.campaign
-def test_a_failover_of_the_database_under_load_loses_nothing(servers):
-    primary, standby = servers
-    both = f"postgresql://mayfly@127.0.0.1:{primary.port},127.0.0.1:{standby.port}/mayfly"
-    with Deployment(server=both) as deployment:
-        deployment.simulator.start()
-        deployment["a"].start()
-        deployment["b"].stand_by()
-        load = Load(deployment)
-        try:
+def test_a_dozen_kills_and_failovers_under_load_lose_nothing(servers):
+    with Deployment("abc", server=servers.uri) as deployment:
+        rounds(deployment.start(), 12, failover=servers.fail_over)
+
+
+# Promise: silent-host
+def test_a_host_that_answers_nothing_does_not_hide_the_next():
+    """As a machine without power. A kernel that refuses connections would be too kind."""
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen(64)
+        with Deployment("ab") as deployment:
+            for node in deployment.nodes.values():
+                node.options["database"] = re.sub("@", f"@127.0.0.1:{silent.getsockname()[1]},", node.options["database"])
+            deployment.start()
+            Client(deployment["b"].port).room()
+
+
+@pytest.mark.campaign
+def test_lost_messages_and_sessions_ring_nobody(trio):
+    """All sessions of the nodes are ended again and again: messages are lost, and statements are cut."""
+    load, watchers = Load(trio, threads=2), Watchers(trio)
+    try:
+        for _ in range(15):
+            time.sleep(random.uniform(0.5, 2))
+            trio.schema.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'mayfly' AND pid <> pg_backend_pid()")
+    finally:
+        load.stop()
+        watchers.stop()
+    check_load(trio, load, watchers, [])
+
+
+@pytest.mark.campaign
+def test_a_node_stopped_for_a_minute_comes_back(trio):
+    load, watchers = Load(trio, threads=2), Watchers(trio)
+    try:
+        for victim in (trio["b"], trio["a"]):
+            time.sleep(2)
+            victim.child.send_signal(signal.SIGSTOP)
+            load.avoid(victim)
+            watchers.suspended = victim
+            time.sleep(60)
+            victim.child.send_signal(signal.SIGCONT)
             time.sleep(3)
-            primary.stop()
-            time.sleep(1)
-            standby.promote()
-            count = len(load.rooms)
-            eventually(lambda: len(load.rooms) > count + 50, 60, what="service after the failover")
-        finally:
-            load.stop()
-        check_load(deployment, load, [])
-        assert deployment["b"].running
+            if not victim.running:
+                victim.start()
+            load.avoid(None)
+            watchers.suspended = None
+    finally:
+        load.stop()
+        watchers.stop()
+    check_load(trio, load, watchers, [])
