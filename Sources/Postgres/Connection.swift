@@ -14,7 +14,7 @@ import Linux
         let count: Int?
     }
     private var prepared: [Key: String] = [:]
-    /// What was prepared since the last answers.
+    /// The statements that were prepared since the last answers.
     private var fresh: [Key] = []
     private var preparations = 0
     /// The queued statements. True for a preparation, whose result nobody reads.

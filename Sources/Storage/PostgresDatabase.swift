@@ -11,6 +11,8 @@ import Vocabulary
 final class PostgresDatabase: Database, EngineRows {
     let journal: PostgresJournal
     private var connection: Connection?
+    /// The host of the connection, of those in the URI.
+    private var host: Int?
     /// True for a connection that only sends messages. A crash of the server may lose them, so commits needn't be durable.
     private let sendsMessages: Bool
     /// The node that the session knows as the owner of new jobs.
@@ -78,9 +80,12 @@ final class PostgresDatabase: Database, EngineRows {
 
     /// Connects unless this is connected.
     func connect() throws {
-        if let connection, connection.isUsable, !connection.hasEnded() { return try nameSession(connection) }
+        // If another thread has left this host, reads here may be old.
+        if let connection, connection.isUsable, host == nil || host == journal.primary, !connection.hasEnded() {
+            return try nameSession(connection)
+        }
         connection = nil
-        let made = try journal.connect(Self.options, deadlineMs: Self.longestConnectMs)
+        let (made, host) = try journal.connect(Self.options, deadlineMs: Self.longestConnectMs)
         for setting in Self.settings { try made.send(setting) }
         if sendsMessages { try made.send("SET synchronous_commit = off") }
         try made.send("SELECT to_regclass('schedule')::oid::bigint")
@@ -94,7 +99,7 @@ final class PostgresDatabase: Database, EngineRows {
             _ = try made.receive(deadlineMs: Self.longestAnswerMs)
         }
         connection = made
-        (sessionNode, isListening) = (nil, false)
+        (self.host, sessionNode, isListening) = (host, nil, false)
         try nameSession(made)
     }
 
@@ -199,7 +204,7 @@ final class PostgresDatabase: Database, EngineRows {
         do {
             results = try live().receive(deadlineMs: try remaining())
         } catch PostgresError.silent {
-            journal.avoidHost()
+            if let host { journal.avoid(host) }
             throw PostgresError.silent
         }
         for (result, meaning) in zip(results, meanings) {

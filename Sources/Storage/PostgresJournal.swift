@@ -1,4 +1,5 @@
 import Ledger
+import Linux
 import Policy
 import Postgres
 import Synchronization
@@ -30,6 +31,8 @@ final class PostgresJournal: Sendable {
         var hosts: [Connection.Host]?
         /// The index of the host that was the primary last.
         var primary = 0
+        /// Until when to avoid a host, on the monotonic clock, milliseconds.
+        var avoided: [Int: UInt64] = [:]
         /// The time of the last success, unix milliseconds.
         var alive: UInt64
     }
@@ -78,13 +81,13 @@ final class PostgresJournal: Sendable {
         set { state.withLock { $0.hasStarted = newValue } }
     }
 
-    /// Nil until this node may write under its name.
+    /// Is nil until this node may write under its name.
     var node: PostgresNode? {
         get { state.withLock { $0.node } }
         set { state.withLock { $0.node = newValue } }
     }
 
-    /// Nil while this node doesn't lead.
+    /// Is nil while this node doesn't lead.
     var leaseTerm: UInt64? {
         get { state.withLock { $0.leaseTerm } }
         set { state.withLock { $0.leaseTerm = newValue } }
@@ -92,25 +95,32 @@ final class PostgresJournal: Sendable {
 
     // MARK: Hosts
 
-    /// Connects to the host that was the primary last, or else to another one.
+    /// Connects to the host that was the primary last, or else to another one. Hosts to avoid come last.
     /// - Parameter deadlineMs: the longest wait for each host.
-    func connect(_ options: [(String, String)], deadlineMs: UInt64) throws(PostgresError) -> Connection {
-        let (hosts, first) = (try hosts(), state.withLock(\.primary))
+    /// - Returns: the connection, and the index of its host if the URI names hosts.
+    func connect(_ options: [(String, String)], deadlineMs: UInt64) throws(PostgresError) -> (Connection, host: Int?) {
+        let hosts = try hosts()
+        if hosts.isEmpty { return (try Connection(uri, options: options, deadlineMs: deadlineMs), nil) }
+        let (first, avoided) = state.withLock { ($0.primary, $0.avoided) }
+        let order = hosts.indices.map { (first + $0) % hosts.count }
+        let now = Clock.monotonicMs
+        let isAvoided = { (host: Int) in avoided[host, default: 0] > now }
         var failure: PostgresError?
-        for step in hosts.indices {
-            let index = (first + step) % hosts.count
+        for host in order.filter({ !isAvoided($0) }) + order.filter(isAvoided) {
             do throws(PostgresError) {
-                let made = try Connection(uri, options: options, host: hosts[index], deadlineMs: deadlineMs)
-                state.withLock { $0.primary = index }
-                return made
+                let made = try Connection(uri, options: options, host: hosts[host], deadlineMs: deadlineMs)
+                state.withLock { $0.primary = host }
+                return (made, host)
             } catch { failure = failure ?? error }
         }
-        if let failure { throw failure }
-        return try Connection(uri, options: options, deadlineMs: deadlineMs)
+        throw failure ?? .refused("no host")
     }
 
-    /// Begins with the next host from now on. A primary whose commits hang, as without its standby, still accepts connections.
-    func avoidHost() { state.withLock { $0.primary = ($0.primary + 1) % max(1, $0.hosts?.count ?? 1) } }
+    /// The index of the host that was the primary last.
+    var primary: Int { state.withLock(\.primary) }
+
+    /// Tries all other hosts first for a minute. A primary whose commits hang still accepts connections, and another may have been promoted.
+    func avoid(_ host: Int) { state.withLock { $0.avoided[host] = Clock.monotonicMs + 60_000 } }
 
     private func hosts() throws(PostgresError) -> [Connection.Host] {
         if let known = state.withLock(\.hosts) { return known }

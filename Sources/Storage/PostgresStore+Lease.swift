@@ -16,7 +16,7 @@ public struct Lease: Sendable, Equatable {
     public var isFree: Bool { until <= now }
 }
 
-/// What a node reports to the others through the database, every few seconds.
+/// A node's report to the others through the database, every few seconds.
 public struct NodeReport: Sendable, Equatable {
     public var name: String
     /// The step of its keys, or 0 if it has none.

@@ -401,6 +401,27 @@ def test_a_host_that_answers_nothing_does_not_hide_the_next():
 
 
 @pytest.mark.campaign
+def test_nodes_leave_a_primary_whose_commits_hang(servers):
+    """As after the death of a Patroni whose PostgreSQL runs on: the promoted standby no longer follows it, so no commit there ends."""
+    with Deployment("ab", server=servers.uri) as deployment:
+        deployment.start()
+        room = Client(deployment["a"].port).room()
+        servers.standby.promote()
+
+        def made():
+            try:
+                return Client(deployment["b"].port, timeout=60).create(expires=600).status == 201
+            except OSError:
+                return False
+        eventually(made, 90, what="service by the promoted server")
+        assert deployment["a"].running and deployment["b"].running
+        schema = deployment.schema.name
+        assert servers.standby.run(f"SELECT count(*) FROM {schema}.room") == [(2,)]
+        Client(deployment["a"].port, timeout=60).status(room.roomid).expect(200)
+        servers.primary.stop()
+
+
+@pytest.mark.campaign
 def test_lost_messages_and_sessions_ring_nobody(trio):
     """All sessions of the nodes are ended again and again: messages are lost, and statements are cut."""
     load, watchers = Load(trio, threads=2), Watchers(trio)
