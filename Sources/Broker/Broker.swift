@@ -141,7 +141,7 @@ struct Dependencies: Sendable {
     let settings: Broker.Settings
     let metrics: Metrics
     let charges: CallerCharges
-    /// Nil if this node is alone.
+    /// Is nil if this node is alone.
     let neighbors: Neighbors?
     let log: Logger
 

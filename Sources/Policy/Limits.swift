@@ -69,7 +69,7 @@ public struct Budget: Sendable, Equatable {
     public let count: Int
     public let windowMs: UInt64
 
-    /// What one of several nodes may grant, at least one use.
+    /// Returns how many uses one of several nodes may grant, at least one.
     public func count(over nodes: Int) -> Int { nodes == 1 ? count : max(1, (count + nodes - 1) / nodes) }
 
     /// The most uses in a day.

@@ -223,7 +223,7 @@ import Vocabulary
             await stage.pass(60_000)
             let second = try await stage.node()
             #expect(await second.presence.isPresent(Self.one))
-            // What it only heard of proves nothing.
+            // Hearsay proves nothing.
             #expect(await second.presence.check(Self.one, isAwaited: true) == .probing)
         }
     }

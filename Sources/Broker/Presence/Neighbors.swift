@@ -130,7 +130,8 @@ public final class Neighbors: Sendable {
             }
             var bytes = [UInt8](bigEndian: node) + [UInt8](bigEndian: number)
             while let next = waiting.first, bytes.count + next.count <= Self.mostBytes {
-                bytes += waiting.removeFirst().prefix(next.count)
+                bytes += next
+                waiting.removeFirst()
             }
             if let text = seal(bytes) { send(text) }
         }

@@ -27,7 +27,7 @@ enum NodeMessage: Equatable, Sendable {
     case news(CompanionReceiver, CompanionMessage)
 }
 
-/// Who gets news of sessions: the user or the back end of that name.
+/// The receiver of news of sessions: the user or the back end of that name.
 struct CompanionReceiver: Equatable, Sendable {
     var name: [UInt8]
     var isBackEnd: Bool

@@ -15,13 +15,13 @@ import Vocabulary
 /// One node leads: it publishes the log and steps the keys. The others follow: they copy each step and each published entry, and one of them leads next.
 /// Keys are lost only if no node has them any more.
 actor Node: LoopActor {
-    /// What a node has when it begins to serve.
+    /// A node's keys and term when it begins to serve.
     struct Admission: Sendable {
         let keys: KeyRing
         let lease: LeaseKeeper
     }
 
-    /// What a node that serves does with the broker.
+    /// The calls of a serving node to the broker.
     struct Duties: Sendable {
         /// Called once, when this node begins to lead.
         let lead: @Sendable () async throws -> Void
@@ -336,7 +336,7 @@ actor Node: LoopActor {
     private static let deploymentName = "deployment"
     private var deploymentMark: StoreMark { StoreMark(Self.deploymentName, Array(deployment.utf8)) }
 
-    /// What all nodes have in common.
+    /// The settings that all nodes have in common.
     private var deployment: String {
         ([log.key.description, "\(settings.resolution)"] + settings.policies.all.map(\.digest.hex)).joined(separator: "\n")
     }

@@ -18,7 +18,7 @@ struct OpenState: Sendable {
     /// Never earlier than any time recorded in the store or the keys.
     let time: BrokerTime
     let node: EntryText
-    /// Nil with an embedded database, which no other node uses.
+    /// Is nil with an embedded database, which no other node uses.
     let member: (node: Node, lease: LeaseKeeper)?
     /// The log entries of this start: `broker.started`, then one `policy.loaded` per policy in force.
     let starts: [Entry.Op]
