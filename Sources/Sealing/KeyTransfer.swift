@@ -91,14 +91,14 @@ extension KeyRing {
     public func beforeStep(_ body: @escaping @Sendable () -> Void) { editions.withLock { $0.beforeStep = body } }
 
     /// Follows a step of another node. A new generation opens rows at once. It takes no seals until `sealWithNewest`, since other nodes may get it later.
-    /// - Returns: true if there is a new generation.
+    /// - Returns: true if a generation waits for `sealWithNewest`.
     /// - Throws: `.otherKeys` if a generation in use has other keys at that node.
     public func follow(_ received: ReceivedKeys) throws(KeyFileError) -> Bool {
         try file.withLock { file throws(KeyFileError) in
-            let isNew = try ratchet.withLock { ratchet throws(KeyFileError) in try ratchet.follow(received.image) }
+            let waits = try ratchet.withLock { ratchet throws(KeyFileError) in try ratchet.follow(received.image) }
             try file?.replace(received.image)
             editions.withLock { $0.number = .random(in: 1 ... .max) }
-            return isNew
+            return waits
         }
     }
 

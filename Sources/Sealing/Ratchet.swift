@@ -164,7 +164,7 @@ struct Ratchet: Sendable {
         isFollowing = true
         if isNew { isNewestHeldBack = generations.count > 1 }
         releaseRings(image)
-        return isNew
+        return isNewestHeldBack
     }
 
     /// Returns true if a generation is the same there.

@@ -126,6 +126,19 @@ import Vocabulary
         #expect(try index(ring, time, 2) == index(other, time, 2))
     }
 
+    @Test func aGenerationThatCouldNotBeStoredStillWaits() throws {
+        let folder = try KeyFolder()
+        let other = try folder.load()
+        let ring = try KeyRing(try copy(of: other), longestLifeSeconds: week)
+        _ = try ring.step(nowMs: start + KeyFolder.dayMs + KeyFolder.epochMs)
+        try File.rename(folder.folder, to: folder.folder + "-saved")
+        #expect(throws: KeyFileError.self) { try other.follow(copy(of: ring)) }
+        try File.rename(folder.folder + "-saved", to: folder.folder)
+        #expect(try other.follow(copy(of: ring)) && other.currentGeneration == 1)
+        other.sealWithNewest()
+        #expect(try !other.follow(copy(of: ring)) && other.currentGeneration == 2)
+    }
+
     @Test func otherKeysUnderTheSameNamesAreRefused() throws {
         let ring = try KeyRing.make(nowMs: start, longestLifeSeconds: week)
         let other = try KeyRing.make(nowMs: start, longestLifeSeconds: week)

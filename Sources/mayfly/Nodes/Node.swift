@@ -279,14 +279,14 @@ actor Node: LoopActor {
         }
         let start = Clock.monotonicMs
         guard try await store.takeLease(name, address: address, after: lease.term, mark: deploymentMark) else { return nil }
-        leading.withLock { $0 = true }
-        server.withLock { $0 = nil }
-        copy.withLock { $0 = nil }
         if isLoss {
             Terminal.log(.error, "keys: no node has the latest keys any more. All that was sealed under them is forgotten now")
             try await KeyKeeper.recordLoss(store)
         }
         let ring = try use(keys ?? makeKeys())
+        leading.withLock { $0 = true }
+        server.withLock { $0 = nil }
+        copy.withLock { $0 = nil }
         return Admission(keys: ring, lease: keeper(ring, start))
     }
 
@@ -403,10 +403,9 @@ actor Node: LoopActor {
     private func follow(_ received: ReceivedKeys) throws {
         guard let ring = keys.withLock(\.self) else { return }
         do throws(KeyFileError) {
-            let isNew = try ring.follow(received)
+            let waits = try ring.follow(received)
             stepped?()
-            guard isNew else { return }
-            sealWithNewest(ring)
+            if waits { sealWithNewest(ring) }
         } catch {
             guard case .otherKeys = error else { throw error }
             Terminal.log(.error, "keys: \(error). It stops; its next start fetches them")
