@@ -84,7 +84,11 @@ class Example:
 
     @property
     def tls(self):
-        return self.certificate.context()
+        """For `websockets`, which reads and writes one connection from two threads. OpenSSL doesn't allow that: a request that is written
+        while a session ticket is read is sometimes never sent. In TLS 1.2, all tickets come before the first request."""
+        context = self.certificate.context()
+        context.maximum_version = ssl.TLSVersion.TLSv1_2
+        return context
 
     def peer(self, **more):
         return Peer(self.port, self.certificate.context("http/1.1"), timeout=10, **more)
