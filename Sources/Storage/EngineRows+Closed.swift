@@ -144,8 +144,9 @@ extension EngineRows {
 
     // MARK: Buckets
 
-    /// The most empty buckets to close at each end of a long absence. The oldest may have ended while the broker still ran.
-    private static var mostEmpty: UInt64 { 512 }
+    /// The most empty buckets to close at each end of an absence, 22 years. Days of seconds, as in trials, would make an absence of years too many
+    /// entries. The oldest buckets may have ended while the broker still ran, or while it ran for a moment between two absences.
+    private static var mostEmpty: UInt64 { 8_192 }
 
     /// Returns the closings of a midnight batch, without those in `entries`.
     private func closings(of batch: CompleteBatch, after entries: [ClosedEntry]) throws -> [ClosedEntry] {

@@ -315,6 +315,6 @@ extension AudienceJob {
 extension String {
     /// The first occurrence of `part`, without Foundation.
     func range(of part: String) -> Range<Index>? {
-        indices.first { self[$0...].hasPrefix(part) }.map { $0..<index($0, offsetBy: part.count) }
+        utf8.firstRange(of: part.utf8)
     }
 }

@@ -231,8 +231,13 @@ private struct Story {
 struct LogModel {
     struct Line {
         let text: String
+        private(set) var (op, at, rank) = ("", "", 0)
 
-        init(_ entry: ClosedEntry) { text = String(decoding: entry.bytes, as: UTF8.self) }
+        init(_ entry: ClosedEntry) {
+            text = String(decoding: entry.bytes, as: UTF8.self)
+            (op, at) = (string("op")!, string("at")!)
+            rank = Self.ranks[op] ?? 0
+        }
 
         func string(_ key: String) -> String? {
             text.range(of: "\"\(key)\":\"").map { String(text[$0.upperBound...].prefix { $0 != "\"" }) }
@@ -240,16 +245,10 @@ struct LogModel {
         func number(_ key: String) -> Int? {
             text.range(of: "\"\(key)\":").flatMap { Int(text[$0.upperBound...].prefix { $0.isNumber }) }
         }
-        var op: String { string("op")! }
-        var at: String { string("at")! }
-
-        var rank: Int {
-            [
-                "token.opened": 1, "push.delivered": 2, "push.failed": 2, "token.sealed": 3, "token.purged": 4,
-                "bucket.closed": 5, "ledger.closed": 6,
-            ][op]
-                ?? 0
-        }
+        private static let ranks = [
+            "token.opened": 1, "push.delivered": 2, "push.failed": 2, "token.sealed": 3, "token.purged": 4, "bucket.closed": 5,
+            "ledger.closed": 6,
+        ]
         var key: String { (rank == 2 ? string("job") : rank == 5 ? string("until") : string("id")) ?? "" }
     }
 

@@ -40,7 +40,7 @@ import Vocabulary
         try await fixture.close()
     }
 
-    /// Two days of 20 s end while the broker is down, then ten thousand.
+    /// Two days of 20 s end while the broker is down, then twenty thousand.
     @Test(arguments: Engine.allCases) func bucketsOfAnAbsenceAreClosed(engine: Engine) async throws {
         let fixture = try Fixture(engine, timing: Self.quick, now: 1_700_000_000)
         try await fixture.store.start([Self.sign], marks: [])
@@ -49,7 +49,7 @@ import Vocabulary
         }
         await fixture.store.shutDown()
         var log: [ClosedEntry] = []
-        for (pause, closings) in [(50_000, 2), (200_000_000, 1_024)] as [(UInt64, Int)] {
+        for (pause, closings) in [(50_000, 2), (400_000_000, 16_384)] as [(UInt64, Int)] {
             fixture.clock.advance(pause)
             let again = try fixture.reopen()
             try await again.start([Self.sign], marks: [])
