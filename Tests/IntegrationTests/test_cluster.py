@@ -140,10 +140,12 @@ class Cluster:
         urllib.request.urlopen(urllib.request.Request(url, method="DELETE"), timeout=5).close()
 
     def stop(self):
-        """Ends the script as Ctrl-C does. No process of it may remain."""
+        """Ends the script. A test in a shell's background can't do it as Ctrl-C does, since programs ignore that signal there. No process may remain."""
         pids = [self.pid(path.parent.name) for path in self.folder.glob("*/pid")] + [self.postmaster(name) for name in SERVERS]
-        self.child.send_signal(signal.SIGINT)
-        assert self.child.wait(120) == 0, self.told()
+        self.child.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            self.child.wait(120)
+        assert self.child.poll() == 0, self.told()
         assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
 
     def verify(self, checkpoints):
