@@ -189,15 +189,15 @@ extension Ratchet {
     func expirySlot(_ lifeMs: UInt64, _ stepMs: UInt64, _ nowMs: UInt64) -> ExpirySlot {
         precondition(stepMs > 0)
         let current = sealing
-        let begun = (sealingTime(nowMs) - current.born.startMs) / stepMs * stepMs
+        let begun = (sealingTime(nowMs, current) - current.born.startMs) / stepMs * stepMs
         return ExpirySlot(generation: current.id, expiryMs: current.born.startMs + begun + lifeMs)
     }
 
     func expirySlots(_ lifeMs: UInt64, _ stepMs: UInt64, _ nowMs: UInt64) -> [ExpirySlot] {
         precondition(stepMs > 0)
         var slots: [ExpirySlot] = []
-        // A generation's steps follow those of the previous generation.
-        var last = sealingTime(nowMs)
+        // A generation's steps follow those of the previous generation. Other nodes may seal with the newest one already.
+        var last = sealingTime(nowMs, generations[generations.count - 1])
         for generation in generations.reversed() {
             let first = generation.born.startMs
             last = min(last, lastSeal(generation))
@@ -212,11 +212,10 @@ extension Ratchet {
         return slots
     }
 
-    /// Returns broker time, limited to the ratchet's epoch.
-    private func sealingTime(_ nowMs: UInt64) -> UInt64 {
-        let current = sealing
+    /// Returns broker time, limited to the ratchet's epoch and to the generation's seals.
+    private func sealingTime(_ nowMs: UInt64, _ generation: Generation) -> UInt64 {
         let now = min(max(nowMs, Epoch(base.number + 1).startMs), Epoch(base.number + 1).endMs - 1)
-        return max(current.born.startMs, min(now, lastSeal(current)))
+        return max(generation.born.startMs, min(now, lastSeal(generation)))
     }
 
     /// Returns the last ms of a generation's seals. It is replaced at the age of a day.

@@ -55,7 +55,11 @@ struct Ratchet: Sendable {
 
     mutating func sealWithNewest() { isNewestHeldBack = false }
 
-    mutating func beginFollowing() { (isFollowing, isNewestHeldBack) = (true, generations.count > 1) }
+    mutating func beginFollowing() { (isFollowing, isNewestHeldBack) = (true, isNewestOnItsWay) }
+
+    /// True if other nodes may lack the newest generation. A later step than the one that made it has reached all. The generation before takes no seals
+    /// from then on: `isOver` destroys its keys when the last one of that time has expired.
+    private var isNewestOnItsWay: Bool { generations.count > 1 && generations[generations.count - 1].born > base }
 
     /// Starts a derivation with an epoch key. Returns nil if the generation is gone or the epoch is out of reach.
     mutating func derivation(_ generation: UInt32, _ epoch: Epoch, _ label: Label) -> Derivation? {
@@ -129,7 +133,7 @@ struct Ratchet: Sendable {
 
     /// Updates memory to another node's keys.
     /// - Returns: true if there is a new generation.
-    /// - Throws: `.otherKeys` if a generation in use has another chain there.
+    /// - Throws: `.otherKeys` if a generation in use has another chain there, or if no generation is the same.
     mutating func follow(_ image: KeyImage) throws(KeyFileError) -> Bool {
         let newest = image.generations - 1
         // The other node may offer a generation and take it back. Nobody has used it.
@@ -138,6 +142,7 @@ struct Ratchet: Sendable {
             isNewestHeldBack = false
         }
         let kept = Set((0...newest).map { image.entry($0).id })
+        guard generations.contains(where: { kept.contains($0.id) }) else { throw .otherKeys }
         generations.removeAll { !kept.contains($0.id) }
         var isNew = false
         for position in 0...newest {
@@ -162,7 +167,7 @@ struct Ratchet: Sendable {
         days.advance(to: DayChain.base(for: base))
         steps = image.steps
         isFollowing = true
-        if isNew { isNewestHeldBack = generations.count > 1 }
+        isNewestHeldBack = isNew ? isNewestOnItsWay : isNewestHeldBack && generations.count > 1
         releaseRings(image)
         return isNewestHeldBack
     }
@@ -184,7 +189,8 @@ struct Ratchet: Sendable {
     func birth(in image: KeyImage) throws(LockedMemory.Unavailable) -> Generation? {
         let last = image.generations - 1
         let (id, born) = image.entry(last)
-        guard id != current else { return nil }
+        // Not `current`, while the newest is held back.
+        guard id != generations[generations.count - 1].id else { return nil }
         return try Generation(id: id, born: born, base: image.base, reach: reach) { image.lend(KeyImage.chain(last), to: &$0) }
     }
 

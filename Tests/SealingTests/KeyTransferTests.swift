@@ -81,11 +81,16 @@ import Vocabulary
             #expect(try index(ring, time, newest) == index(other, time, newest))
             // It opens the new generation's rows, and seals with the one before.
             #expect(other.currentGeneration == (isNew ? newest - 1 : newest))
+            // Both look in the same slots, also for what the other has sealed.
+            let now = start + epochs * KeyFolder.epochMs
+            let slots = other.expirySlots(lifeMs: 86_400_000, stepMs: 3_600_000, nowMs: now)
+            #expect(ring.expirySlots(lifeMs: 86_400_000, stepMs: 3_600_000, nowMs: now) == slots)
+            // After a week without steps the previous generation seals nothing that lasts.
+            for one in [ring, other] where epochs < 9 * 288 {
+                #expect(slots.contains(one.expirySlot(lifeMs: 86_400_000, stepMs: 3_600_000, nowMs: now)))
+            }
             other.sealWithNewest()
             #expect(other.currentGeneration == newest)
-            #expect(
-                ring.expirySlots(lifeMs: 86_400_000, stepMs: 3_600_000, nowMs: start + epochs * KeyFolder.epochMs)
-                    == other.expirySlots(lifeMs: 86_400_000, stepMs: 3_600_000, nowMs: start + epochs * KeyFolder.epochMs))
         }
         // It can lead after that.
         _ = try other.step(nowMs: start + 11 * KeyFolder.dayMs)
@@ -104,6 +109,37 @@ import Vocabulary
         #expect(other.currentGeneration == 1 && ring.currentGeneration == 2)
         other.sealWithNewest()
         #expect(other.currentGeneration == 2)
+    }
+
+    /// Seals with a generation whose keys are destroyed before they expire would be lost.
+    @Test func aNodeThatJoinsLaterSealsWithTheNewestGeneration() throws {
+        let ring = try KeyRing.make(nowMs: start, longestLifeSeconds: week)
+        for epochs: UInt64 in [289, 290] { _ = try ring.step(nowMs: start + epochs * KeyFolder.epochMs) }
+        let other = try KeyRing(try copy(of: ring), longestLifeSeconds: week)
+        other.beginFollowing()
+        #expect(other.currentGeneration == 2 && ring.currentGeneration == 2)
+    }
+
+    /// A node may begin to lead while it holds back a generation.
+    @Test func aStepDuringAHoldBackKeepsTheGeneration() throws {
+        let ring = try KeyRing.make(nowMs: start, longestLifeSeconds: week)
+        let other = try KeyRing(try copy(of: ring), longestLifeSeconds: week)
+        _ = try ring.step(nowMs: start + 289 * KeyFolder.epochMs)
+        #expect(try other.follow(copy(of: ring)) && other.currentGeneration == 1)
+        #expect(try #require(try other.step(nowMs: start + 290 * KeyFolder.epochMs)).newGeneration == nil)
+        #expect(other.generations.map(\.id) == [1, 2] && other.currentGeneration == 2)
+        #expect(try copy(of: other).currentGeneration == 2)
+    }
+
+    /// Here a generation's keys end minutes after its last seal.
+    @Test func aGenerationThatIsHeldBackMayBeTheOnlyOneLeft() throws {
+        let ring = try KeyRing.make(nowMs: start, longestLifeSeconds: 300)
+        let other = try KeyRing(try copy(of: ring), longestLifeSeconds: 300)
+        _ = try ring.step(nowMs: start + 289 * KeyFolder.epochMs)
+        #expect(try other.follow(copy(of: ring)))
+        for epochs: UInt64 in [290, 291, 292, 293] { _ = try ring.step(nowMs: start + epochs * KeyFolder.epochMs) }
+        #expect(ring.generations.map(\.id) == [2])
+        #expect(try !other.follow(copy(of: ring)) && other.currentGeneration == 2)
     }
 
     @Test func aGenerationThatWasTakenBackIsDropped() throws {
@@ -150,6 +186,10 @@ import Vocabulary
         #expect(try follower.follow(copy(of: ring)))
         follower.sealWithNewest()
         #expect(throws: KeyFileError.otherKeys) { try follower.follow(copy(of: twin)) }
+        // It has none of these, and none of them could replace its own.
+        for days: UInt64 in 2..<12 { _ = try twin.step(nowMs: start + days * KeyFolder.dayMs + KeyFolder.epochMs) }
+        #expect(throws: KeyFileError.otherKeys) { try follower.follow(copy(of: twin)) }
+        #expect(follower.generations.map(\.id) == [1, 2])
     }
 
     // Promise: shortage-is-not-absence
