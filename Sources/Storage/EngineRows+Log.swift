@@ -113,10 +113,10 @@ extension EngineRows {
         return covered
     }
 
-    func unpublished() throws -> (first: UInt64, entries: [[UInt8]]) {
+    func unpublished(after size: UInt64) throws -> (first: UInt64, entries: [[UInt8]]) {
         var first: UInt64?
         var entries: [[UInt8]] = []
-        try each("SELECT first, bytes FROM unpublished ORDER BY first") { row in
+        try each("SELECT first, bytes FROM unpublished WHERE first + count > $1 ORDER BY first", .time(size)) { row in
             first = first ?? row.time(0)
             let bytes = row.blob(1)
             var start = 0

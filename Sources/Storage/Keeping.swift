@@ -32,8 +32,8 @@ public protocol Keeping: Sendable {
     /// Replaces the head by one that also covers `entries`. The current head must be published.
     /// - Returns: false if the current head doesn't have `size`.
     func commit(_ head: LogHead, after size: UInt64, entries: [ClosedEntry]) async throws(StoreError) -> Bool
-    /// Returns the entries under the head that the folder may lack, and the index of the first.
-    func unpublished() async throws(StoreError) -> (first: UInt64, entries: [[UInt8]])
+    /// Returns the entries under the head that a folder of `size` entries may lack, perhaps with some before them, and the index of the first.
+    func unpublished(after size: UInt64) async throws(StoreError) -> (first: UInt64, entries: [[UInt8]])
     /// Deletes the entries that the folder now has: those under the head of `size`.
     func published(upTo size: UInt64) async throws(StoreError)
 

@@ -269,14 +269,20 @@ extension PostgresDatabase {
         _ = try lockSchedule()
         guard let head = try logHead(), size >= head.size else { return }
         try queue("UPDATE log SET published = $1", .time(size))
-        // Another node needs the entries that its folder lacks, unless it has not been heard of for so long that it has stopped.
+        // Another node needs the entries that its folder lacks, unless it has not been heard of for so long that it has stopped. One that only waits can
+        // wait for ever, and copies older entries from this node.
         try queue(
             """
-            DELETE FROM unpublished WHERE first + count <= (SELECT coalesce(min(ledger_size), $1) FROM member
-            WHERE seen > floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint - $2 AND name <> (SELECT coalesce(holder, '') FROM lease))
-            """, .time(size), .time(PostgresStore.longestSilenceMs), expecting: nil)
+            DELETE FROM unpublished WHERE first + count <= (SELECT least(min(ledger_size) FILTER (WHERE held_until > clock.now - $2),
+            greatest(coalesce(min(ledger_size), $1), $1 - $3)) FROM member,
+            (SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now) AS clock
+            WHERE seen > clock.now - $2 AND name <> (SELECT coalesce(holder, '') FROM lease))
+            """, .time(size), .time(PostgresStore.longestSilenceMs), .number(Self.keptForWaiting), expecting: nil)
         try countBacklog()
     }
+
+    /// Entries of the log's end that are kept for nodes that don't serve yet. A busy deployment's window has as many.
+    private static var keptForWaiting: Int { 65_536 }
 
     /// Returns true if log and folder have all entries except those of open batches, which may go into the next log.
     private func isAllPublished() throws -> Bool {

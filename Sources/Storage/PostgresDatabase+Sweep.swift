@@ -16,10 +16,12 @@ extension PostgresDatabase {
             ) { row in (0..<5).map { row.int($0) != 0 } }[0]
         }
         // Jobs first, so that an outcome precedes its token's purge.
-        if due[0] { result.jobs = try sweeping { try transaction.end(try orphanedJobs(due: jobsDue, limit: limit), .unknown) } }
+        if due[0] {
+            result.jobs = try sweeping(jobsDue) { due in try transaction.end(try orphanedJobs(due: due, limit: limit), .unknown) }
+        }
         var isMore = result.jobs == limit
         if due[1] {
-            let ended = try sweeping { try endDueRooms(now, limit: min(limit, Self.mostLocked)) }
+            let ended = try sweeping(now) { now in try endDueRooms(now, limit: min(limit, Self.mostLocked)) }
             result.codes += ended.codes
             result.rooms += ended.rooms
             result.tokens += ended.tokens
@@ -29,7 +31,7 @@ extension PostgresDatabase {
         }
         var tokensAreGone = true
         if due[2] {
-            let ends = try sweeping { try purgeTokens(expiredBy: now, limit: limit) }
+            let ends = try sweeping(now) { now in try purgeTokens(expiredBy: now, limit: limit) }
             result.tokens += ends.count
             result.ends += ends
             tokensAreGone = ends.count < limit
@@ -37,17 +39,17 @@ extension PostgresDatabase {
         }
         if due[3], tokensAreGone {
             let limit = min(limit, Self.mostLocked)
-            let rooms = try sweeping { try deleteRooms(expiredBy: now, limit: limit) }
+            let rooms = try sweeping(now) { now in try deleteRooms(expiredBy: now, limit: limit) }
             result.rooms += rooms
             isMore = isMore || rooms == limit
         }
         if due[4] {
-            let ends = try sweeping { try purgeRegistrations(expiredBy: now, limit: limit) }
+            let ends = try sweeping(now) { now in try purgeRegistrations(expiredBy: now, limit: limit) }
             result.tokens += ends.count
             result.ends += ends
             isMore = isMore || ends.count == limit
         }
-        let others = try sweeping { try deleteOthers(expiredBy: now, limit: limit) }
+        let others = try sweeping(now) { now in try deleteOthers(expiredBy: now, limit: limit) }
         result.others = others.count
         result.more = isMore || others.isMore
         // A frozen batch may have been waiting for these purges.
@@ -72,13 +74,24 @@ extension PostgresDatabase {
         return result
     }
 
-    /// Returns due jobs, except those that another serving node will send.
+    /// Returns due jobs, except those of another node whose term nobody has ended. After an outage that node may still know their outcomes.
     private func orphanedJobs(due: UInt64, limit: Int) throws -> [(deadline: UInt64, job: JobID)] {
         try rows(
             """
             SELECT deadline, job FROM job WHERE deadline <= $1 AND NOT EXISTS (SELECT 1 FROM member WHERE name = owner AND name <> $3
-            AND held_until > floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint) ORDER BY deadline LIMIT $2
+            AND held_until > 0) ORDER BY deadline LIMIT $2
             """, .time(due), .number(limit), .text(journal.node?.name ?? ""), read: Transaction.key)
+    }
+
+    /// A node whose clock is ahead must not purge what has not expired.
+    /// - Parameter body: gets `now`, or the database's time if that is earlier.
+    private func sweeping<Value>(_ now: UInt64, _ body: (UInt64) throws -> Value) throws -> Value {
+        try sweeping { try body(min(now, moment)) }
+    }
+
+    /// The database's time outside of transactions, unix ms.
+    func time() throws -> UInt64 {
+        try only("SELECT coalesce($1, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint)", databaseClock) { $0.time(0) }
     }
 
     /// One node sweeps at a time. Otherwise two would wait for each other's rows.
@@ -242,9 +255,13 @@ extension PostgresDatabase {
 
     /// Returns when a scrub can drop the next partition, unix ms.
     func nextDrop(now: UInt64) throws -> UInt64? {
+        guard dropsPartitions else { return nil }
         // A partition that could not be dropped is tried again.
-        try partitions().map(\.end).min().map { max($0, now + 60_000) }
+        return try partitions().map(\.end).min().map { $0 > now ? $0 : now + 20_000 }
     }
+
+    /// Two nodes can't drop the same one.
+    private var dropsPartitions: Bool { journal.node == nil || journal.leaseTerm != nil }
 
     private func isEmpty(_ partition: String) throws -> Bool {
         try read { try count(text: "SELECT count(*) FROM (SELECT 1 FROM \(partition) LIMIT 1) AS rows") == 0 }
@@ -256,7 +273,7 @@ extension PostgresDatabase {
     /// Lets the server write out and forget the write-ahead log of purged rows.
     func scrub(now: UInt64) throws {
         try connect()
-        try dropPartitions(expiredBy: now)
+        if dropsPartitions { try dropPartitions(expiredBy: now) }
         try runAlone(["SELECT pg_switch_wal()"])
         try runAlone(["CHECKPOINT"])
     }

@@ -313,7 +313,7 @@ final class PostgresDatabase: Database, EngineRows {
         }
     }
 
-    private var databaseClock: SQLValue { journal.databaseClock.map { .time($0()) } ?? .null }
+    var databaseClock: SQLValue { journal.databaseClock.map { .time($0()) } ?? .null }
 
     /// Also makes the server refuse the transaction if another node has ended this node's term. The client can't: its COMMIT may be on the way already.
     private func readSchedule() throws {

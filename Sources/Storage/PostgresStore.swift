@@ -213,7 +213,12 @@ public final class PostgresStore: Store {
 
     public func nextExpiry(jobSlack: UInt64) async throws(StoreError) -> UInt64? {
         let now = journal.now()
-        return try await read { [try $0.nextExpiry(jobSlack: jobSlack), try $0.nextDrop(now: now)].compactMap(\.self).min() }
+        return try await read { database in
+            // `sweep` waits for the database's clock.
+            let ahead = now - min(now, try database.time())
+            return [try database.nextExpiry(jobSlack: jobSlack), try database.nextDrop(now: now - ahead)].compactMap(\.self).min()
+                .map { $0 + ahead }
+        }
     }
 
     /// Each scrub writes a new segment of the write-ahead log, 16 MiB.
@@ -250,8 +255,8 @@ public final class PostgresStore: Store {
         try await write { try $0.commit(head, after: size, entries: entries) }
     }
 
-    public func unpublished() async throws(StoreError) -> (first: UInt64, entries: [[UInt8]]) {
-        try await read { try $0.unpublished() }
+    public func unpublished(after size: UInt64) async throws(StoreError) -> (first: UInt64, entries: [[UInt8]]) {
+        try await read { try $0.unpublished(after: size) }
     }
 
     public func published(upTo size: UInt64) async throws(StoreError) { try await write { try $0.published(upTo: size) } }

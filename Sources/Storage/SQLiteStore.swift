@@ -189,8 +189,8 @@ extension SQLiteStore {
         try await run(on: writer, .apart) { try $0.commit(head, after: size, entries: entries) }
     }
 
-    public func unpublished() async throws(StoreError) -> (first: UInt64, entries: [[UInt8]]) {
-        try await run(on: background) { try $0.unpublished() }
+    public func unpublished(after size: UInt64) async throws(StoreError) -> (first: UInt64, entries: [[UInt8]]) {
+        try await run(on: background) { try $0.unpublished(after: size) }
     }
 
     public func published(upTo size: UInt64) async throws(StoreError) {

@@ -112,7 +112,9 @@ public final class StoreSnapshot {
     public func logHead() throws(StoreError) -> LogHead? { try use { try $0.logHead() } }
     public func mark(_ name: String) throws(StoreError) -> [UInt8]? { try use { try $0.mark(name) } }
 
-    public func unpublished() throws(StoreError) -> (first: UInt64, entries: [[UInt8]]) { try use { try $0.unpublished() } }
+    public func unpublished(after size: UInt64) throws(StoreError) -> (first: UInt64, entries: [[UInt8]]) {
+        try use { try $0.unpublished(after: size) }
+    }
 
     /// - Throws: `.otherTiming` if the state folder has another timing of the log.
     public func check(_ timing: LedgerTiming) throws(StoreError) { try use { _ = try $0.recordedTiming(expecting: timing) } }

@@ -300,8 +300,8 @@ extension FaultyStore {
     func commit(_ head: LogHead, after size: UInt64, entries: [ClosedEntry]) async throws(StoreError) -> Bool {
         try await perform(.commit) { () throws(StoreError) in try await inner.commit(head, after: size, entries: entries) }
     }
-    func unpublished() async throws(StoreError) -> (first: UInt64, entries: [[UInt8]]) {
-        try await perform(.unpublished) { () throws(StoreError) in try await inner.unpublished() }
+    func unpublished(after size: UInt64) async throws(StoreError) -> (first: UInt64, entries: [[UInt8]]) {
+        try await perform(.unpublished) { () throws(StoreError) in try await inner.unpublished(after: size) }
     }
     func published(upTo size: UInt64) async throws(StoreError) {
         try await perform(.published) { () throws(StoreError) in try await inner.published(upTo: size) }

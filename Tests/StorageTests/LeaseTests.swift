@@ -134,10 +134,13 @@ import Vocabulary
         let own = try await knock(fixture, 1, in: first)
         let other = try await knock(fixture, 2, in: second)
         #expect(try await first.takeJobsOfGoneNodes().isEmpty)
-        // Late, and another node's as long as that one serves.
-        _ = try await first.sweep(now: fixture.clock.now + 25_000, limit: 10, jobSlack: 1_000)
+        // Late, and another node's until its term is ended: it may know an outcome that it couldn't record in an outage.
+        fixture.clock.advance(25_000)
+        _ = try await first.sweep(now: fixture.clock.now, limit: 10, jobSlack: 1_000)
         #expect(try await second.read { try $0.jobs() }.map(\.job) == [other.job])
         try await second.leave(Self.report("b"))
+        _ = try await first.sweep(now: fixture.clock.now, limit: 10, jobSlack: 1_000)
+        #expect(try await second.read { try $0.jobs() }.map(\.job) == [other.job])
         #expect(try await first.takeJobsOfGoneNodes().map(\.job) == [other.job])
         #expect(try await first.takeJobsOfGoneNodes().isEmpty)
         // It ended the other's term, so that one can't record another outcome.
@@ -197,13 +200,52 @@ import Vocabulary
         #expect(try await first.reports().map(\.name) == ["a", "b"])
         try await first.record([.requestRefused(cause: .throttled, count: 5)])
         try await fixture.publish(before: .max)
-        #expect(try await second.unpublished().entries.count == 1)
+        #expect(try await second.unpublished(after: 0).entries.count == 1)
         #expect(try await first.counts().waitingEntries == 0)
         try await second.report(NodeReport(name: "b", steps: 1, ledgerSize: 1))
         try await first.record([.requestRefused(cause: .throttled, count: 5)])
         try await fixture.publish(before: .max)
-        #expect(try await second.unpublished().first == 1)
-        #expect(try await second.unpublished().entries.count == 1)
+        #expect(try await second.unpublished(after: 0).first == 1)
+        #expect(try await second.unpublished(after: 0).entries.count == 1)
+        #expect(try await second.unpublished(after: 2).entries.isEmpty)
+        try await end(fixture, second)
+    }
+
+    /// A node that waits for ever must not keep the whole log in the database.
+    @Test func fewEntriesAreKeptForANodeThatOnlyWaits() async throws {
+        let (fixture, first, second) = try pair()
+        #expect(try await first.takeLease("a", address: "", after: 0))
+        #expect(try await second.join("b"))
+        try await first.record([.requestRefused(cause: .throttled, count: 5)])
+        try await fixture.publish(before: .max)
+        // As if the log had grown since.
+        let schema = TestPostgres.name(fixture.folder)
+        _ = try TestPostgres.texts("UPDATE \(schema).log SET size = 100000")
+        try await first.published(upTo: 100_000)
+        #expect(try await first.unpublished(after: 0).entries.count == 1)
+        _ = try TestPostgres.texts("UPDATE \(schema).member SET held_until = 0 WHERE name = 'b'")
+        try await first.published(upTo: 100_000)
+        #expect(try await first.unpublished(after: 0).entries.isEmpty)
+        try await end(fixture, second)
+    }
+
+    /// Otherwise it would purge other nodes' rooms.
+    @Test func aNodeWhoseClockIsAheadPurgesByTheDatabases() async throws {
+        let (fixture, first, second) = try pair()
+        let (room, _, _) = try await fixture.create(1)
+        let ahead: UInt64 = 86_400_000
+        #expect(try await first.sweep(now: fixture.clock.now + ahead, limit: 10, jobSlack: 0).rooms == 0)
+        let counts = try await first.counts()
+        #expect(counts.rooms == 1 && counts.tokens == 1)
+        let other = try PostgresStore(
+            uri: TestPostgres.schema(named: fixture.folder), resolution: 1, timing: nil, waitingLimit: 1_000, resumption: [],
+            connections: 2,
+            now: { fixture.clock.now + ahead }, databaseClock: { fixture.clock.now })
+        let due = try #require(try await first.nextExpiry(jobSlack: 0))
+        #expect(try await other.nextExpiry(jobSlack: 0) == due + ahead)
+        fixture.clock.advance(room.expires - fixture.clock.now)
+        #expect(try await other.sweep(now: fixture.clock.now + ahead, limit: 10, jobSlack: 0).rooms == 1)
+        await other.shutDown()
         try await end(fixture, second)
     }
 }

@@ -159,7 +159,7 @@ private struct Story {
             let head = LogHead(size: size, checkpoint: "signed", window: last.window)
             #expect(try await store.commit(head, after: size - UInt64(entries.count), entries: entries))
             if chance(100) { try await reopen() }
-            let (first, unpublished) = try await store.unpublished()
+            let (first, unpublished) = try await store.unpublished(after: 0)
             #expect(first + UInt64(unpublished.count) == size)
             logs[logs.count - 1].entries += unpublished
             try await store.published(upTo: size)

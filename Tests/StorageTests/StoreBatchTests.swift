@@ -225,11 +225,11 @@ import Vocabulary
             guard let last = entries.last else { break }
             let head = LogHead(size: UInt64(log.count + entries.count), checkpoint: "signed", window: last.window)
             #expect(try await store.commit(head, after: UInt64(log.count), entries: entries))
-            let unpublished = try await store.unpublished()
+            let unpublished = try await store.unpublished(after: 0)
             #expect(unpublished.first == UInt64(log.count) && unpublished.entries == entries.map(\.bytes))
             await store.shutDown()
             store = try fixture.reopen()
-            #expect(try await store.unpublished().entries == entries.map(\.bytes))
+            #expect(try await store.unpublished(after: 0).entries == entries.map(\.bytes))
             try await store.published(upTo: head.size)
             log += entries
             await store.shutDown()

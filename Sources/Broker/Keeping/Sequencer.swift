@@ -190,7 +190,7 @@ public actor Sequencer: LoopActor {
             if let unread { throw unread }
             try await store.published(upTo: head.size)
         case .behind(let log):
-            let plan = try Self.repair(log, checkpoint, try await store.unpublished())
+            let plan = try Self.repair(log, checkpoint, try await store.unpublished(after: log.size))
             if let unread = try await compare(checkpoint, folder.source(after: plan)) { throw unread }
             try await publish(plan, note, window: head.window)
         }
@@ -234,7 +234,7 @@ public actor Sequencer: LoopActor {
         let plan =
             switch try folder.compare(with: checkpoint, key: key) {
             case .current(let log): log.append([])
-            case .behind(let log): try repair(log, checkpoint, try store.unpublished())
+            case .behind(let log): try repair(log, checkpoint, try store.unpublished(after: log.size))
             }
         return Inspection(head: checkpoint, lacking: plan.newSize - plan.oldSize, source: folder.source(after: plan))
     }

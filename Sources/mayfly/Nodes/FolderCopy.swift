@@ -20,7 +20,7 @@ struct FolderCopy: Sendable {
                 "the database has the log of another key. All nodes of a deployment need the same keys/ledger.key")
         }
         guard case .behind(let log) = try folder.compare(with: checkpoint, key: key) else { return (head.size, true) }
-        let (first, entries) = try await store.unpublished()
+        let (first, entries) = try await store.unpublished(after: log.size)
         if first <= log.size, first + UInt64(entries.count) == head.size {
             let lacking = Array(entries[Int(log.size - first)...])
             try await copyPolicies(of: lacking, source)
