@@ -112,9 +112,11 @@ public actor KeyKeeper: LoopActor {
     }
 
     /// Records that the key file is lost for good. Must be called before a new one is created. The next start deletes all rows that were sealed
-    /// under the lost one.
-    public static func recordLoss(_ store: any Keeping) async throws(StoreError) {
+    /// under the lost one, which is refused from now on.
+    /// - Parameter nowMs: the birth of the new keys, unix ms.
+    public static func recordLoss(_ store: any Keeping, nowMs: UInt64) async throws(StoreError) {
         try await store.setMark(KeyMarks.loss, [1])
+        try await store.setMark(KeyMarks.birth, [UInt8](bigEndian: Epoch(atMs: nowMs).number))
         // The new file counts its own steps.
         try await store.setMark(KeyMarks.step, [])
     }
@@ -128,6 +130,8 @@ private enum KeyMarks {
     static let time = "time.highest"
     /// Set while the store has rows that were sealed under a key file that is lost.
     static let loss = "ratchet.lost"
+    /// The epoch in which the first of these keys was born, once others were lost.
+    static let birth = "ratchet.born"
 
     static func of(steps: UInt64, now: UInt64) -> [StoreMark] {
         [StoreMark(step, [UInt8](bigEndian: steps)), StoreMark(time, [UInt8](bigEndian: now))]
@@ -160,9 +164,9 @@ public struct Startup: Sendable {
     /// else reads the time.
     /// - Throws: `StaleKeys` if the key file is older than this node's last recorded step: the keys in it should no longer exist.
     public func resumeTime() async throws {
-        try RecordedTimes(steps: try await KeyMarks.number(KeyMarks.step, in: store) ?? 0).check(keys)
-        let known = try await KeyMarks.number(KeyMarks.time, in: store) ?? 0
-        time.resume(after: max(known, keys.earliestNowMs, try await store.latestWindow() * 1_000))
+        let recorded = try await RecordedTimes(store)
+        try recorded.check(keys)
+        time.resume(after: max(recorded.highestMs, keys.earliestNowMs, try await store.latestWindow() * 1_000))
     }
 
     /// Steps the ratchet, repairs the log's folder, records the start, and then does all work that became due while no broker ran.
@@ -235,33 +239,39 @@ public struct RecordedTimes: Sendable {
     public let steps: UInt64
     /// The highest time seen, unix ms. 0 before the first start.
     public let highestMs: UInt64
+    /// No key is older than this epoch. 0 unless keys were lost.
+    private let birth: UInt64
 
     /// Read them before the key file: a running broker replaces the file first.
     public init(_ store: StoreSnapshot) throws(StoreError) {
         steps = KeyMarks.number(try store.mark(KeyMarks.step)) ?? 0
         highestMs = KeyMarks.number(try store.mark(KeyMarks.time)) ?? 0
+        birth = KeyMarks.number(try store.mark(KeyMarks.birth)) ?? 0
     }
 
     public init(_ store: any Keeping) async throws(StoreError) {
         steps = try await KeyMarks.number(KeyMarks.step, in: store) ?? 0
         highestMs = try await KeyMarks.number(KeyMarks.time, in: store) ?? 0
+        birth = try await KeyMarks.number(KeyMarks.birth, in: store) ?? 0
     }
-
-    fileprivate init(steps: UInt64) { (self.steps, highestMs) = (steps, 0) }
 
     /// - Throws: if the key file is an old copy.
     public func check(_ keys: KeyRing) throws(StaleKeys) {
-        guard keys.steps >= steps else { throw StaleKeys(recorded: steps, found: keys.steps) }
+        guard keys.generations.allSatisfy({ $0.born.number >= birth }) else {
+            throw StaleKeys(reason: "was given up as lost before the present keys were made")
+        }
+        guard keys.steps >= steps else {
+            throw StaleKeys(reason: "is older (step \(keys.steps)) than this node's last recorded step (\(steps))")
+        }
     }
 }
 
 /// The key file is an old copy.
 public struct StaleKeys: Error, CustomStringConvertible {
-    let recorded: UInt64
-    let found: UInt64
+    fileprivate let reason: String
 
     public var description: String {
-        "stale_keys: keys/ratchet.key is older (step \(found)) than this node's last recorded step (\(recorded)). It is an old copy: "
+        "stale_keys: keys/ratchet.key \(reason). It is an old copy: "
             + "its keys should no longer exist. Remove the copy; if the right file is lost, start with an empty state folder."
     }
 }

@@ -5,15 +5,15 @@ import Storage
 import Synchronization
 
 /// Renews this node's term, and the lease while it leads. Ends the process once another node has ended the term, or after ten minutes without the
-/// database.
+/// database. Its times are since boot, in ms, since terms run out while the machine sleeps.
 actor LeaseKeeper: LoopActor {
     nonisolated let loop: EventLoop
     private let store: PostgresStore
     private let report: @Sendable (_ isLeaving: Bool) -> NodeReport
-    /// Monotonic time of the end of the term, ms.
+    /// When the term ends.
     private nonisolated let end: Mutex<UInt64>
     private nonisolated let clockIsWrong = Mutex(false)
-    /// When the other nodes have had time to renew their terms after an outage, monotonic ms.
+    /// When the other nodes have had time to renew their terms after an outage.
     private nonisolated let settled = Mutex<UInt64>(0)
     private var isFailing = false
     private var isStopped = false
@@ -24,17 +24,17 @@ actor LeaseKeeper: LoopActor {
     /// The largest difference from the database's clock.
     static let largestDifferenceMs: UInt64 = 60_000
 
-    /// - Parameter taken: monotonic time before the term began, ms.
+    /// - Parameter taken: a time before the term began.
     init(_ store: PostgresStore, loop: EventLoop, taken: UInt64, report: @escaping @Sendable (_ isLeaving: Bool) -> NodeReport) {
         (self.store, self.loop, self.report) = (store, loop, report)
         end = Mutex(taken + PostgresStore.leaseMs)
     }
 
     /// True while no other node can have ended the term.
-    nonisolated var isCurrent: Bool { Clock.monotonicMs < end.withLock(\.self) }
+    nonisolated var isCurrent: Bool { Clock.boottimeMs < end.withLock(\.self) }
 
     /// False for some seconds after an outage in which this node's term ran out. The other nodes renew theirs meanwhile, so this one must not end them.
-    nonisolated var isSettled: Bool { Clock.monotonicMs >= settled.withLock(\.self) }
+    nonisolated var isSettled: Bool { Clock.boottimeMs >= settled.withLock(\.self) }
 
     /// True if this node can serve: its term goes on, and its clock is right.
     nonisolated var isReady: Bool { isCurrent && !clockIsWrong.withLock(\.self) }
@@ -52,14 +52,17 @@ actor LeaseKeeper: LoopActor {
     }
 
     private func renew() async {
-        let start = Clock.monotonicMs
+        let start = Clock.boottimeMs
+        if start + PostgresStore.leaseMs > end.withLock(\.self) + PostgresStore.longestSilenceMs {
+            Self.end("the database was out of reach for ten minutes. This node stops and forgets its keys")
+        }
         do {
             let isOwn = try await store.renew(report(false))
             if isStopped { return }
             guard isOwn else {
                 Self.end("another node has ended this one's term, as after a suspension. It stops and forgets its keys")
             }
-            if !isCurrent { settled.withLock { $0 = Clock.monotonicMs + Self.settlingMs } }
+            if !isCurrent { settled.withLock { $0 = Clock.boottimeMs + Self.settlingMs } }
             end.withLock { $0 = start + PostgresStore.leaseMs }
             if isFailing { Terminal.log("lease: renewed again") }
             isFailing = false
@@ -71,10 +74,6 @@ actor LeaseKeeper: LoopActor {
             if isStopped { return }
             if !isFailing { Terminal.log(.error, "lease: can't be renewed (\(error)); trying again every 2 s") }
             isFailing = true
-            let silence = Clock.monotonicMs + PostgresStore.leaseMs - end.withLock(\.self)
-            if silence > PostgresStore.longestSilenceMs {
-                Self.end("the database was out of reach for ten minutes. This node stops and forgets its keys")
-            }
         }
     }
 

@@ -72,7 +72,7 @@ actor Node: LoopActor {
     private static let periodMs: UInt64 = 1_000
     private var name: String { settings.node.description }
     private var address: String { settings.nodes?.listen.description ?? "" }
-    /// Since when this node's name has been in use, monotonic ms.
+    /// Since when this node's name has been in use, ms since boot.
     private var refusedSince: UInt64?
     /// The lease of another process when this node first saw it.
     private var firstSeen: Lease?
@@ -131,7 +131,7 @@ actor Node: LoopActor {
             wait(for: isOwn(lease) ? "the end of its own lease, which an earlier run has left" : "the keys of \(holder)")
             return nil
         }
-        let start = Clock.monotonicMs
+        let start = Clock.boottimeMs
         guard try await store.join(name) else {
             refusedSince = refusedSince ?? start
             // An earlier run's term would be over.
@@ -263,38 +263,39 @@ actor Node: LoopActor {
 
     /// Leads, with the keys that are here or with new ones.
     private func takeLease(_ lease: Lease) async throws -> Admission? {
-        let recorded = try await RecordedTimes(store).steps
-        let latest = try await store.latestGeneration()
+        let times = try await RecordedTimes(store)
+        let (recorded, latest, now) = (times.steps, try await store.latestGeneration(), Clock.wallMs)
         var keys: KeyRing?
         if let received = copy.withLock(\.self)?.keys, received.steps >= recorded, received.currentGeneration >= latest {
             keys = try ring(of: received)
         } else if File.exists(settings.state.ratchetKey) {
             let stored = try settings.state.loadKeys(wrapping, longestLifeSeconds: longestLife)
-            if stored.steps >= recorded { keys = stored }
+            let isStale = (try? times.check(stored)) == nil
+            if !isStale, stored.currentGeneration >= latest { keys = stored }
         }
         let isLoss = keys == nil && (recorded > 0 || latest > 0)
         if isLoss, let other = try await holderOfKeys(recorded, lease) {
             wait(for: "\(other), which has the latest keys. Without it for ten minutes, all that is sealed is lost")
             return nil
         }
-        let start = Clock.monotonicMs
+        let start = Clock.boottimeMs
         guard try await store.takeLease(name, address: address, after: lease.term, mark: deploymentMark) else { return nil }
         if isLoss {
             Terminal.log(.error, "keys: no node has the latest keys any more. All that was sealed under them is forgotten now")
-            try await KeyKeeper.recordLoss(store)
+            try await KeyKeeper.recordLoss(store, nowMs: now)
         }
-        let ring = try use(keys ?? makeKeys())
+        let ring = try use(keys ?? makeKeys(now))
         leading.withLock { $0 = true }
         server.withLock { $0 = nil }
         copy.withLock { $0 = nil }
         return Admission(keys: ring, lease: keeper(ring, start))
     }
 
-    private func makeKeys() throws -> KeyRing {
-        guard let wrapping else { return try KeyRing.make(nowMs: Clock.wallMs, longestLifeSeconds: longestLife) }
+    private func makeKeys(_ now: UInt64) throws -> KeyRing {
+        guard let wrapping else { return try KeyRing.make(nowMs: now, longestLifeSeconds: longestLife) }
         let path = settings.state.ratchetKey
         if File.exists(path) { try File.removeAndErase(path) }
-        try KeyRing.create(path: path, wrapping: wrapping, nowMs: Clock.wallMs)
+        try KeyRing.create(path: path, wrapping: wrapping, nowMs: now)
         return try settings.state.loadKeys(wrapping, longestLifeSeconds: longestLife)
     }
 
@@ -386,7 +387,7 @@ actor Node: LoopActor {
         let answer = try await client.send(
             "https://\(address)/keys?\(name)&\(edition)", method: .post, body: receiver.publicKey, timeoutMs: 15_000,
             maximumBytes: 65_536)
-        let now = Clock.monotonicMs
+        let now = Clock.boottimeMs
         // This node may lead by now. Then it makes the steps.
         if leads { return }
         switch answer.status {
@@ -425,7 +426,7 @@ actor Node: LoopActor {
 
     /// Ends the process if no node has confirmed its keys for ten minutes. A machine that is cut off must not keep them.
     private func endIfSilent() {
-        let now = Clock.monotonicMs
+        let now = Clock.boottimeMs
         guard let confirmed = copy.withLock({ $0?.confirmed }), now - confirmed > PostgresStore.longestSilenceMs else { return }
         Terminal.log(.error, "keys: no contact with the node that leads for ten minutes. This node stops and forgets its keys")
         ProcessControl.exit(1)

@@ -1,0 +1,25 @@
+import Linux
+import Policy
+import Sealing
+import Storage
+import Testing
+
+@testable import Broker
+
+@Suite struct RecordedTimesTests {
+    /// New keys count their steps from one, so an old copy of those that were lost has more.
+    // Promise: stale-keys-refused
+    @Test func keysThatWereGivenUpAreRefused() async throws {
+        let folder = try File.makeTemporaryFolder()
+        let start: UInt64 = 1_800_000_000_000
+        let store = try SQLiteStore(path: folder + "/mayfly.sqlite", resolution: 1, timing: .standard, now: { start })
+        let old = try KeyRing.make(nowMs: start - 20 * 86_400_000, longestLifeSeconds: 604_800)
+        for day: UInt64 in 1...15 { _ = try old.step(nowMs: start - (20 - day) * 86_400_000 + 600_000) }
+        try await RecordedTimes(store).check(old)
+        try await KeyKeeper.recordLoss(store, nowMs: start)
+        await #expect(throws: StaleKeys.self) { try await RecordedTimes(store).check(old) }
+        try await RecordedTimes(store).check(KeyRing.make(nowMs: start, longestLifeSeconds: 604_800))
+        await store.shutDown()
+        try File.removeTree(folder)
+    }
+}
