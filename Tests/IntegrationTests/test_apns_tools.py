@@ -227,7 +227,7 @@ def test_verify_finds_each_fault(world):
         jwt.encode({"iss": TEAM_ID, "iat": now}, "k" * 32, "HS256", head): "alg is not ES256",
         jwt.encode({"iss": TEAM_ID, "iat": now}, None, "none", head): "alg is not ES256",
         ".".join([*parts[:2], der]): "DER", ".".join(parts[:2]): "2 parts", "nonsense": "1 parts", "a.b.c": "header",
-        good[:-2] + ("AA" if not good.endswith("AA") else "BB"): "not this key's"}
+        good[:-2] + ("AA" if not good.endswith("AA") else "QQ"): "not this key's"}
     for given, said in cases.items():
         ran = apns(world, "jwt", "--verify", given=given)
         assert ran.returncode == 1 and any("bad" in line and said in line for line in ran.stdout.splitlines()), (said, ran)
