@@ -57,8 +57,8 @@ struct Ratchet: Sendable {
 
     mutating func beginFollowing() { (isFollowing, isNewestHeldBack) = (true, isNewestOnItsWay) }
 
-    /// True if other nodes may lack the newest generation. A later step than the one that made it has reached all. The generation before takes no seals
-    /// from then on: `isOver` destroys its keys when the last one of that time has expired.
+    /// True until the step after the one that made the newest generation. Later, `isOver` would destroy the previous generation before its last seals
+    /// expire.
     private var isNewestOnItsWay: Bool { generations.count > 1 && generations[generations.count - 1].born > base }
 
     /// Starts a derivation with an epoch key. Returns nil if the generation is gone or the epoch is out of reach.

@@ -269,8 +269,8 @@ extension PostgresDatabase {
         _ = try lockSchedule()
         guard let head = try logHead(), size >= head.size else { return }
         try queue("UPDATE log SET published = $1", .time(size))
-        // Another node needs the entries that its folder lacks, unless it has not been heard of for so long that it has stopped. One that only waits can
-        // wait for ever, and copies older entries from this node.
+        // Another node needs the entries that its folder lacks, unless it has not been heard of for so long that it has stopped. One that does not
+        // serve yet may wait for ever. It gets the log's end only, and copies the rest from the node that leads.
         try queue(
             """
             DELETE FROM unpublished WHERE first + count <= (SELECT least(min(ledger_size) FILTER (WHERE held_until > clock.now - $2),
@@ -281,7 +281,7 @@ extension PostgresDatabase {
         try countBacklog()
     }
 
-    /// Entries of the log's end that are kept for nodes that don't serve yet. A busy deployment's window has as many.
+    /// How many of the last entries are kept for nodes that don't serve yet. A window of a busy deployment has about as many.
     private static var keptForWaiting: Int { 65_536 }
 
     /// Returns true if log and folder have all entries except those of open batches, which may go into the next log.

@@ -5,6 +5,8 @@ import Vocabulary
 extension PostgresDatabase {
     func sweep(now: UInt64, limit: Int, jobSlack: UInt64) throws -> SweepResult {
         var result = SweepResult()
+        // A node whose clock is ahead must not purge what has not expired.
+        let now = min(now, try read { try time() })
         let jobsDue = now - min(now, jobSlack)
         let due = try read {
             try rows(
@@ -16,12 +18,10 @@ extension PostgresDatabase {
             ) { row in (0..<5).map { row.int($0) != 0 } }[0]
         }
         // Jobs first, so that an outcome precedes its token's purge.
-        if due[0] {
-            result.jobs = try sweeping(jobsDue) { due in try transaction.end(try orphanedJobs(due: due, limit: limit), .unknown) }
-        }
+        if due[0] { result.jobs = try sweeping { try transaction.end(try orphanedJobs(due: jobsDue, limit: limit), .unknown) } }
         var isMore = result.jobs == limit
         if due[1] {
-            let ended = try sweeping(now) { now in try endDueRooms(now, limit: min(limit, Self.mostLocked)) }
+            let ended = try sweeping { try endDueRooms(now, limit: min(limit, Self.mostLocked)) }
             result.codes += ended.codes
             result.rooms += ended.rooms
             result.tokens += ended.tokens
@@ -31,7 +31,7 @@ extension PostgresDatabase {
         }
         var tokensAreGone = true
         if due[2] {
-            let ends = try sweeping(now) { now in try purgeTokens(expiredBy: now, limit: limit) }
+            let ends = try sweeping { try purgeTokens(expiredBy: now, limit: limit) }
             result.tokens += ends.count
             result.ends += ends
             tokensAreGone = ends.count < limit
@@ -39,17 +39,17 @@ extension PostgresDatabase {
         }
         if due[3], tokensAreGone {
             let limit = min(limit, Self.mostLocked)
-            let rooms = try sweeping(now) { now in try deleteRooms(expiredBy: now, limit: limit) }
+            let rooms = try sweeping { try deleteRooms(expiredBy: now, limit: limit) }
             result.rooms += rooms
             isMore = isMore || rooms == limit
         }
         if due[4] {
-            let ends = try sweeping(now) { now in try purgeRegistrations(expiredBy: now, limit: limit) }
+            let ends = try sweeping { try purgeRegistrations(expiredBy: now, limit: limit) }
             result.tokens += ends.count
             result.ends += ends
             isMore = isMore || ends.count == limit
         }
-        let others = try sweeping(now) { now in try deleteOthers(expiredBy: now, limit: limit) }
+        let others = try sweeping { try deleteOthers(expiredBy: now, limit: limit) }
         result.others = others.count
         result.more = isMore || others.isMore
         // A frozen batch may have been waiting for these purges.
@@ -81,12 +81,6 @@ extension PostgresDatabase {
             SELECT deadline, job FROM job WHERE deadline <= $1 AND NOT EXISTS (SELECT 1 FROM member WHERE name = owner AND name <> $3
             AND held_until > 0) ORDER BY deadline LIMIT $2
             """, .time(due), .number(limit), .text(journal.node?.name ?? ""), read: Transaction.key)
-    }
-
-    /// A node whose clock is ahead must not purge what has not expired.
-    /// - Parameter body: gets `now`, or the database's time if that is earlier.
-    private func sweeping<Value>(_ now: UInt64, _ body: (UInt64) throws -> Value) throws -> Value {
-        try sweeping { try body(min(now, moment)) }
     }
 
     /// The database's time outside of transactions, unix ms.
@@ -273,7 +267,7 @@ extension PostgresDatabase {
     /// Lets the server write out and forget the write-ahead log of purged rows.
     func scrub(now: UInt64) throws {
         try connect()
-        if dropsPartitions { try dropPartitions(expiredBy: now) }
+        if dropsPartitions { try dropPartitions(expiredBy: min(now, try read { try time() })) }
         try runAlone(["SELECT pg_switch_wal()"])
         try runAlone(["CHECKPOINT"])
     }

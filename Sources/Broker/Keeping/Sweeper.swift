@@ -18,6 +18,8 @@ public actor Sweeper: LoopActor {
     private static let patienceNs: UInt64 = 1_500_000
     /// If rows expire all the time, those that expire within this time are purged together.
     private static let shortestSleep: UInt64 = 20
+    /// What is due and stays is another node's.
+    private static let patience: UInt64 = 1_000
     /// How long after its deadline a job is purged that the outbox does not own. Its outcome is unknown.
     private static let jobSlack: UInt64 = 30_000
     /// The longest time that the design allows for it. Later there is an alarm.
@@ -84,6 +86,7 @@ public actor Sweeper: LoopActor {
         let isDue = time.now >= min(nextExpiry, announced)
         announced = .max
         var result: SweepResult
+        var hasErased = false
         repeat {
             let start = Clock.monotonicNs
             result = try await store.sweep(now: time.now, limit: batch, jobSlack: jobSlack)
@@ -91,6 +94,7 @@ public actor Sweeper: LoopActor {
             metrics.add(.tokensPurged, result.tokens)
             metrics.recordPurges(of: result.ends, at: time.now)
             if result.hasErased { scheduleScrub() }
+            hasErased = hasErased || result.hasErased
             // A long sweep must not delay it. A failure must not stop the sweep: the log is emptied again after a second.
             if result.more { try? await scrub() }
         } while result.more
@@ -99,7 +103,8 @@ public actor Sweeper: LoopActor {
         try await scrub()
         nextExpiry = try await store.nextExpiry(jobSlack: jobSlack) ?? .max
         let now = time.now
-        return min(max(nextExpiry, now + Self.shortestSleep), scrubAt ?? .max, now + Self.longestSleep)
+        let sleep = nextExpiry <= now && !hasErased ? Self.patience : Self.shortestSleep
+        return min(max(nextExpiry, now + sleep), scrubAt ?? .max, now + Self.longestSleep)
     }
 
     /// Exempts a job that the outbox owns. Only the outbox knows whether the push was sent, so it ends the job itself, however late.

@@ -5,7 +5,7 @@ import Storage
 import Synchronization
 
 /// Renews this node's term, and the lease while it leads. Ends the process once another node has ended the term, or after ten minutes without the
-/// database. Its times are since boot, in ms, since terms run out while the machine sleeps.
+/// database. All times count ms from the boot, sleep included: terms run out while the machine sleeps.
 actor LeaseKeeper: LoopActor {
     nonisolated let loop: EventLoop
     private let store: PostgresStore

@@ -60,7 +60,7 @@ actor Node: LoopActor {
     /// The address of the node that leads. Nil if there is none, or if it is this one.
     private let server = Mutex<String?>(nil)
     /// The step of the keys in the key file, or 0 without one.
-    private let storedSteps: UInt64
+    private var storedSteps: UInt64
     /// The last reason for waiting of each kind, which is logged once.
     private var reasons: [Wait: String] = [:]
 
@@ -180,19 +180,20 @@ actor Node: LoopActor {
     /// True if this node publishes the log and steps the keys.
     nonisolated var leads: Bool { leading.withLock(\.self) }
 
-    /// Follows the node that leads, and takes the lease once it is free. While this node leads, takes over the jobs of dead nodes. Runs until the task is
-    /// cancelled.
+    /// Follows the node that leads, and takes the lease once it is free. Takes over the jobs of dead nodes. Runs until the task is cancelled.
     func run(_ duties: Duties) async {
         stepped = duties.stepped
         var windowsEnd = Clock.monotonicMs + settings.resolution * 1_000
         while !Task.isCancelled {
             do {
+                // Also by a node that can't lead: outcomes have a deadline in the log.
+                if isSettled {
+                    let jobs = try await store.takeJobsOfGoneNodes()
+                    if !jobs.isEmpty { await duties.resume(jobs) }
+                }
                 if leads, !hasTakenOver {
                     try await duties.lead()
                     hasTakenOver = true
-                } else if leads, isSettled {
-                    let jobs = try await store.takeJobsOfGoneNodes()
-                    if !jobs.isEmpty { await duties.resume(jobs) }
                 } else if !leads {
                     try await follow(duties)
                     if Clock.monotonicMs >= windowsEnd {
@@ -271,7 +272,8 @@ actor Node: LoopActor {
         } else if File.exists(settings.state.ratchetKey) {
             let stored = try settings.state.loadKeys(wrapping, longestLifeSeconds: longestLife)
             let isStale = (try? times.check(stored)) == nil
-            if !isStale, stored.currentGeneration >= latest { keys = stored }
+            // Other nodes must not wait for keys that are refused.
+            if isStale { storedSteps = 0 } else { keys = stored }
         }
         let isLoss = keys == nil && (recorded > 0 || latest > 0)
         if isLoss, let other = try await holderOfKeys(recorded, lease) {
