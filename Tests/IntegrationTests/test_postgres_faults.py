@@ -322,6 +322,7 @@ def test_a_slow_standby(processes):
         broker = Broker(state)
         processes.append(broker)
         broker.start()
+        eventually(lambda: create(broker).status == 201, 30, what="a standby that keeps up")
         created = [create(broker).expect(201).json["roomid"] for _ in range(5)]
         [(sender,)] = primary.run("SELECT pid FROM pg_stat_replication")
         os.kill(sender, signal.SIGSTOP)
