@@ -74,7 +74,7 @@ extension PostgresDatabase {
         return result
     }
 
-    /// Returns due jobs, except those of another node whose term nobody has ended. After an outage that node may still know their outcomes.
+    /// Returns due jobs, except those of another node whose term was not ended. After an outage that node may still know their outcomes.
     private func orphanedJobs(due: UInt64, limit: Int) throws -> [(deadline: UInt64, job: JobID)] {
         try rows(
             """

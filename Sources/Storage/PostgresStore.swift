@@ -214,7 +214,7 @@ public final class PostgresStore: Store {
     public func nextExpiry(jobSlack: UInt64) async throws(StoreError) -> UInt64? {
         let now = journal.now()
         return try await read { database in
-            // `sweep` waits for the database's clock.
+            // `sweep` purges what has expired by the database's clock.
             let ahead = now - min(now, try database.time())
             return [try database.nextExpiry(jobSlack: jobSlack), try database.nextDrop(now: now - ahead)].compactMap(\.self).min()
                 .map { $0 + ahead }

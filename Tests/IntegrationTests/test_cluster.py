@@ -140,7 +140,7 @@ class Cluster:
         urllib.request.urlopen(urllib.request.Request(url, method="DELETE"), timeout=5).close()
 
     def stop(self):
-        """Ends the script. A test in a shell's background can't do it as Ctrl-C does, since programs ignore that signal there. No process may remain."""
+        """Ends the script. No process may remain. SIGINT would do nothing if a shell has started this test in the background."""
         pids = [self.pid(path.parent.name) for path in self.folder.glob("*/pid")] + [self.postmaster(name) for name in SERVERS]
         self.child.terminate()
         with suppress(subprocess.TimeoutExpired):

@@ -85,7 +85,7 @@ import Vocabulary
             let now = start + epochs * KeyFolder.epochMs
             let slots = other.expirySlots(lifeMs: 86_400_000, stepMs: 3_600_000, nowMs: now)
             #expect(ring.expirySlots(lifeMs: 86_400_000, stepMs: 3_600_000, nowMs: now) == slots)
-            // After a week without steps the previous generation seals nothing that lasts.
+            // After six days without a step, all slots of the previous generation have expired.
             for one in [ring, other] where epochs < 9 * 288 {
                 #expect(slots.contains(one.expirySlot(lifeMs: 86_400_000, stepMs: 3_600_000, nowMs: now)))
             }
@@ -111,7 +111,7 @@ import Vocabulary
         #expect(other.currentGeneration == 2)
     }
 
-    /// Seals with a generation whose keys are destroyed before they expire would be lost.
+    /// The keys of the previous generation are destroyed before such seals would expire.
     @Test func aNodeThatJoinsLaterSealsWithTheNewestGeneration() throws {
         let ring = try KeyRing.make(nowMs: start, longestLifeSeconds: week)
         for epochs: UInt64 in [289, 290] { _ = try ring.step(nowMs: start + epochs * KeyFolder.epochMs) }
@@ -186,7 +186,7 @@ import Vocabulary
         #expect(try follower.follow(copy(of: ring)))
         follower.sealWithNewest()
         #expect(throws: KeyFileError.otherKeys) { try follower.follow(copy(of: twin)) }
-        // It has none of these, and none of them could replace its own.
+        // By now the twin has dropped each generation that the follower has.
         for days: UInt64 in 2..<12 { _ = try twin.step(nowMs: start + days * KeyFolder.dayMs + KeyFolder.epochMs) }
         #expect(throws: KeyFileError.otherKeys) { try follower.follow(copy(of: twin)) }
         #expect(follower.generations.map(\.id) == [1, 2])

@@ -112,7 +112,7 @@ public actor KeyKeeper: LoopActor {
     }
 
     /// Records that the key file is lost for good. Must be called before a new one is created. The next start deletes all rows that were sealed
-    /// under the lost one, which is refused from now on.
+    /// under the lost one. A copy of the lost one is refused from now on.
     /// - Parameter nowMs: the birth of the new keys, unix ms.
     public static func recordLoss(_ store: any Keeping, nowMs: UInt64) async throws(StoreError) {
         try await store.setMark(KeyMarks.loss, [1])

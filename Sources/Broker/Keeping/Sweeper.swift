@@ -18,7 +18,7 @@ public actor Sweeper: LoopActor {
     private static let patienceNs: UInt64 = 1_500_000
     /// If rows expire all the time, those that expire within this time are purged together.
     private static let shortestSleep: UInt64 = 20
-    /// What is due and stays is another node's.
+    /// Rows that a sweep leaves although they have been due for this long are left for another node. Then the sweeper comes back after as long.
     private static let patience: UInt64 = 1_000
     /// How long after its deadline a job is purged that the outbox does not own. Its outcome is unknown.
     private static let jobSlack: UInt64 = 30_000
@@ -83,18 +83,17 @@ public actor Sweeper: LoopActor {
     /// Purges everything that is due.
     /// - Returns: when to come again.
     public func sweep() async throws(StoreError) -> UInt64 {
-        let isDue = time.now >= min(nextExpiry, announced)
+        let start = time.now
+        let isDue = start >= min(nextExpiry, announced)
         announced = .max
         var result: SweepResult
-        var hasErased = false
         repeat {
-            let start = Clock.monotonicNs
+            let began = Clock.monotonicNs
             result = try await store.sweep(now: time.now, limit: batch, jobSlack: jobSlack)
-            if result.more { adapt(to: Clock.monotonicNs - start) }
+            if result.more { adapt(to: Clock.monotonicNs - began) }
             metrics.add(.tokensPurged, result.tokens)
             metrics.recordPurges(of: result.ends, at: time.now)
             if result.hasErased { scheduleScrub() }
-            hasErased = hasErased || result.hasErased
             // A long sweep must not delay it. A failure must not stop the sweep: the log is emptied again after a second.
             if result.more { try? await scrub() }
         } while result.more
@@ -103,7 +102,7 @@ public actor Sweeper: LoopActor {
         try await scrub()
         nextExpiry = try await store.nextExpiry(jobSlack: jobSlack) ?? .max
         let now = time.now
-        let sleep = nextExpiry <= now && !hasErased ? Self.patience : Self.shortestSleep
+        let sleep = nextExpiry < start - min(start, Self.patience) ? Self.patience : Self.shortestSleep
         return min(max(nextExpiry, now + sleep), scrubAt ?? .max, now + Self.longestSleep)
     }
 

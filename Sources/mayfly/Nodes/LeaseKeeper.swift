@@ -54,7 +54,7 @@ actor LeaseKeeper: LoopActor {
     private func renew() async {
         let start = Clock.boottimeMs
         if start + PostgresStore.leaseMs > end.withLock(\.self) + PostgresStore.longestSilenceMs {
-            Self.end("the database was out of reach for ten minutes. This node stops and forgets its keys")
+            Self.end("this node had no contact with the database for ten minutes, or its machine slept. This node stops and forgets its keys")
         }
         do {
             let isOwn = try await store.renew(report(false))

@@ -186,7 +186,7 @@ actor Node: LoopActor {
         var windowsEnd = Clock.monotonicMs + settings.resolution * 1_000
         while !Task.isCancelled {
             do {
-                // Also by a node that can't lead: outcomes have a deadline in the log.
+                // A node that can't lead does this too, since the log allows no late outcomes.
                 if isSettled {
                     let jobs = try await store.takeJobsOfGoneNodes()
                     if !jobs.isEmpty { await duties.resume(jobs) }
@@ -271,9 +271,13 @@ actor Node: LoopActor {
             keys = try ring(of: received)
         } else if File.exists(settings.state.ratchetKey) {
             let stored = try settings.state.loadKeys(wrapping, longestLifeSeconds: longestLife)
-            let isStale = (try? times.check(stored)) == nil
-            // Other nodes must not wait for keys that are refused.
-            if isStale { storedSteps = 0 } else { keys = stored }
+            do throws(StaleKeys) {
+                try times.check(stored)
+                keys = stored
+            } catch {
+                // Other nodes must not wait for keys that are refused.
+                storedSteps = 0
+            }
         }
         let isLoss = keys == nil && (recorded > 0 || latest > 0)
         if isLoss, let other = try await holderOfKeys(recorded, lease) {
