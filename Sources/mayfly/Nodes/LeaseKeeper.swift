@@ -54,7 +54,9 @@ actor LeaseKeeper: LoopActor {
     private func renew() async {
         let start = Clock.boottimeMs
         if start + PostgresStore.leaseMs > end.withLock(\.self) + PostgresStore.longestSilenceMs {
-            Self.end("this node had no contact with the database for ten minutes, or its machine slept. This node stops and forgets its keys")
+            Self.end(
+                "this node had no contact with the database for ten minutes, or its machine slept. This node stops and forgets its keys"
+            )
         }
         do {
             let isOwn = try await store.renew(report(false))
