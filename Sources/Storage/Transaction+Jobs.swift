@@ -63,9 +63,24 @@ extension Transaction {
         }
     }
 
-    /// Returns true if a job's token still exists. Checked just before a push is sent.
-    public func holdsToken(of job: JobRecord) throws -> Bool {
-        job.room == nil ? try holds(job.row) : try holdsToken(job.purgeID, expires: job.expires)
+    /// Returns true if a job still exists, and its token too. Checked just before a push is sent.
+    ///
+    /// A failover to a server that lacked commits can lose a job that was acknowledged. Then the ledger lacks its opening, so nothing may be pushed.
+    /// - Parameter token: false if the push may leave without its token.
+    public func holds(_ job: JobRecord, token: Bool) throws -> Bool {
+        guard token else {
+            return try exists("SELECT 1 FROM job WHERE deadline = $1 AND job = $2", .time(job.deadline), .id(job.job))
+        }
+        if job.room == nil {
+            return try exists(
+                """
+                SELECT 1 FROM job WHERE deadline = $1 AND job = $2
+                AND EXISTS (SELECT 1 FROM registration WHERE expires = $3 AND purge_id = $4)
+                """, .time(job.deadline), .id(job.job), .time(job.row.expires), .id(job.row.purgeID))
+        }
+        return try exists(
+            "SELECT 1 FROM job WHERE deadline = $1 AND job = $2 AND EXISTS (SELECT 1 FROM token WHERE expires = $3 AND purge_id = $4)",
+            .time(job.deadline), .id(job.job), .time(job.expires), .id(job.purgeID))
     }
 
     public func jobs() throws -> [JobRecord] {

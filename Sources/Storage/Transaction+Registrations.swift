@@ -67,11 +67,6 @@ extension Transaction {
             stamp: row.time(15), waiting: row.blobOrNil(16))
     }
 
-    /// Returns true if the registration exists.
-    public func holds(_ row: RowName) throws -> Bool {
-        try exists("SELECT 1 FROM registration WHERE expires = $1 AND purge_id = $2", .time(row.expires), .id(row.purgeID))
-    }
-
     /// Inserts a registration and purges those that it replaces.
     /// - Parameters:
     ///   - replacing: the replaced registrations. If one is gone or has changed since it was read, the outcome is `changed`.

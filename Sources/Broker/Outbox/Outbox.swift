@@ -225,16 +225,16 @@ public actor Outbox: LoopActor, BrokerPart {
         // The key may be gone after the deadline, and nobody knows whether a previous run has sent the push.
         if isLate { throw .ended(JobOutcome(status: 0, reason: entry.isFromBefore ? .unknown : .unsent)) }
         if wanted.isRevoked(job.purgeID), !job.isLast { throw .ended(JobOutcome(status: 0, reason: .unsent)) }
-        guard try await hasToken(job) else { throw .ended(JobOutcome(status: 0, reason: .unsent)) }
+        guard try await isStored(job) else { throw .ended(JobOutcome(status: 0, reason: .unsent)) }
         // A newer push may have replaced this one while it waited.
         guard wanted.isNewest(job.job, of: entry.target) else { throw .ended(JobOutcome(status: 0, reason: .other)) }
     }
 
-    /// True if the job's token exists, was renewed, or was destroyed by the request that queued this job.
-    private func hasToken(_ job: JobRecord) async throws(Unsent) -> Bool {
-        if job.isLast || wanted.isRenewed(job.purgeID) { return true }
+    /// True if the job is stored, and its token exists, was renewed, or was destroyed by the request that queued this job.
+    private func isStored(_ job: JobRecord) async throws(Unsent) -> Bool {
+        let needsToken = !job.isLast && !wanted.isRenewed(job.purgeID)
         do throws(StoreError) {
-            return try await store.engine.read { try $0.holdsToken(of: job) }
+            return try await store.engine.read { try $0.holds(job, token: needsToken) }
         } catch {
             if error == .closed { throw .stopping }
             // A failed read doesn't prove the token is gone. We acknowledged this push, so send it.
