@@ -143,7 +143,7 @@ let package = Package(
         tests("Sealing", ["Vocabulary", "Ledger", "Sodium", "Linux"]),
         tests("Policy", ["JSON", "Vocabulary", "Sodium"]),
         tests("Ledger", ["Policy", "Vocabulary", "Sodium", "Linux"]),
-        tests("Storage", ["Vocabulary", "SQLite", "Postgres", "Policy", "Ledger", "Linux", "TestPostgres"]),
+        tests("Storage", ["Broker", "Vocabulary", "SQLite", "Postgres", "Policy", "Ledger", "Linux", "TestPostgres"]),
         tests(
             "Courier",
             ["EventLoop", "Linux", "TLS", "HTTP2", "Sealing", "Vocabulary", "Sodium", "APNsSimulator", "TestCertificates"]),

@@ -11,20 +11,20 @@ public final class OperatorHandler: HTTPHandler {
     private let apns: APNsControl
     private let version: String
     private let publicServer: HTTPServer
-    private let isAble: @Sendable () -> Bool
+    private let hindrance: @Sendable () -> String?
     private let leads: @Sendable () -> Bool
     private let ready = Mutex(false)
 
     /// - Parameters:
     ///   - version: the program's version, for the metrics.
     ///   - publicServer: the server for apps, whose connections the metrics count.
-    ///   - isAble: returns false while this node can't serve, e.g. without its term.
+    ///   - hindrance: returns why this node can't serve, e.g. without its term. Nil if it can.
     ///   - leads: returns true if this node publishes the log.
     public init(
         broker: Broker, apns: APNsControl, version: String, publicServer: HTTPServer,
-        isAble: @escaping @Sendable () -> Bool = { true }, leads: @escaping @Sendable () -> Bool = { true }
+        hindrance: @escaping @Sendable () -> String? = { nil }, leads: @escaping @Sendable () -> Bool = { true }
     ) {
-        self.isAble = isAble
+        self.hindrance = hindrance
         self.leads = leads
         self.broker = broker
         self.apns = apns
@@ -37,13 +37,17 @@ public final class OperatorHandler: HTTPHandler {
 
     private static let routes = RouteTable<OperatorHandler>([
         Route([.get, .head], "/healthz") { _, _ in text(200, "ok\n") },
-        Route([.get, .head], "/readyz") { handler, _ in
-            handler.ready.withLock(\.self) && handler.isAble() ? text(200, "ready\n") : text(503, "not ready\n")
-        },
+        Route([.get, .head], "/readyz") { handler, _ in handler.readiness },
         Route([.get, .head], "/metrics") { handler, _ in await handler.metrics() },
         Route([.get, .head], "/api/config/apns/status") { handler, _ in handler.apns.status },
         Route([.post], "/api/config/apns/init") { await $0.apns.renewal($1) },
     ])
+
+    private var readiness: HTTPResponse {
+        guard ready.withLock(\.self) else { return Self.text(503, "not ready\n") }
+        if let hindrance = hindrance() { return Self.text(503, "not ready: \(hindrance)\n") }
+        return Self.text(200, broker.timeLead.map { "ready\n\($0)\n" } ?? "ready\n")
+    }
 
     public func respond(to request: HTTPRequest) async -> HTTPResponse {
         guard request.namesLoopback else { return HTTPResponse(.foreignHost) }

@@ -84,6 +84,9 @@ public final class Broker: Sendable {
     /// The wall clock, unix ms. JWTs are dated by it.
     public var wallMs: UInt64 { shared.time.wallMs }
 
+    /// Says until when broker time is ahead of the wall clock. Nil if it is at most a minute ahead.
+    public var timeLead: String? { shared.time.lead }
+
     // MARK: Refusals
 
     /// Counts a refusal for the ledger's next window.

@@ -240,7 +240,8 @@ public enum BrokerError: Error, Sendable, Equatable {
             switch error {
             case .ledgerBehind: .ledgerUnavailable
             case .closed, .superseded: .shuttingDown
-            case .full, .readOnly, .unavailable, .damaged, .previousVersion, .noSchema, .otherTiming: .storageUnavailable
+            case .full, .readOnly, .unavailable, .damaged, .previousVersion, .noSchema, .otherTiming, .wrongClock, .lostCommits:
+                .storageUnavailable
             }
     }
 }

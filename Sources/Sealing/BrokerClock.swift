@@ -51,6 +51,14 @@ public struct BrokerClock: Sendable {
             nowMs: now, ratchetMs: ratchet, alarm: step.magnitude > Self.largestStepMs ? step : nil, isHeld: heldMs != nil)
     }
 
+    /// Continues at a later time, which another clock shows. Does nothing if it isn't later.
+    public mutating func raise(to time: UInt64) {
+        guard time > highest else { return }
+        follow(time - highest, 0)
+        highest = time
+        if heldMs == nil { ratchet = time }
+    }
+
     private mutating func follow(_ advance: UInt64, _ passed: UInt64) {
         let isLeap = advance > passed + Self.largestStepMs
         let gone = isLeap ? passed : advance

@@ -33,13 +33,16 @@ public enum DatabaseAddress: Sendable {
 
     /// Opens the store. See `SQLiteStore.init` and `PostgresStore.init`.
     public func open(
-        resolution: UInt64, timing: LedgerTiming?, resumption: [Entry.Op] = [], now: @escaping @Sendable () -> UInt64
+        resolution: UInt64, timing: LedgerTiming?, resumption: [Entry.Op] = [], now: @escaping @Sendable () -> UInt64,
+        isBehind: @escaping @Sendable (UInt64) -> Void = { _ in }, clock: AgreedClock = AgreedClock()
     ) throws(StoreError) -> any Store {
         switch self {
         case .file(let path):
             try SQLiteStore(path: path, resolution: resolution, timing: timing, resumption: resumption, now: now)
         case .server(let uri):
-            try PostgresStore(uri: uri, resolution: resolution, timing: timing, resumption: resumption, now: now)
+            try PostgresStore(
+                uri: uri, resolution: resolution, timing: timing, resumption: resumption, now: now, isBehind: isBehind,
+                clock: clock)
         }
     }
 }

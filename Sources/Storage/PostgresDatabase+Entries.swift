@@ -4,8 +4,8 @@ import Vocabulary
 
 // Entries that wait for their window or their batch.
 //
-// A transaction's window is the database's time or, if that is behind, the window after the last closed one. It shares the window's advisory
-// lock with other writers until it commits. To close a window the sequencer takes that lock alone, so nobody can write behind it.
+// A transaction's window is that of the database's clock, but never before a committed entry's or before one that is closed. To close windows, the
+// sequencer first commits their end, then waits for all writers that may not have read it.
 //
 // A waiting seal or purge has its batch's boundary in place of a number: the end of its hour, or of its day for a long token. The batch frozen at
 // a boundary has all rows up to it, so writers needn't know which batch is open.
@@ -14,8 +14,12 @@ extension PostgresDatabase {
         switch entry {
         case .event(let op):
             countEntry()
-            try append(op, window: try window())
+            let window = try window()
+            if case .tokenOpened = op { try refuseAtWrongClock() }
+            try append(op, window: window)
         case .sealed(let id, let expires, let isLong):
+            _ = try window()
+            try refuseAtWrongClock()
             try insertWaiting(
                 batch: boundary(after: moment, isLong: isLong), rank: 3, id: id, until: timing.untilMs(expiryMs: expires),
                 cause: nil)
@@ -27,6 +31,9 @@ extension PostgresDatabase {
                 cause: expires <= moment ? .expired(untilMs: until) : cause)
         }
     }
+
+    /// Purges and outcomes are recorded all the same, at the time on which the clocks agreed last.
+    private func refuseAtWrongClock() throws { if let fault = journal.fault { throw fault } }
 
     /// - Parameter time: unix milliseconds.
     private func boundary(after time: UInt64, isLong: Bool) -> Int64 {
@@ -63,9 +70,6 @@ extension PostgresDatabase {
         for mark in marks { try setMark(mark.name, mark.value) }
     }
 
-    /// Records that this node was absent for a minute or more, before anything else is recorded.
-    func recordAbsence() throws { try journal.resume { try write { try record(journal.resumption, []) } } }
-
     func start(_ events: [Entry.Op], _ marks: [StoreMark]) throws {
         var schedule = try lockSchedule()
         let window = try openAgain(&schedule)
@@ -85,7 +89,7 @@ extension PostgresDatabase {
     /// Otherwise each stop and start would move the log's time ahead of the clock.
     private func openAgain(_ schedule: inout Schedule) throws -> UInt64 {
         let latest = try latestWindow()
-        guard clockWindow <= schedule.closedUpTo, latest <= schedule.closedUpTo else { return nextWindow(schedule) }
+        guard clockWindow <= schedule.closedUpTo, latest <= schedule.closedUpTo else { return try nextWindow(schedule) }
         schedule.closedUpTo = max(clockWindow, latest) - journal.resolution
         return max(clockWindow, latest)
     }
@@ -98,7 +102,7 @@ extension PostgresDatabase {
         try record(timing)
     }
 
-    /// The start of the database's current window.
+    /// The start of the window of the database's clock.
     private var clockWindow: UInt64 { clock / 1_000 / journal.resolution * journal.resolution }
 
     // MARK: The schedule
@@ -128,32 +132,29 @@ extension PostgresDatabase {
             schedule.closedBucket.map { .time($0) } ?? .null, .time(schedule.closedUpTo))
     }
 
-    /// Closes the windows before `end` that are over, or have entries. Freezes and completes batches, and counts the backlog.
-    /// - Returns: the first window that is open.
-    func close(before end: UInt64) throws -> UInt64 {
-        var schedule = try lockSchedule()
-        try settleBatches(&schedule)
-        let resolution = journal.resolution
-        let latest = max(try latestWindow(), clockWindow - min(clockWindow, resolution))
-        let last = min((end - min(end, 1)) / resolution * resolution, latest)
-        if last > schedule.closedUpTo {
-            try waitForWriters(upTo: last)
-            schedule.closedUpTo = last
+    /// Freezes and completes batches, and closes the windows before `end` that are over or have entries.
+    /// - Returns: the entries of closed windows, at most `limit`.
+    func closedEntries(before end: UInt64, limit: Int) throws -> [ClosedEntry] {
+        try settle()
+        let last = try write(isSignOfLife: false) {
+            var schedule = try lockSchedule()
+            let latest = max(try latestWindow(), clockWindow - min(clockWindow, journal.resolution))
+            schedule.closedUpTo = max(
+                schedule.closedUpTo, min((end - min(end, 1)) / journal.resolution * journal.resolution, latest))
+            try save(schedule)
+            try countBacklog()
+            return schedule.closedUpTo
         }
-        try save(schedule)
-        try countBacklog()
-        return schedule.closedUpTo + resolution
-    }
-
-    /// Waits until all transactions that could record something in these windows have ended. Older ones have been ended by their deadline.
-    private func waitForWriters(upTo last: UInt64) throws {
-        let resolution = journal.resolution
-        let first = (clockWindow - min(clockWindow, Self.longestLife)) / resolution * resolution
-        for window in stride(from: first, through: last, by: Int(resolution)) { try closeAlone(window) }
+        try waitForWriters()
+        return try write(isSignOfLife: false) {
+            // The start of another node may have opened the last window again.
+            let before = min(end, min(try lockSchedule().closedUpTo, last) + journal.resolution)
+            return try closedEntries(before: before, batches: try completeBatches(before: before), limit: limit)
+        }
     }
 
     /// Counts the entries that are not known to be published and are limited. See `Books.limited`.
-    private func countBacklog() throws {
+    func countBacklog() throws {
         let count = try only(
             """
             UPDATE schedule SET stamp = stamp + 1, backlog = (SELECT count(*) FROM entry)
@@ -178,26 +179,39 @@ extension PostgresDatabase {
                 .time(now / timing.hourSeconds * timing.hourSeconds))
         }
         guard isDue, journal.hasStarted else { return }
-        try write { _ = try close(before: now / journal.resolution * journal.resolution) }
+        let frozen = try write {
+            var schedule = try lockSchedule()
+            let frozen = try freeze(&schedule)
+            try save(schedule)
+            try countBacklog()
+            return frozen
+        }
+        guard let frozen else { return }
+        try waitForWriters()
+        try write {
+            var schedule = try lockSchedule()
+            try complete(frozen, &schedule)
+        }
     }
 
-    /// Completes the frozen batch if it has all its purges. Freezes the next batch if a boundary has passed.
-    private func settleBatches(_ schedule: inout Schedule) throws {
-        guard journal.hasStarted else { return }
-        if let batch = try incompleteBatch() { guard try complete(batch, &schedule) else { return } }
+    /// Freezes a batch if a boundary has passed. Writers that have not read this boundary may still add to the batch.
+    /// - Returns: the boundary of the batch that is to be completed, once these writers have ended.
+    private func freeze(_ schedule: inout Schedule) throws -> UInt64? {
+        guard journal.hasStarted else { return nil }
+        if let batch = try incompleteBatch() { return batch }
         let moment = self.moment / 1_000 / timing.hourSeconds * timing.hourSeconds
         let last = schedule.lastBoundary ?? moment
-        guard moment > last, nextWindow(schedule) > schedule.lastBatch else { return }
-        // Or a batch could get a row after it is published.
-        try waitForWriters(upTo: nextWindow(schedule))
-        let isMidnight = moment / timing.daySeconds > last / timing.daySeconds
-        let hasEnough = isMidnight ? true : try hasSeals(timing.batchSeals, before: moment)
-        if hasEnough { try queue("INSERT INTO batch (moment) VALUES ($1)", .time(moment)) }
+        guard moment > last, try nextWindow(schedule) > schedule.lastBatch else { return nil }
         schedule.lastBoundary = moment
-        if let batch = try incompleteBatch() { _ = try complete(batch, &schedule) }
+        let isMidnight = moment / timing.daySeconds > last / timing.daySeconds
+        guard try isMidnight || hasSeals(timing.batchSeals, before: moment) else { return nil }
+        try queue("INSERT INTO batch (moment) VALUES ($1)", .time(moment))
+        return moment
     }
 
-    private func nextWindow(_ schedule: Schedule) -> UInt64 { max(clockWindow, schedule.closedUpTo + journal.resolution) }
+    private func nextWindow(_ schedule: Schedule) throws -> UInt64 {
+        max(clockWindow, try latestWindow(), schedule.closedUpTo + journal.resolution)
+    }
 
     private func incompleteBatch() throws -> UInt64? { try earliest("SELECT min(moment) FROM batch WHERE window_start IS NULL") }
 
@@ -209,17 +223,18 @@ extension PostgresDatabase {
         ) { Int($0.int(0)) }[0] >= count
     }
 
-    /// Assigns a window to a frozen batch if everything that expired before its moment is purged. Returns false otherwise.
-    private func complete(_ moment: UInt64, _ schedule: inout Schedule) throws -> Bool {
+    /// Assigns a window to a frozen batch if everything that expired before its moment is purged. Does nothing if another node has done so.
+    private func complete(_ moment: UInt64, _ schedule: inout Schedule) throws {
+        guard try incompleteBatch() == moment else { return }
         let isSwept = try rows(
             "SELECT NOT EXISTS (SELECT 1 FROM token WHERE expires < $1) AND NOT EXISTS (SELECT 1 FROM registration WHERE expires < $1)",
             .time(moment * 1_000)
         ) { $0.int(0) != 0 }[0]
-        guard isSwept else { return false }
-        let window = nextWindow(schedule)
+        guard isSwept else { return }
+        let window = try nextWindow(schedule)
         try queue("UPDATE batch SET window_start = $1 WHERE moment = $2", .time(window), .time(moment))
         schedule.lastBatch = window
-        return true
+        try save(schedule)
     }
 
     /// Returns the complete batches whose window is before `end`, by window.
@@ -244,10 +259,6 @@ extension PostgresDatabase {
 
     // MARK: The log
 
-    func closedEntries(before end: UInt64, limit: Int) throws -> [ClosedEntry] {
-        try closedEntries(before: end, batches: try completeBatches(before: end), limit: limit)
-    }
-
     /// Replaces the head and deletes the rows that it covers. The schedule's lock makes this a compare-and-swap.
     func commit(_ head: LogHead, after size: UInt64, entries: [ClosedEntry]) throws -> Bool {
         var schedule = try lockSchedule()
@@ -271,13 +282,13 @@ extension PostgresDatabase {
         try queue("UPDATE log SET published = $1", .time(size))
         // Another node needs the entries that its folder lacks, unless it has not been heard of for so long that it has stopped. One that does not
         // serve yet may wait for ever. It gets the log's end only, and copies the rest from the node that leads.
+        let silent = try reports().filter { $0.silentMs > PostgresStore.longestSilenceMs }.map(\.name)
         try queue(
             """
-            DELETE FROM unpublished WHERE first + count <= (SELECT least(min(ledger_size) FILTER (WHERE held_until > clock.now - $2),
-            greatest(coalesce(min(ledger_size), $1), $1 - $3)) FROM member,
-            (SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now) AS clock
-            WHERE seen > clock.now - $2 AND name <> (SELECT coalesce(holder, '') FROM lease))
-            """, .time(size), .time(PostgresStore.longestSilenceMs), .number(Self.keptForWaiting), expecting: nil)
+            DELETE FROM unpublished WHERE first + count <= (SELECT least(min(ledger_size) FILTER (WHERE held_until > 1),
+            greatest(coalesce(min(ledger_size), $1), $1 - $3)) FROM member
+            WHERE name <> ALL (string_to_array($2, chr(10))) AND name <> (SELECT coalesce(holder, '') FROM lease))
+            """, .time(size), .text(silent.joined(separator: "\n")), .number(Self.keptForWaiting), expecting: nil)
         try countBacklog()
     }
 

@@ -6,7 +6,10 @@ extension PostgresDatabase {
     func sweep(now: UInt64, limit: Int, jobSlack: UInt64) throws -> SweepResult {
         var result = SweepResult()
         // A node whose clock is ahead must not purge what has not expired.
-        let now = min(now, try read { try time() })
+        let (now, clock) = try read {
+            let clock = try time()
+            return (min(now, clock), clock)
+        }
         let jobsDue = now - min(now, jobSlack)
         let due = try read {
             try rows(
@@ -54,6 +57,7 @@ extension PostgresDatabase {
         result.more = isMore || others.isMore
         // A frozen batch may have been waiting for these purges.
         try settle()
+        journal.noteAlive(at: clock)
         return result
     }
 
@@ -83,9 +87,13 @@ extension PostgresDatabase {
             """, .time(due), .number(limit), .text(journal.node?.name ?? ""), read: Transaction.key)
     }
 
-    /// The database's time outside of transactions, unix ms.
+    /// The time outside of transactions, unix ms: the database's clock or, if that has stepped, this machine's. Never before the log's latest window.
     func time() throws -> UInt64 {
-        try only("SELECT coalesce($1, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint)", databaseClock) { $0.time(0) }
+        let clock = try only("SELECT coalesce($1, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint)", databaseClock) {
+            $0.time(0)
+        }
+        let latest = try latestWindow()
+        return max(try journal.agreed(on: clock, latest: latest), latest * 1_000)
     }
 
     /// One node sweeps at a time. Otherwise two would wait for each other's rows.

@@ -25,6 +25,8 @@ final class PostgresDatabase: Database, EngineRows {
     private var open: OpenTransaction?
     /// True while `write` runs: then the first statement begins a transaction.
     private var isWriting = false
+    /// True while this records that the node was absent.
+    private var isResuming = false
 
     /// A transaction's number, and the server's incarnation that gave it.
     private struct Identity {
@@ -36,17 +38,23 @@ final class PostgresDatabase: Database, EngineRows {
 
     private struct OpenTransaction {
         let deadline: UInt64
-        /// The database's time, unix milliseconds. Nil until the server has answered.
+        /// The database's time, unix ms, or this machine's if that has stepped. Nil until the server has answered.
         var clock: UInt64?
         /// The last boundary at which a batch could be frozen, unix seconds.
         var boundary: UInt64 = 0
+        /// The least size of the log's head, since this node has seen it.
+        let head: UInt64
         var window: UInt64?
+        /// The latest window with a committed entry, unix seconds.
+        var latest: UInt64 = 0
         var identity: Identity?
         var entries: UInt64 = 0
         /// A count that this transaction made.
         var backlog: Backlog?
         /// The rows that may need a new partition.
         var inserted: [(table: String, expires: Int64)] = []
+        /// Why it has no window.
+        var clockFault: StoreError?
         /// An error that `moment` could not throw.
         var failure: (any Error)?
     }
@@ -56,9 +64,6 @@ final class PostgresDatabase: Database, EngineRows {
     var transactionMs = longestTransactionMs
     private static let longestAnswerMs: UInt64 = 10_000
     private static let longestConnectMs: UInt64 = 3_000
-    /// The longest life of a transaction, seconds. The server ends one that a suspended process left open, so that others get its locks.
-    static let longestLife: UInt64 = 60
-
     private static let options = [
         ("application_name", "mayfly"), ("target_session_attrs", "read-write"), ("connect_timeout", "3"),
         ("tcp_user_timeout", "10000"),
@@ -99,6 +104,7 @@ final class PostgresDatabase: Database, EngineRows {
             _ = try made.receive(deadlineMs: Self.longestAnswerMs)
         }
         connection = made
+        journal.forgetStamp()
         (self.host, sessionNode, isListening) = (host, nil, false)
         try nameSession(made)
     }
@@ -220,12 +226,20 @@ final class PostgresDatabase: Database, EngineRows {
 
     private func note(_ schedule: QueryResult) {
         journal.note(Backlog(count: schedule.time(1), stamp: schedule.time(2)))
-        guard let clock = open?.clock else { return }
-        let start = clock / 1_000 / journal.resolution * journal.resolution
-        // The window can't be used if it was closed meanwhile.
-        open?.window = start > schedule.time(0) ? start : nil
+        guard let read = open?.clock else { return }
+        let (closed, latest) = (schedule.time(0), schedule.time(6))
+        let clock: UInt64
+        do throws(StoreError) { clock = try journal.agreed(on: read, latest: latest) } catch {
+            open?.clockFault = error
+            return
+        }
+        open?.clock = clock
+        // The log's order follows from this: no entry gets a window before a committed one, whatever the clock does.
+        open?.window = max(clock / 1_000 / journal.resolution * journal.resolution, latest, closed + journal.resolution)
+        open?.latest = latest
         open?.boundary = schedule.time(3)
         open?.identity = schedule.isNull(5) ? nil : Identity(number: schedule.text(4), incarnation: schedule.text(5))
+        if let open { journal.note(head: schedule.time(7), atLeast: open.head) }
     }
 
     private func noteFailure(_ error: StoreError) { open?.failure = error }
@@ -297,15 +311,15 @@ final class PostgresDatabase: Database, EngineRows {
 
     private func beginIfNeeded(after first: [Int64] = [], locking numbers: [Int64] = []) throws {
         if open == nil {
-            open = OpenTransaction(deadline: Clock.monotonicMs + transactionMs)
+            open = OpenTransaction(deadline: Clock.monotonicMs + transactionMs, head: journal.head)
             try send("BEGIN", as: .nothing)
             try lock(first)
-            // The window's lock is taken before its state is read: then it is open until this transaction ends.
+            // This lock is taken before the schedule is read. `waitForWriters` waits for whoever has an older one.
             try send(
                 """
-                SELECT now, pg_advisory_xact_lock_shared($1::bigint::int, (now / 1000 / $2)::int) FROM
-                (SELECT coalesce($3, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint) AS now OFFSET 0) AS clock
-                """, [.int(salt), .time(journal.resolution), databaseClock], as: .clock)
+                SELECT coalesce($3, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint)
+                FROM (SELECT pg_advisory_xact_lock_shared($1::bigint::int, $2::bigint::int) OFFSET 0) AS locked
+                """, [.int(salt), .time(journal.stamp % Self.lockNames), databaseClock], as: .clock)
             try lock(numbers)
             try readSchedule()
         } else {
@@ -315,40 +329,58 @@ final class PostgresDatabase: Database, EngineRows {
 
     var databaseClock: SQLValue { journal.databaseClock.map { .time($0()) } ?? .null }
 
+    /// A writer's lock is named after the last count of the backlog that its node knows.
+    private static let lockNames: UInt64 = 1 << 31
+
+    /// Waits until every transaction has ended that may have read the schedule before its last change. That change must have counted the backlog.
+    /// Call it outside of a transaction. It takes the locks one by one, and writers that know the last count don't wait for them.
+    func waitForWriters() throws {
+        try read {
+            _ = try rows(
+                """
+                SELECT pg_advisory_xact_lock($1::bigint::int, name) FROM (SELECT DISTINCT objid::bigint::int AS name FROM pg_locks
+                WHERE locktype = 'advisory' AND objsubid = 2 AND classid::bigint = $1
+                AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+                AND objid::bigint <> (SELECT stamp % $2 FROM schedule) ORDER BY 1) AS older
+                """, .int(salt), .time(Self.lockNames)
+            ) { _ in }
+        }
+    }
+
     /// Also makes the server refuse the transaction if another node has ended this node's term. The client can't: its COMMIT may be on the way already.
     private func readSchedule() throws {
         let node = journal.node
         try send(
             """
             SELECT closed_up_to, backlog, stamp, coalesce(looked, 0), pg_current_xact_id()::text, incarnation.name::text,
+            greatest((SELECT max(window_start) FROM entry), (SELECT max(window_start) FROM batch), log.window_start, 0), coalesce(log.size, 0),
             CASE WHEN $1::text IS NULL OR (SELECT term FROM member WHERE name = $1) = $2 THEN 0 ELSE ('the term of this node has ended ' || stamp)::bigint END
-            FROM schedule LEFT JOIN incarnation ON true
+            FROM schedule LEFT JOIN incarnation ON true LEFT JOIN log ON true
             """, [node.map { .text($0.name) } ?? .null, .time(node?.term ?? 0)], as: .schedule)
     }
 
-    /// Returns the transaction's window, which stays open until it ends.
+    /// Returns the transaction's window.
+    /// - Throws: `.wrongClock` if the right time is unknown; `.lostCommits`; `Absence`, which `write` handles.
     func window() throws -> UInt64 {
         try beginIfNeeded()
         if open?.clock == nil { try receive() }
-        while true {
-            if let window = open?.window { return window }
-            // The clock is behind the log, or the window was closed while this transaction waited.
-            let closed = try only("SELECT closed_up_to FROM schedule") { $0.time(0) }
-            let next = closed + journal.resolution
-            try send(
-                "SELECT pg_advisory_xact_lock_shared($1::bigint::int, ($2::bigint / $3::bigint)::int)",
-                [.int(salt), .time(next), .time(journal.resolution)], as: .nothing)
-            if try only("SELECT closed_up_to FROM schedule", read: { $0.time(0) }) == closed { open?.window = next }
-        }
+        if let fault = open?.clockFault { throw fault }
+        guard let window = open?.window, let clock = open?.clock else { throw StoreError.unavailable("an answer is missing") }
+        if journal.fault == .lostCommits { throw StoreError.lostCommits }
+        if !isResuming, journal.isAbsence(until: clock) { throw Absence(clock: clock) }
+        return window
     }
 
-    /// The database's time, and never before a boundary that was processed: a token that expires earlier belongs to a bucket that may be closed.
-    /// Broker time outside of transactions.
+    /// This node had no success for a minute, by the database's clock. It must record that before anything else.
+    private struct Absence: Error { let clock: UInt64 }
+
+    /// The transaction's time, unix ms: the database's clock, and never before the log's latest window or a boundary that was processed. A token that
+    /// expires earlier belongs to a bucket that may be closed. Broker time outside of transactions.
     var moment: UInt64 {
         guard open != nil else { return journal.now() }
         do {
             _ = try window()
-            return max(clock, (open?.boundary ?? 0) * 1_000)
+            return max(clock, (open?.latest ?? 0) * 1_000, (open?.boundary ?? 0) * 1_000)
         } catch {
             open?.failure = error
             return journal.now()
@@ -358,14 +390,10 @@ final class PostgresDatabase: Database, EngineRows {
     /// The database's time of the transaction, unix milliseconds.
     var clock: UInt64 { open?.clock ?? 0 }
 
-    /// Waits until no writer holds a window, and keeps it from others until this transaction ends.
-    func closeAlone(_ window: UInt64) throws {
-        try send(
-            "SELECT pg_advisory_xact_lock($1::bigint::int, ($2::bigint / $3::bigint)::int)",
-            [.int(salt), .time(window), .time(journal.resolution)], as: .nothing)
+    func admit(_ use: LedgerUse) throws(StoreError) {
+        if let fault = journal.fault { throw fault }
+        if journal.isFull(use.rawValue) { throw .ledgerBehind }
     }
-
-    func admit(_ use: LedgerUse) throws(StoreError) { if journal.isFull(use.rawValue) { throw .ledgerBehind } }
 
     /// Call it with a count that this transaction made. Others learn of it when it is durable.
     func noteBacklog(_ backlog: Backlog) { open?.backlog = backlog }
@@ -381,9 +409,11 @@ final class PostgresDatabase: Database, EngineRows {
         while true {
             triesLeft -= 1
             do {
-                guard let value = try attempt(body) else { continue }
-                if isSignOfLife { journal.noteAlive() }
-                return value
+                if let value = try attempt(isSignOfLife: isSignOfLife, body) { return value }
+            } catch let absence as Absence {
+                rollBack()
+                guard triesLeft > 0 else { throw StoreError.unavailable("this node's absence could not be recorded") }
+                try recordAbsence(until: absence.clock)
             } catch {
                 let known = error as? PostgresError
                 if known?.endsSession == true { disconnect() } else { rollBack() }
@@ -394,14 +424,25 @@ final class PostgresDatabase: Database, EngineRows {
 
     private static let mostTries = 4
 
+    /// Records that this node was absent. Other connections wait meanwhile, so that no entry precedes it.
+    private func recordAbsence(until clock: UInt64) throws {
+        try journal.resume(at: clock) {
+            isResuming = true
+            defer { isResuming = false }
+            try write { try record(journal.resumption, []) }
+        }
+    }
+
     /// - Returns: nil if partitions were missing. They exist now.
-    private func attempt<Value>(_ body: () throws -> Value) throws -> Value? {
+    private func attempt<Value>(isSignOfLife: Bool, _ body: () throws -> Value) throws -> Value? {
         try connect()
         isWriting = true
         defer { isWriting = false }
         do {
             let value = try body()
+            let clock = open?.clock
             try commit()
+            if isSignOfLife, let clock { journal.noteAlive(at: clock) }
             return value
         } catch let error as PostgresError where error.isOutOfRange {
             let inserted = open?.inserted ?? []

@@ -33,8 +33,21 @@ final class PostgresJournal: Sendable {
         var primary = 0
         /// Until when to avoid a host, on the monotonic clock, milliseconds.
         var avoided: [Int: UInt64] = [:]
-        /// The time of the last success, unix milliseconds.
-        var alive: UInt64
+        /// The database's time of the last success, unix ms. Nil before the first one.
+        var alive: UInt64?
+        /// The largest size of the log's head that was seen.
+        var head: UInt64 = 0
+        var hasLostCommits = false
+        var clockIsWrong = false
+        /// What other nodes have renewed last, and since when that is known, on the monotonic clock.
+        var renewals: [String: Renewal] = [:]
+    }
+
+    private struct Renewal {
+        var stamp: UInt64
+        var since: UInt64
+        /// True if an earlier stamp was seen.
+        var isRenewed = false
     }
 
     let uri: String
@@ -44,8 +57,10 @@ final class PostgresJournal: Sendable {
     let resumption: [Entry.Op]
     /// Broker time in unix milliseconds.
     let now: @Sendable () -> UInt64
-    /// Replaces the database's clock in tests.
-    let databaseClock: (@Sendable () -> UInt64)?
+    /// Called with the log's latest window, unix ms, when broker time is behind it.
+    let isBehind: @Sendable (UInt64) -> Void
+    let clocks: PostgresClocks
+    var databaseClock: (@Sendable () -> UInt64)? { clocks.database }
     private let limit: Int
     private let state: Mutex<State>
     /// Held while one connection records an absence.
@@ -55,20 +70,23 @@ final class PostgresJournal: Sendable {
 
     init(
         uri: String, resolution: UInt64, timing: LedgerTiming, limit: Int, resumption: [Entry.Op],
-        now: @escaping @Sendable () -> UInt64, databaseClock: (@Sendable () -> UInt64)?
+        now: @escaping @Sendable () -> UInt64, isBehind: @escaping @Sendable (UInt64) -> Void, clocks: PostgresClocks
     ) {
         self.uri = uri
         self.resolution = resolution
         self.resumption = resumption
         self.now = now
-        self.databaseClock = databaseClock
+        self.isBehind = isBehind
+        self.clocks = clocks
         self.limit = limit
-        state = Mutex(State(timing: timing, alive: now()))
+        state = Mutex(State(timing: timing))
     }
 
     /// For a connection that only changes the schema.
     convenience init(uri: String) {
-        self.init(uri: uri, resolution: 1, timing: .standard, limit: 0, resumption: [], now: { 0 }, databaseClock: nil)
+        self.init(
+            uri: uri, resolution: 1, timing: .standard, limit: 0, resumption: [], now: { 0 }, isBehind: { _ in },
+            clocks: PostgresClocks(agreed: AgreedClock()))
     }
 
     var timing: LedgerTiming {
@@ -138,6 +156,12 @@ final class PostgresJournal: Sendable {
         }
     }
 
+    /// The number of the last count that this node knows.
+    var stamp: UInt64 { state.withLock(\.backlog.stamp) }
+
+    /// Call it for a new connection: after a failover the server may count from an earlier number.
+    func forgetStamp() { state.withLock { $0.backlog.stamp = 0 } }
+
     func noteRecorded(_ count: UInt64) { state.withLock { $0.recorded += count } }
 
     /// Returns true if the backlog has reached `thousandths` of the limit.
@@ -145,21 +169,98 @@ final class PostgresJournal: Sendable {
         state.withLock { Int(clamping: ($0.backlog.count + $0.recorded) * 1_000) >= limit * thousandths }
     }
 
+    // MARK: Faults of the server
+
+    /// Why nothing new can be stored now. Known from the last transaction.
+    var fault: StoreError? {
+        state.withLock { $0.hasLostCommits ? .lostCommits : $0.clockIsWrong ? .wrongClock : nil }
+    }
+
+    /// Compares a transaction's clock with this machine's, and tells broker time how far the log is.
+    /// - Parameters:
+    ///   - clock: the database's, unix ms.
+    ///   - latest: the latest window with an entry, unix seconds.
+    /// - Returns: the time to use, unix ms.
+    func agreed(on clock: UInt64, latest: UInt64) throws(StoreError) -> UInt64 {
+        do throws(StoreError) {
+            let comparison = try clocks.agreed.compare(clock)
+            state.withLock { $0.clockIsWrong = !comparison.isConfirmed }
+            if latest * 1_000 > now() { isBehind(latest * 1_000) }
+            return comparison.clock
+        } catch {
+            state.withLock { $0.clockIsWrong = true }
+            throw error
+        }
+    }
+
+    /// The largest size of the log's head that was seen. Read it before a statement that reads the size, and pass it to `note(head:atLeast:)`.
+    var head: UInt64 { state.withLock(\.head) }
+
+    func note(head: UInt64) { state.withLock { $0.head = max($0.head, head) } }
+
+    /// A smaller head than one that was seen shows that a failover has lost commits.
+    func note(head: UInt64, atLeast least: UInt64) {
+        note(head: head)
+        state.withLock { $0.hasLostCommits = head < least }
+    }
+
+    /// A new log begins.
+    func forgetHead() { state.withLock { $0.head = 0 } }
+
+    // MARK: Renewals
+
+    /// Judges whether another process still renews a stamp: by this process's monotonic clock, since any wall clock may step.
+    /// - Parameter stamp: its present value. 0: another node has ended it. 1: it was given up.
+    func life(of name: String, stamp: UInt64) -> NodeLife {
+        let now = clocks.monotonic()
+        return state.withLock { state in
+            var renewal = state.renewals[name] ?? Renewal(stamp: stamp, since: now)
+            if renewal.stamp != stamp { renewal = Renewal(stamp: stamp, since: now, isRenewed: true) }
+            state.renewals[name] = renewal
+            if stamp <= 1 || now - renewal.since >= PostgresStore.leaseMs { return .over }
+            return renewal.isRenewed ? .renewed : .unknown
+        }
+    }
+
+    /// How long a stamp has not changed, milliseconds. 0 if it was not seen before.
+    func unchangedMs(_ name: String, stamp: UInt64) -> UInt64 {
+        _ = life(of: name, stamp: stamp)
+        return state.withLock { clocks.monotonic() - ($0.renewals[name]?.since ?? clocks.monotonic()) }
+    }
+
     // MARK: Absence
 
     /// Records `resumption` with `record` if this node had no success for a minute. Others wait until that is done, so that no entry precedes it.
-    func resume(_ record: () throws -> Void) throws {
-        guard wasAbsent else { return }
-        try resuming.withLock { _ in if wasAbsent { try record() } }
+    /// - Parameter clock: the database's, unix ms.
+    func resume(at clock: UInt64, _ record: () throws -> Void) throws {
+        try resuming.withLock { _ in if isAbsence(until: clock) { try record() } }
     }
 
-    private var wasAbsent: Bool {
-        let now = now()
-        return state.withLock { $0.hasStarted && now > $0.alive && now - $0.alive > Self.longestSilence } && !resumption.isEmpty
+    func isAbsence(until clock: UInt64) -> Bool {
+        state.withLock { state in
+            guard let alive = state.alive else { return false }
+            return state.hasStarted && clock > alive && clock - alive > Self.longestSilence && !resumption.isEmpty
+        }
     }
 
-    func noteAlive() {
-        let now = now()
-        state.withLock { $0.alive = max($0.alive, now) }
-    }
+    /// - Parameter clock: the database's, unix ms.
+    func noteAlive(at clock: UInt64) { state.withLock { $0.alive = max($0.alive ?? 0, clock) } }
+}
+
+/// The clocks of a PostgreSQL store. Tests replace them.
+struct PostgresClocks: Sendable {
+    /// Also the clock of broker time.
+    var agreed: AgreedClock
+    /// Milliseconds. Never steps, and stands still while the machine sleeps.
+    var monotonic: @Sendable () -> UInt64 = { Clock.monotonicMs }
+    /// Replaces the server's, unix ms.
+    var database: (@Sendable () -> UInt64)?
+}
+
+/// What is known about another process of the deployment.
+public enum NodeLife: Sendable {
+    case renewed
+    /// Too short a time has passed since its stamp was first read.
+    case unknown
+    case over
 }

@@ -1,19 +1,18 @@
 import Linux
 import Postgres
 
-/// The lease on a deployment's log and keys: of all nodes that serve, one leads. Times are the database's, in unix ms.
+/// The lease on a deployment's log and keys: of all nodes that serve, one leads.
 public struct Lease: Sendable, Equatable {
     /// The node that has the lease or had it last. Nil before the first lease.
     public var holder: String?
     /// Where other nodes reach the holder. Empty if it shares its keys with none.
     public var address: String
-    public var until: UInt64
+    /// Larger at each renewal. 0 or 1 while nobody has it.
+    public var stamp: UInt64
     /// How often the lease has been taken.
     public var term: UInt64
-    /// The database's time.
-    public var now: UInt64
-
-    public var isFree: Bool { until <= now }
+    /// True if it was given up, or not renewed for a term while this process looked.
+    public var isFree: Bool
 }
 
 /// A node's report to the others through the database, every few seconds.
@@ -23,18 +22,20 @@ public struct NodeReport: Sendable, Equatable {
     public var steps: UInt64
     /// The entries in its ledger folder.
     public var ledgerSize: UInt64
-    /// The database's time of the report, unix ms.
-    public var seen: UInt64
-    /// True if the node serves.
-    public var serves = false
+    /// For how long the node has not reported while this process looked, milliseconds.
+    public var silentMs: UInt64 = 0
+    /// Its term: `.over` if it doesn't serve.
+    public var life = NodeLife.over
 
-    public init(name: String, steps: UInt64, ledgerSize: UInt64, seen: UInt64 = 0) {
-        (self.name, self.steps, self.ledgerSize, self.seen) = (name, steps, ledgerSize, seen)
+    public init(name: String, steps: UInt64, ledgerSize: UInt64) {
+        (self.name, self.steps, self.ledgerSize) = (name, steps, ledgerSize)
     }
 }
 
 // A node may write while the database has its term in `member`, and lead while it has the lease. Whoever takes the lease, or a dead node's jobs, ends that
 // node's term. Both are renewed on another thread than operations, since these may wait for locks.
+//
+// Clocks may step, the database's too. So a renewal only raises a number, and whoever watches it judges by its own monotonic clock.
 extension PostgresStore {
     /// From a renewal to the end of term and lease, milliseconds.
     public static let leaseMs: UInt64 = 10_000
@@ -48,7 +49,9 @@ extension PostgresStore {
     /// Begins to serve under this name. From then on this store's writes are refused once another node has ended its term.
     /// - Returns: false if another process serves under the name, or did so a moment ago.
     public func join(_ name: String) async throws(StoreError) -> Bool {
-        try await begin { database in try database.join(name).map { PostgresNode(name: name, term: $0) } } != nil
+        try await begin { database in
+            try database.write(isSignOfLife: false) { try database.join(name).map { PostgresNode(name: name, term: $0) } }
+        } != nil
     }
 
     /// Takes the lease if it is free, and joins unless this node has joined.
@@ -56,7 +59,11 @@ extension PostgresStore {
     public func takeLease(
         _ name: String, address: String, after term: UInt64, mark: StoreMark? = nil
     ) async throws(StoreError) -> Bool {
-        let node = try await begin { database in try database.takeLease(name, address, after: term, mark) }
+        let node = try await begin { database in
+            let lease = try database.read { try database.lease() }
+            guard lease.isFree, lease.term == term else { return nil }
+            return try database.write(isSignOfLife: false) { try database.takeLease(name, address, after: lease, mark) }
+        }
         if node != nil { journal.leaseTerm = term + 1 }
         return node != nil
     }
@@ -66,25 +73,29 @@ extension PostgresStore {
     ) async throws(StoreError) -> PostgresNode? {
         let journal = journal
         return try await runAside { database in
-            let node = try database.write(isSignOfLife: false) { try body(database) }
-            if let node { journal.node = node }
+            guard let node = try body(database) else { return nil }
+            // Then no earlier process of this name, or of the node that led, can write any more.
+            try database.waitForWriters()
+            journal.node = node
             return node
         }
     }
 
     /// Renews this node's term, and the lease if this node leads.
     /// - Returns: false if another node has ended the term or taken the lease.
-    public func renew(_ report: NodeReport) async throws(StoreError) -> Bool { try await extend(by: Self.leaseMs, report) }
+    public func renew(_ report: NodeReport) async throws(StoreError) -> Bool { try await extend(isLeaving: false, report) }
 
     /// Ends term and lease, so that another node can take the lease at once.
-    public func leave(_ report: NodeReport) async throws(StoreError) { _ = try await extend(by: 0, report) }
+    public func leave(_ report: NodeReport) async throws(StoreError) { _ = try await extend(isLeaving: true, report) }
 
-    private func extend(by ms: UInt64, _ report: NodeReport) async throws(StoreError) -> Bool {
+    private func extend(isLeaving: Bool, _ report: NodeReport) async throws(StoreError) -> Bool {
         guard let node = journal.node else { return false }
         let leaseTerm = journal.leaseTerm
         return try await renewing { database in
             do {
-                return try database.write(isSignOfLife: false) { try database.extend(node, leaseTerm, by: ms, report) }
+                return try database.write(isSignOfLife: false) {
+                    try database.extend(node, leaseTerm, isLeaving: isLeaving, report)
+                }
             } catch {
                 if StoreError(any: error) == .superseded { return false }
                 throw error
@@ -116,10 +127,9 @@ extension PostgresStore {
         return try await runAside { database in
             // Most of the time there are none.
             guard try database.read({ try !database.goneOwners(besides: name).isEmpty }) else { return [] }
-            return try database.write {
-                let gone = try database.endTermsOfGoneOwners(besides: name)
-                return try database.takeJobs(of: gone, for: name)
-            }.sorted { $0.deadline < $1.deadline }
+            let gone = try database.write { try database.endTermsOfGoneOwners(besides: name) }
+            try database.waitForWriters()
+            return try database.write { try database.takeJobs(of: gone, for: name) }.sorted { $0.deadline < $1.deadline }
         }
     }
 
@@ -132,45 +142,48 @@ extension PostgresStore {
 extension PostgresDatabase {
     func lease() throws -> Lease {
         try only(
-            "SELECT holder, address, held_until, term, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint FROM lease"
+            "SELECT holder, address, held_until, term FROM lease"
         ) { row in
-            Lease(
-                holder: row.isNull(0) ? nil : row.text(0), address: row.text(1), until: row.time(2), term: row.time(3),
-                now: row.time(4))
+            let holder = row.isNull(0) ? nil : row.text(0)
+            let life = journal.life(of: "lease of \(holder ?? "")", stamp: row.time(2))
+            return Lease(
+                holder: holder, address: row.text(1), stamp: row.time(2), term: row.time(3), isFree: life == .over)
         }
     }
 
     /// - Returns: the node's term, or nil if an earlier process may still have it.
     func join(_ name: String) throws -> UInt64? {
         _ = try lockSchedule()
-        let term = try first(
+        let stamp = try first("SELECT held_until FROM member WHERE name = $1", .text(name)) { $0.time(0) } ?? 0
+        guard journal.life(of: name, stamp: stamp) == .over else { return nil }
+        try countBacklog()
+        return try first(
             """
             INSERT INTO member (name, term, held_until, steps, ledger_size, seen)
-            SELECT $1, 1, now + $2, 0, 0, now FROM (SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now) AS clock
-            ON CONFLICT (name) DO UPDATE SET term = member.term + 1, held_until = excluded.held_until, seen = excluded.seen
-            WHERE member.held_until <= excluded.seen RETURNING term
-            """, .text(name), .time(PostgresStore.leaseMs)
+            SELECT $1, 1, now, 0, 0, now FROM (SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now) AS clock
+            ON CONFLICT (name) DO UPDATE SET term = member.term + 1, held_until = greatest(excluded.held_until, member.seen + 1),
+            seen = greatest(excluded.seen, member.seen + 1) RETURNING term
+            """, .text(name)
         ) { $0.time(0) }
-        if term != nil { try waitForOldTerms() }
-        return term
     }
 
-    func takeLease(_ name: String, _ address: String, after term: UInt64, _ mark: StoreMark?) throws -> PostgresNode? {
+    /// - Parameter free: the lease as this process has watched it.
+    func takeLease(_ name: String, _ address: String, after free: Lease, _ mark: StoreMark?) throws -> PostgresNode? {
         _ = try lockSchedule()
         let last = try lease().holder
         let changed = try change(
             """
             UPDATE lease SET holder = $1, address = $2, term = term + 1,
-            held_until = floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $3
-            WHERE term = $4 AND held_until <= floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint
-            """, [.text(name), .text(address), .time(PostgresStore.leaseMs), .time(term)])
+            held_until = greatest(floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint, held_until + 1)
+            WHERE term = $3 AND held_until = $4
+            """, [.text(name), .text(address), .time(free.term), .time(free.stamp)])
         guard changed == 1 else { return nil }
         if let mark { try setMark(mark.name, mark.value) }
         if let last, last != name {
             _ = try change("UPDATE member SET term = term + 1, held_until = 0 WHERE name = $1", .text(last))
         }
         if let node = journal.node {
-            try waitForOldTerms()
+            try countBacklog()
             return node
         }
         guard let own = try join(name) else {
@@ -179,25 +192,21 @@ extension PostgresDatabase {
         return PostgresNode(name: name, term: own)
     }
 
-    /// Waits for all open transactions and keeps new ones out: each reads its node's term under its window's lock. So none goes on with an old term.
-    private func waitForOldTerms() throws {
-        let windows = journal.resolution
-        let start = (clock / 1_000 - min(clock / 1_000, Self.longestLife)) / windows * windows
-        for window in stride(from: start, through: clock / 1_000 + Self.longestLife, by: Int(windows)) { try closeAlone(window) }
-    }
-
-    func extend(_ node: PostgresNode, _ leaseTerm: UInt64?, by ms: UInt64, _ report: NodeReport) throws -> Bool {
+    /// Renews the term, and the lease if this node leads.
+    /// - Parameter isLeaving: ends both instead.
+    func extend(_ node: PostgresNode, _ leaseTerm: UInt64?, isLeaving: Bool, _ report: NodeReport) throws -> Bool {
         let isOwn = try change(
             """
-            UPDATE member SET held_until = clock.now + $1, steps = $2, ledger_size = $3, seen = clock.now
+            UPDATE member SET held_until = CASE WHEN $1::bigint = 1 THEN 1 ELSE greatest(clock.now, held_until + 1) END, steps = $2, ledger_size = $3,
+            seen = greatest(clock.now, seen + 1)
             FROM (SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now) AS clock WHERE name = $4 AND term = $5
-            """, [.time(ms), .time(report.steps), .time(report.ledgerSize), .text(node.name), .time(node.term)])
+            """, [.bool(isLeaving), .time(report.steps), .time(report.ledgerSize), .text(node.name), .time(node.term)])
         guard isOwn == 1, let leaseTerm else { return isOwn == 1 }
         let leads = try change(
             """
-            UPDATE lease SET held_until = floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $1
-            WHERE term = $2
-            """, [.time(ms), .time(leaseTerm)])
+            UPDATE lease SET held_until =
+            CASE WHEN $1::bigint = 1 THEN 1 ELSE greatest(floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint, held_until + 1) END WHERE term = $2
+            """, [.bool(isLeaving), .time(leaseTerm)])
         return leads == 1
     }
 
@@ -205,19 +214,16 @@ extension PostgresDatabase {
         try queue(
             """
             INSERT INTO member (name, steps, ledger_size, seen) VALUES ($1, $2, $3, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint)
-            ON CONFLICT (name) DO UPDATE SET steps = excluded.steps, ledger_size = excluded.ledger_size, seen = excluded.seen
+            ON CONFLICT (name) DO UPDATE SET steps = excluded.steps, ledger_size = excluded.ledger_size,
+            seen = greatest(excluded.seen, member.seen + 1)
             """, .text(report.name), .time(report.steps), .time(report.ledgerSize))
     }
 
     func reports() throws -> [NodeReport] {
-        try rows(
-            """
-            SELECT name, steps, ledger_size, seen, held_until > floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint
-            FROM member ORDER BY name
-            """
-        ) {
-            var report = NodeReport(name: $0.text(0), steps: $0.time(1), ledgerSize: $0.time(2), seen: $0.time(3))
-            report.serves = $0.int(4) != 0
+        try rows("SELECT name, steps, ledger_size, seen, held_until FROM member ORDER BY name") { row in
+            var report = NodeReport(name: row.text(0), steps: row.time(1), ledgerSize: row.time(2))
+            report.silentMs = journal.unchangedMs("report of \(report.name)", stamp: row.time(3))
+            report.life = journal.life(of: report.name, stamp: row.time(4))
             return report
         }
     }
@@ -226,24 +232,20 @@ extension PostgresDatabase {
 
     /// Returns the nodes whose term has run out and that own jobs.
     func goneOwners(besides name: String) throws -> [String] {
-        try rows(
-            """
-            SELECT name FROM member WHERE name <> $1 AND held_until <= floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint
-            AND EXISTS (SELECT 1 FROM job WHERE owner = name)
-            """, .text(name)
+        let over = try reports().filter { $0.name != name && $0.life == .over }.map(\.name)
+        if over.isEmpty { return [] }
+        return try rows(
+            "SELECT DISTINCT owner FROM job WHERE owner = ANY (string_to_array($1, chr(10)))", .text(over.joined(separator: "\n"))
         ) { $0.text(0) }
     }
 
     func endTermsOfGoneOwners(besides name: String) throws -> [String] {
         _ = try lockSchedule()
-        let gone = try rows(
-            """
-            UPDATE member SET term = term + 1, held_until = 0
-            WHERE name <> $1 AND held_until <= floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint
-            AND EXISTS (SELECT 1 FROM job WHERE owner = name) RETURNING name
-            """, .text(name)
-        ) { $0.text(0) }
-        if !gone.isEmpty { try waitForOldTerms() }
+        // Renewals wait for these rows, so none of these nodes comes back meanwhile.
+        _ = try rows("SELECT 1 FROM member FOR UPDATE") { _ in }
+        let gone = try goneOwners(besides: name)
+        for owner in gone { _ = try change("UPDATE member SET term = term + 1, held_until = 0 WHERE name = $1", .text(owner)) }
+        if !gone.isEmpty { try countBacklog() }
         return gone
     }
 

@@ -83,24 +83,28 @@ public final class PostgresStore: Store {
     /// - Parameters:
     ///   - uri: `postgresql://...`. libpq's environment and files fill in what it lacks.
     ///   - resolution, timing, waitingLimit, resumption, now: as in `SQLiteStore`.
+    ///   - clock: the clock of `now`.
+    ///   - isBehind: called with the time of the log's latest window, unix ms, when `now` returns less.
     /// - Throws: `.noSchema`; `.unavailable` if the server can't be reached or must not be used as it is.
     public convenience init(
         uri: String, resolution: UInt64, timing: LedgerTiming?, waitingLimit: Int = 1_000_000, resumption: [Entry.Op] = [],
-        now: @escaping @Sendable () -> UInt64
+        now: @escaping @Sendable () -> UInt64, isBehind: @escaping @Sendable (UInt64) -> Void = { _ in },
+        clock: AgreedClock = AgreedClock()
     ) throws(StoreError) {
         try self.init(
             uri: uri, resolution: resolution, timing: timing, waitingLimit: waitingLimit, resumption: resumption, now: now,
-            databaseClock: nil)
+            isBehind: isBehind, clocks: PostgresClocks(agreed: clock))
     }
 
-    /// - Parameter databaseClock: in tests, replaces the database's clock.
     init(
         uri: String, resolution: UInt64, timing: LedgerTiming?, waitingLimit: Int, resumption: [Entry.Op],
-        connections: Int = connections, now: @escaping @Sendable () -> UInt64, databaseClock: (@Sendable () -> UInt64)?
+        connections: Int = connections, now: @escaping @Sendable () -> UInt64,
+        isBehind: @escaping @Sendable (UInt64) -> Void = { _ in },
+        clocks: PostgresClocks
     ) throws(StoreError) {
         let journal = PostgresJournal(
             uri: uri, resolution: resolution, timing: timing ?? .standard, limit: waitingLimit, resumption: resumption, now: now,
-            databaseClock: databaseClock)
+            isBehind: isBehind, clocks: clocks)
         self.journal = journal
         let first = PostgresDatabase(journal)
         do {
@@ -132,7 +136,6 @@ public final class PostgresStore: Store {
             do {
                 let finish: @Sendable () -> Void
                 if access == .write {
-                    try database.recordAbsence()
                     finish = try database.write { try operation.run(database.transaction) }
                 } else {
                     finish = try database.read { try operation.run(database.transaction) }
@@ -183,8 +186,7 @@ public final class PostgresStore: Store {
         isSignOfLife: Bool = true, _ body: @escaping @Sendable (PostgresDatabase) throws -> Value
     ) async throws(StoreError) -> Value {
         try await run { database in
-            try database.recordAbsence()
-            return try database.write(isSignOfLife: isSignOfLife) { try body(database) }
+            try database.write(isSignOfLife: isSignOfLife) { try body(database) }
         }
     }
 
@@ -200,13 +202,7 @@ public final class PostgresStore: Store {
     // MARK: Expiry
 
     public func sweep(now: UInt64, limit: Int, jobSlack: UInt64) async throws(StoreError) -> SweepResult {
-        let journal = journal
-        return try await run { database in
-            try database.recordAbsence()
-            let result = try database.sweep(now: now, limit: limit, jobSlack: jobSlack)
-            journal.noteAlive()
-            return result
-        }
+        try await run { try $0.sweep(now: now, limit: limit, jobSlack: jobSlack) }
     }
 
     public func forgetAll(limit: Int) async throws(StoreError) -> SweepResult { try await run { try $0.forgetAll(limit: limit) } }
@@ -245,15 +241,22 @@ public final class PostgresStore: Store {
     public func latestWindow() async throws(StoreError) -> UInt64 { try await read { try $0.latestWindow() } }
 
     public func closedEntries(before window: UInt64, limit: Int) async throws(StoreError) -> [ClosedEntry] {
-        let open = try await write(isSignOfLife: false) { try $0.close(before: window) }
-        return try await read { try $0.closedEntries(before: min(window, open), limit: limit) }
+        try await run { try $0.closedEntries(before: window, limit: limit) }
     }
 
     public func logHead() async throws(StoreError) -> LogHead? { try await read { try $0.logHead() } }
 
     public func commit(_ head: LogHead, after size: UInt64, entries: [ClosedEntry]) async throws(StoreError) -> Bool {
-        try await write { try $0.commit(head, after: size, entries: entries) }
+        let isDone = try await write { try $0.commit(head, after: size, entries: entries) }
+        if isDone { noteFolder(size: head.size) }
+        return isDone
     }
+
+    /// Call it with the size of the published log. From then on a database with a smaller one has lost commits.
+    public func noteFolder(size: UInt64) { journal.note(head: size) }
+
+    /// Why nothing new can be stored now, as the last transaction found: `.wrongClock` or `.lostCommits`.
+    public var fault: StoreError? { journal.fault }
 
     public func unpublished(after size: UInt64) async throws(StoreError) -> (first: UInt64, entries: [[UInt8]]) {
         try await read { try $0.unpublished(after: size) }
@@ -268,7 +271,9 @@ public final class PostgresStore: Store {
     }
 
     public func beginLog(after end: Checkpoint, marks: [StoreMark]) async throws(StoreError) -> Bool {
-        try await write { try $0.beginLog(after: end, marks: marks) }
+        let hasBegun = try await write { try $0.beginLog(after: end, marks: marks) }
+        if hasBegun { journal.forgetHead() }
+        return hasBegun
     }
 
     // MARK: Marks and counts

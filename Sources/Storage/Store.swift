@@ -97,6 +97,10 @@ public enum StoreError: Error, Sendable, Equatable, CustomStringConvertible {
     case otherTiming(recorded: String, given: String)
     /// Too many ledger entries wait for publication, so only purges are accepted.
     case ledgerBehind
+    /// The database's clock differs from this machine's by more than a minute.
+    case wrongClock
+    /// The database has a smaller log than before: a failover has lost commits.
+    case lostCommits
     /// Another node holds the lease. This one must stop.
     case superseded
     /// The store was closed.
@@ -155,6 +159,11 @@ public enum StoreError: Error, Sendable, Equatable, CustomStringConvertible {
                 + "in the policy's member ledger, or start with an empty state folder"
         case .ledgerBehind:
             "too many ledger entries wait to be published. Only purges are accepted until the log folder can be written again"
+        case .wrongClock:
+            "the database's clock and this machine's differ by more than a minute, so nothing is stored. Set both right, e.g. with chrony"
+        case .lostCommits:
+            "the database has lost entries that are published, as after a failover to a server that lacked them. Nothing is stored or pushed. "
+                + "Bring back the server that has them. If it is gone, stop all nodes and begin a new log with an empty database"
         case .superseded: "another node holds the lease now, so this one can't write"
         case .closed: "the store is closed"
         }

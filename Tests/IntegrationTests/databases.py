@@ -53,7 +53,8 @@ class Schema:
 class Server:
     """A server that a test may stop, damage and fill up. `folder` is empty or doesn't exist; default: one in memory."""
 
-    def __init__(self, folder=None):
+    def __init__(self, folder=None, environment=None):
+        self.environment = environment
         self.folder = Path(folder or self._script("folder"))
         try:
             self.uri = self._script("start", self.folder)
@@ -62,9 +63,12 @@ class Server:
             raise
         self.port = int(re.search(r":(\d+)/", self.uri)[1])
 
-    @staticmethod
-    def _script(*words):
-        return subprocess.run([SCRIPT, *words], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True, timeout=60, check=True).stdout.strip()
+    environment = None  # of the server, beside the tests' own
+
+    def _script(self, *words):
+        more = {name: str(value) for name, value in (self.environment or {}).items()}
+        return subprocess.run(
+            [SCRIPT, *words], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True, timeout=60, check=True, env=os.environ | more).stdout.strip()
 
     @property
     def data(self):

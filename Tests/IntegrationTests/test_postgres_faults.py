@@ -1,5 +1,6 @@
 """Faults of a PostgreSQL server: a start refuses what it must not use, a running broker survives, and nothing acknowledged is lost."""
 
+import json
 import os
 import shutil
 import signal
@@ -8,15 +9,17 @@ import subprocess
 import tempfile
 import threading
 import time
+import urllib.error
+import urllib.request
 from collections import Counter
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
 import pytest
 
 from databases import Schema, Server, Standby
 from mayfly import Client, new_code, new_token
-from processes import Broker, State, audit_verify, eventually, filled, http_status, mayfly
+from processes import Broker, Simulator, State, audit_verify, eventually, filled, http_status, mayfly, quick_rooms
 from test_proxies import Relay
 from test_startup_errors import start_fails
 
@@ -312,6 +315,52 @@ def test_a_broker_is_not_ready_without_its_lease(server, broker):
     for part in ("store", "ledger", "lease"):
         assert f"error: {part}: " in broker.printed(), broker.printed()
     assert "postgresql://" not in broker.printed()
+
+
+# Promise: lost-commits-stop-pushes
+@pytest.mark.background
+def test_a_failover_that_lost_commits():
+    """An asynchronous standby lacks a head that is published, and a push that was acknowledged."""
+    with Server() as primary, Standby(primary) as standby, ExitStack() as cleanup:
+        ports = f"127.0.0.1:{primary.port},127.0.0.1:{standby.port}"
+        state = State(postgres=f"postgresql://mayfly@{ports}/mayfly")
+        simulator = Simulator(state)
+        broker = Broker(state, simulator.port)
+        cleanup.callback(simulator.kill)
+        cleanup.callback(broker.kill)
+        policy = quick_rooms()
+        # A knock at a room from before the start waits for so long.
+        policy["limits"]["startGraceSeconds"] = 20
+        (broker.cwd / "rooms").write_text(json.dumps(policy))
+        simulator.start()
+        broker.start()
+        room = Client(broker.port).room()
+        broker.stop()
+        broker.start()
+        eventually(lambda: standby.run("SELECT pg_last_wal_replay_lsn() = pg_last_wal_receive_lsn()")[0][0], what="a standby that keeps up")
+        standby.set(primary_conninfo="")
+        size = int((state / "ledger/checkpoint").read_text().split("\n")[1])
+        assert Client(broker.port).presence(room.roomid, room.joiner.client).expect(202).json["delivery"] == "queued"
+        eventually(lambda: int((state / "ledger/checkpoint").read_text().split("\n")[1]) > size, what="a head that the standby lacks")
+        primary.stop()
+        standby.promote()
+        eventually(lambda: "has lost entries that are published" in broker.printed(), 30, what="the line")
+        create(broker).expect(503, "storage_unavailable")
+        ready = f"{broker.operator_url}/readyz"
+        assert http_status(ready) == 503 and broker.metric("alarms_total") >= 1
+        with pytest.raises(urllib.error.HTTPError) as answer:
+            urllib.request.urlopen(ready, timeout=2)
+        assert "Bring back the server that has them" in answer.value.read().decode()
+        assert "another broker" not in broker.printed()
+        # Its time comes meanwhile. It must not leave without its entry.
+        time.sleep(20)
+        assert simulator.pushes() == [], broker.printed()
+        # The right server is back.
+        standby.stop()
+        primary.start()
+        eventually(lambda: http_status(ready) == 200 and create(broker).status == 201, 40, what="a broker that stores again")
+        broker.stop()
+        verifies(state)
 
 
 @pytest.mark.campaign

@@ -16,6 +16,13 @@ final class TestClock: Sendable {
 
     var now: UInt64 { time.withLock { $0 } }
     func advance(_ ms: UInt64) { time.withLock { $0 += ms } }
+    func step(_ ms: Int64) { time.withLock { $0 = UInt64(Int64($0) + ms) } }
+
+    /// This clock as all clocks of a node and the database.
+    var clocks: PostgresClocks {
+        PostgresClocks(
+            agreed: AgreedClock(wall: { self.now }, boot: { self.now }), monotonic: { self.now }, database: { self.now })
+    }
 }
 
 /// The engines that the contract holds for.
@@ -66,7 +73,7 @@ struct Fixture {
         case .postgres:
             return try PostgresStore(
                 uri: TestPostgres.schema(named: folder), resolution: resolution, timing: timing, waitingLimit: waitingLimit,
-                resumption: resumption, connections: 4, now: { clock.now }, databaseClock: { clock.now })
+                resumption: resumption, connections: 4, now: { clock.now }, clocks: clock.clocks)
         }
     }
 
@@ -127,9 +134,10 @@ struct Fixture {
 
     /// - Parameter device: identifies the token too.
     func registration(
-        _ number: Int, owner: Int = 1, device: Int? = nil, session: Int? = nil, kind: TokenKind = .alert, life: UInt64 = 60_000
+        _ number: Int, owner: Int = 1, device: Int? = nil, session: Int? = nil, kind: TokenKind = .alert, life: UInt64 = 60_000,
+        from now: UInt64? = nil
     ) -> RegistrationRecord {
-        let expires = clock.now + life
+        let expires = (now ?? clock.now) + life
         return RegistrationRecord(
             purgeID: Self.ref(number), ref: Self.blob(11, 56), id: Self.ref(number + 1_000_000),
             audience: Self.index(1, owner, expires: expires),
@@ -264,6 +272,10 @@ struct Fixture {
 }
 
 extension Transaction {
+    func holds(_ row: RowName) throws -> Bool {
+        try exists("SELECT 1 FROM registration WHERE expires = $1 AND purge_id = $2", .time(row.expires), .id(row.purgeID))
+    }
+
     /// A knock whose push is sent at once.
     func knock(_ job: JobRecord, throttle: UInt64, now: UInt64) throws -> KnockOutcome {
         try knock(job, throttle: throttle, now: now, knocked: now)

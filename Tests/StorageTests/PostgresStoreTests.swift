@@ -11,6 +11,42 @@ import Testing
         return store
     }
 
+    /// As after a failover to a server that lacked the last head.
+    // Promise: lost-commits-stop-pushes
+    @Test func nothingIsStoredOnceCommitsAreLost() async throws {
+        let fixture = try Fixture(.postgres)
+        let store = store(fixture)
+        #expect(try await store.takeLease("a", address: "", after: 0))
+        try await store.record([.requestRefused(cause: .throttled, count: 5)])
+        try await fixture.publish(before: .max)
+        let schema = TestPostgres.name(fixture.folder)
+        _ = try TestPostgres.texts("UPDATE \(schema).log SET size = size - 1")
+        await #expect(throws: StoreError.lostCommits) { try await fixture.create(1) }
+        await #expect(throws: StoreError.lostCommits) { _ = try await store.closedEntries(before: .max, limit: 1) }
+        // The node keeps its keys meanwhile.
+        #expect(try await store.renew(NodeReport(name: "a", steps: 1, ledgerSize: 1)))
+        #expect(store.fault == .lostCommits)
+        // The server that has them is back.
+        _ = try TestPostgres.texts("UPDATE \(schema).log SET size = size + 1")
+        #expect(try await store.renew(NodeReport(name: "a", steps: 1, ledgerSize: 1)))
+        #expect(store.fault == nil)
+        try await fixture.create(1)
+        try await fixture.close()
+    }
+
+    /// Its opening is in no ledger.
+    @Test(arguments: Engine.allCases) func aLostJobIsNotHeld(engine: Engine) async throws {
+        let fixture = try Fixture(engine)
+        let record = try await fixture.registered(fixture.registration(1))
+        let job = fixture.job(1, record)
+        #expect(try await !fixture.store.read { try $0.holds(job, token: true) || $0.holds(job, token: false) })
+        #expect(try await fixture.apply(AudienceChange(jobs: [AudienceJob(job)])) == .done)
+        #expect(try await fixture.store.read { try $0.holds(job, token: true) && $0.holds(job, token: false) })
+        _ = try await fixture.store.write { try $0.unregister([record.row], cause: .ended) }
+        #expect(try await fixture.store.read { try !$0.holds(job, token: true) && $0.holds(job, token: false) })
+        try await fixture.close()
+    }
+
     private static let endSession = "SELECT pg_terminate_backend(pg_backend_pid())"
 
     /// Without an answer to its first statement nothing is known about it.

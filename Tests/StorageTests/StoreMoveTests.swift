@@ -279,7 +279,7 @@ import Vocabulary
     private func end(_ fixture: Fixture) async throws -> [ClosedEntry] {
         let store = try PostgresStore(
             uri: try uri(fixture), resolution: 1, timing: Self.timing, waitingLimit: 1_000_000, resumption: [], connections: 2,
-            now: { fixture.clock.now }, databaseClock: { fixture.clock.now })
+            now: { fixture.clock.now }, clocks: fixture.clock.clocks)
         try await store.start([Self.started], marks: [])
         var log = try await fixture.publish(store)
         let jobs = try await store.read { try $0.jobs() }

@@ -1,6 +1,7 @@
 public import Linux
 import Sealing
 import Synchronization
+import Vocabulary
 
 /// The broker's clock, which all its threads share. It never goes back, and it detects steps of the wall clock.
 public final class BrokerTime: Sendable {
@@ -23,11 +24,17 @@ public final class BrokerTime: Sendable {
         clock = Mutex(BrokerClock(persistedMs: persisted, wallMs: wall(), bootMs: boot()))
     }
 
-    /// Continues after a time that an earlier run has recorded, unix ms.
+    /// Begins again after a time that an earlier run has recorded, unix ms. Call it before anything else reads the time: a node may have waited until
+    /// its clock was right.
     public func resume(after persisted: UInt64) {
-        clock.withLock {
-            $0 = BrokerClock(
-                persistedMs: max(persisted, $0.read(wallMs: wall(), bootMs: boot()).nowMs), wallMs: wall(), bootMs: boot())
+        clock.withLock { $0 = BrokerClock(persistedMs: persisted, wallMs: wall(), bootMs: boot()) }
+    }
+
+    /// Continues after the latest window of a log that other nodes write too, unix ms. The ratchet follows as after a step of the wall clock.
+    public func raise(to time: UInt64) {
+        clock.withLock { clock in
+            _ = clock.read(wallMs: wall(), bootMs: boot())
+            clock.raise(to: time)
         }
     }
 
@@ -41,6 +48,15 @@ public final class BrokerTime: Sendable {
     var secondsAhead: UInt64 {
         let (now, wall) = (now, wallMs)
         return now > wall ? (now - wall) / 1_000 : 0
+    }
+
+    /// Says when the wall clock will have caught up, if it is more than a minute behind. Broker time runs at half speed until then.
+    public var lead: String? {
+        let seconds = secondsAhead
+        guard seconds > BrokerClock.largestStepMs / 1_000 else { return nil }
+        let end = Timestamp.text((wallMs / 1_000 + 2 * seconds) * 1_000)
+        return
+            "The clock was ahead, and the log's times follow it: they are \(seconds) s ahead until \(end). Expiries are late until then."
     }
 
     /// The time by which the ratchet steps, unix ms.

@@ -12,7 +12,9 @@ actor LeaseKeeper: LoopActor {
     private let report: @Sendable (_ isLeaving: Bool) -> NodeReport
     /// When the term ends.
     private nonisolated let end: Mutex<UInt64>
-    private nonisolated let clockIsWrong = Mutex(false)
+    /// Why nothing can be stored, though the database answers.
+    private nonisolated let fault = Mutex<StoreError?>(nil)
+    private nonisolated let alarm = Mutex<@Sendable () -> Void> {}
     /// When the other nodes have had time to renew their terms after an outage.
     private nonisolated let settled = Mutex<UInt64>(0)
     private var isFailing = false
@@ -21,8 +23,6 @@ actor LeaseKeeper: LoopActor {
     private static let periodMs: UInt64 = 2_000
     /// Longer than a renewal that begins with a new connection.
     private static let settlingMs: UInt64 = 12_000
-    /// The largest difference from the database's clock.
-    static let largestDifferenceMs: UInt64 = 60_000
 
     /// - Parameter taken: a time before the term began.
     init(_ store: PostgresStore, loop: EventLoop, taken: UInt64, report: @escaping @Sendable (_ isLeaving: Bool) -> NodeReport) {
@@ -36,12 +36,15 @@ actor LeaseKeeper: LoopActor {
     /// False for some seconds after an outage in which this node's term ran out. The other nodes renew theirs meanwhile, so this one must not end them.
     nonisolated var isSettled: Bool { Clock.boottimeMs >= settled.withLock(\.self) }
 
-    /// True if this node can serve: its term goes on, and its clock is right.
-    nonisolated var isReady: Bool { isCurrent && !clockIsWrong.withLock(\.self) }
+    /// Why this node can't serve. Nil if it can.
+    nonisolated var hindrance: String? {
+        if let fault = fault.withLock(\.self) { return "\(fault)" }
+        return isCurrent ? nil : "this node could not renew its term in the database. It tries again every 2 s"
+    }
 
-    /// Waits while the term is not current, e.g. after this process was suspended.
+    /// Waits while the term is not current, e.g. after this process was suspended, or while the database lacks entries of the log.
     nonisolated func waitUntilCurrent() async {
-        while !isCurrent { guard (try? await loop.sleep(50)) != nil else { return } }
+        while !isCurrent || fault.withLock(\.self) == .lostCommits { guard (try? await loop.sleep(50)) != nil else { return } }
     }
 
     func run() async {
@@ -68,15 +71,26 @@ actor LeaseKeeper: LoopActor {
             end.withLock { $0 = start + PostgresStore.leaseMs }
             if isFailing { Terminal.log("lease: renewed again") }
             isFailing = false
-            let lease = try await store.lease()
-            let isWrong = NodeClock.isWrong(lease.now)
-            if isWrong, !clockIsWrong.withLock(\.self) { Terminal.log(.error, NodeClock.explanation) }
-            clockIsWrong.withLock { $0 = isWrong }
+            note(store.fault)
         } catch {
             if isStopped { return }
             if !isFailing { Terminal.log(.error, "lease: can't be renewed (\(error)); trying again every 2 s") }
             isFailing = true
         }
+    }
+
+    /// Sets what is called at each new fault.
+    nonisolated func onFault(_ alarm: @escaping @Sendable () -> Void) { self.alarm.withLock { $0 = alarm } }
+
+    private func note(_ found: StoreError?) {
+        let before = fault.withLock { fault in
+            defer { fault = found }
+            return fault
+        }
+        if found == before { return }
+        guard let found else { return Terminal.log("database: this node can store again") }
+        Terminal.log(.error, "database: \(found)")
+        alarm.withLock(\.self)()
     }
 
     /// Locked memory ends with the process.
@@ -92,15 +106,4 @@ actor LeaseKeeper: LoopActor {
             Terminal.log(.warning, "lease: it ends by itself in \(PostgresStore.leaseMs / 1_000) s (\(error))")
         }
     }
-}
-
-/// Compares this machine's clock with the database's.
-enum NodeClock {
-    static func isWrong(_ databaseMs: UInt64) -> Bool {
-        let own = Clock.wallMs
-        return max(own, databaseMs) - min(own, databaseMs) > LeaseKeeper.largestDifferenceMs
-    }
-
-    static let explanation =
-        "clock: this machine's clock differs from the database's by more than a minute. Set it right; until then this node is not ready"
 }

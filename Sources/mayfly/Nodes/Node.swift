@@ -109,11 +109,14 @@ actor Node: LoopActor {
     private func round() async throws -> Admission? {
         let lease = try await store.lease()
         try checkHolder(lease)
-        try await checkDeployment(lease)
+        guard try await checkDeployment(lease) else {
+            wait(for: "the end of the term of a node that served by other rules")
+            return nil
+        }
         let isComplete = try await copyLog(lease)
         try await store.report(report(copy.withLock(\.self)?.keys.steps ?? storedSteps))
-        if NodeClock.isWrong(lease.now) {
-            wait(for: "the right time. \(NodeClock.explanation)")
+        if let fault = store.fault {
+            wait(for: "the database. \(fault)")
             return nil
         }
         guard isComplete else {
@@ -219,7 +222,7 @@ actor Node: LoopActor {
     private func follow(_ duties: Duties) async throws {
         let lease = try await store.lease()
         let isComplete = try await copyLog(lease)
-        guard lease.isFree, isSettled, isComplete, !NodeClock.isWrong(lease.now), let keys = keys.withLock(\.self) else { return }
+        guard lease.isFree, isSettled, isComplete, store.fault == nil, let keys = keys.withLock(\.self) else { return }
         guard try await keys.steps >= RecordedTimes(store).steps,
             try await UInt64(keys.generations.last?.id ?? 0) >= store.latestGeneration()
         else {
@@ -249,6 +252,7 @@ actor Node: LoopActor {
         }
         let (size, isComplete) = try await copyLog(from: source)
         folderSize.withLock { $0 = size }
+        store.noteFolder(size: size)
         return isComplete
     }
 
@@ -305,10 +309,11 @@ actor Node: LoopActor {
         return try settings.state.loadKeys(wrapping, longestLifeSeconds: longestLife)
     }
 
-    /// Returns another node that may have the latest keys: the last one that led, or one that reported them, if it was heard of in ten minutes.
+    /// Returns another node that may have the latest keys: the last one that led, or one that reported them. Nil once it has been silent for ten
+    /// minutes while this one looked: then it has wiped its keys.
     private func holderOfKeys(_ recorded: UInt64, _ lease: Lease) async throws -> String? {
         try await store.reports().first {
-            guard $0.name != name, $0.steps > 0, $0.seen + PostgresStore.longestSilenceMs > lease.now else { return false }
+            guard $0.name != name, $0.steps > 0, $0.silentMs < PostgresStore.longestSilenceMs else { return false }
             return $0.steps >= recorded || $0.name == lease.holder
         }?.name
     }
@@ -322,7 +327,7 @@ actor Node: LoopActor {
     private func checkHolder(_ lease: Lease) throws {
         guard !lease.isFree else { return }
         if firstSeen?.term != lease.term { firstSeen = lease }
-        guard let first = firstSeen, lease.until > first.until, let holder = lease.holder else { return }
+        guard let first = firstSeen, lease.stamp > first.stamp, let holder = lease.holder else { return }
         if holder == name {
             throw Self.nameInUse(name)
         }
@@ -349,11 +354,13 @@ actor Node: LoopActor {
     }
 
     /// Refuses to serve beside a node that works by other rules.
-    private func checkDeployment(_ lease: Lease) async throws {
-        let isBeside = try await store.reports().contains { $0.serves && $0.name != name }
-        guard isBeside || !lease.isFree && !isOwn(lease), let mark = try await store.mark(Self.deploymentName) else { return }
+    /// - Returns: false if it is not known yet whether such a node still serves.
+    private func checkDeployment(_ lease: Lease) async throws -> Bool {
+        let lives = try await store.reports().filter { $0.name != name }.map(\.life)
+        guard lives.contains(where: { $0 != .over }), let mark = try await store.mark(Self.deploymentName) else { return true }
         let (own, others) = (deployment.split(separator: "\n"), String(decoding: mark, as: UTF8.self).split(separator: "\n"))
-        if own == others { return }
+        if own == others { return true }
+        guard lives.contains(.renewed) else { return false }
         let what =
             if own.first != others.first {
                 "another log key or origin: copy keys/ledger.key and ledger.vkey from it"
@@ -448,7 +455,7 @@ extension StoreError {
     /// True if a retry may succeed.
     fileprivate var isPassing: Bool {
         switch self {
-        case .unavailable, .full, .readOnly, .ledgerBehind: true
+        case .unavailable, .full, .readOnly, .ledgerBehind, .wrongClock, .lostCommits: true
         case .damaged, .previousVersion, .noSchema, .otherTiming, .superseded, .closed: false
         }
     }

@@ -37,7 +37,7 @@ struct Listeners: Sendable {
             broker: broker,
             audit: AuditFiles(
                 LedgerFolder(settings.state.ledger), key: parts.state.ledgerKey.verifierKey,
-                isCurrent: { [member = parts.state.member] in member?.lease.isReady ?? true }),
+                isCurrent: { [member = parts.state.member] in member.map { $0.lease.hindrance == nil } ?? true }),
             proxies: settings.proxies, authenticator: settings.authenticator, companion: parts.companion,
             monitor: parts.monitor, calls: parts.calls, webhookSecrets: settings.webhooks?.secrets)
         publicServer = HTTPServer(
@@ -51,7 +51,7 @@ struct Listeners: Sendable {
             whatToSet: APNsSettings.whatToSet, renew: renew)
         let lease = parts.state.member?.lease
         operatorHandler = OperatorHandler(
-            broker: broker, apns: apns, version: Mayfly.version, publicServer: publicServer, isAble: { lease?.isReady ?? true },
+            broker: broker, apns: apns, version: Mayfly.version, publicServer: publicServer, hindrance: { lease?.hindrance },
             leads: { [state = parts.state] in state.leads })
         var table = ShareTable.standard
         table[.connections] = Quota(Self.operatorConnections)

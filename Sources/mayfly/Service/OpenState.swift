@@ -36,8 +36,12 @@ struct OpenState: Sendable {
             folder.database.isServer
             ? nil
             : try folder.loadKeys(try settings.wrapping?.get(), longestLifeSeconds: UInt64(settings.policies.longestLifeSeconds))
-        time = BrokerTime(persisted: stored?.earliestNowMs ?? 0)
-        store = try Self.store(settings, starts, time)
+        // A broker with an embedded database has nobody to ask for the time.
+        let clock = AgreedClock()
+        time =
+            folder.database.isServer
+            ? BrokerTime(persisted: 0, wall: { clock.nowMs }) : BrokerTime(persisted: stored?.earliestNowMs ?? 0)
+        store = try Self.store(settings, starts, time, clock)
         do {
             if let stored {
                 (keys, member) = (stored, nil)
@@ -74,7 +78,7 @@ struct OpenState: Sendable {
     /// Returns how many other nodes serve.
     func otherNodes() async throws -> Int {
         guard let store = store as? PostgresStore else { return 0 }
-        return try await store.reports().count { $0.serves && $0.name != node.description }
+        return try await store.reports().count { $0.life != .over && $0.name != node.description }
     }
 
     /// Beside a server only a wrapped key file is kept. Call it last, since a start that fails later would lose the keys.
@@ -106,14 +110,17 @@ struct OpenState: Sendable {
         return [start] + loaded.map { .policyLoaded(name: $0.name, policy: $0.digest) }
     }
 
-    private static func store(_ settings: ServiceSettings, _ starts: [Entry.Op], _ time: BrokerTime) throws -> any Store {
+    private static func store(
+        _ settings: ServiceSettings, _ starts: [Entry.Op], _ time: BrokerTime, _ clock: AgreedClock
+    ) throws -> any Store {
         try CommandFailed.naming(settings.state.shownDatabase) {
             // SQLite copies this mode to its other files. The ledger's files keep the umask's mode because they are public.
             if case .file(let path) = settings.state.database, !File.exists(path) {
                 try File.write(path, [UInt8]().span, mode: 0o600)
             }
             return try settings.state.database.open(
-                resolution: settings.resolution, timing: settings.policies.ledger, resumption: starts, now: { time.now })
+                resolution: settings.resolution, timing: settings.policies.ledger, resumption: starts, now: { time.now },
+                isBehind: { time.raise(to: $0) }, clock: clock)
         }
     }
 

@@ -39,6 +39,7 @@ struct ServiceParts: Sendable {
         self.state = state
         let (store, keys, time) = (state.store, state.keys, state.time)
         let metrics = Metrics()
+        state.member?.lease.onFault { metrics.add(.alarms) }
         let log = Logger { Terminal.log($0, $1) }
         let sweeper = Sweeper(loop: main, store: store, time: time, metrics: metrics, log: log)
         self.sweeper = sweeper

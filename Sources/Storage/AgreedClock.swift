@@ -1,0 +1,58 @@
+public import Linux
+import Synchronization
+
+/// This machine's wall clock as the database's has confirmed it last, and since then by a clock that doesn't step. So no single clock that is set
+/// wrong, here or at the server, moves broker time. Times are unix ms.
+public final class AgreedClock: Sendable {
+    /// The largest difference at which two clocks confirm each other, milliseconds.
+    static let largestDifferenceMs: UInt64 = 60_000
+
+    private struct Base {
+        var wall: UInt64
+        var boot: UInt64
+        var isConfirmed = false
+    }
+
+    private let wall: @Sendable () -> UInt64
+    private let boot: @Sendable () -> UInt64
+    private let base: Mutex<Base>
+
+    /// - Parameters:
+    ///   - wall: returns the wall clock.
+    ///   - boot: returns a clock that does not step, in milliseconds.
+    public init(
+        wall: @escaping @Sendable () -> UInt64 = { Clock.wallMs }, boot: @escaping @Sendable () -> UInt64 = { Clock.boottimeMs }
+    ) {
+        (self.wall, self.boot) = (wall, boot)
+        base = Mutex(Base(wall: wall(), boot: boot()))
+    }
+
+    public var nowMs: UInt64 {
+        let now = boot()
+        return base.withLock { $0.wall + now - min(now, $0.boot) }
+    }
+
+    struct Comparison {
+        /// The database's clock, or this one if that has stepped.
+        let clock: UInt64
+        /// True if the wall clock confirms the database's.
+        let isConfirmed: Bool
+    }
+
+    /// Compares the database's clock with this machine's.
+    /// - Throws: `.wrongClock` if they have never been equal. Then nobody knows which of them is wrong.
+    func compare(_ database: UInt64) throws(StoreError) -> Comparison {
+        let (wall, boot) = (wall(), boot())
+        if Self.isClose(database, wall) {
+            base.withLock { $0 = Base(wall: wall, boot: boot, isConfirmed: true) }
+            return Comparison(clock: database, isConfirmed: true)
+        }
+        guard base.withLock({ $0.isConfirmed }) else { throw .wrongClock }
+        let own = nowMs
+        return Comparison(clock: Self.isClose(database, own) ? database : own, isConfirmed: false)
+    }
+
+    private static func isClose(_ one: UInt64, _ other: UInt64) -> Bool {
+        max(one, other) - min(one, other) <= largestDifferenceMs
+    }
+}
