@@ -100,6 +100,8 @@ final class WebSocketConnection {
         }
         if machine.isFinished, connection.stage == .open {
             connection.finish(on: server)
+            // Don't wait for the end of the TCP connection: the peer may be suspended before it.
+            startDelivery(on: server)
             // The peer may read nothing, so the write deadline replaces the WebSocket's.
             server.setDeadline(connection, .write)
         }
@@ -121,7 +123,8 @@ final class WebSocketConnection {
             message.wipe()
             connection?.advance(on: server)
         }
-        if connection == nil {
+        if connection == nil || machine.isFinished {
+            // No delivery follows.
             await server.handler.closed(handle, code: machine.peerCloseCode)
         } else {
             isDelivering = false

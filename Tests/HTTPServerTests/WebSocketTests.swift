@@ -135,6 +135,20 @@ final class RawWebSocket {
         }
     }
 
+    /// A phone may be suspended after its close frame, before its connection ends.
+    @Test func theHandlerHearsOfTheCloseFrameAtOnce() async throws {
+        try await withServer { server, address, handler in
+            let socket = try await RawWebSocket(address)
+            socket.machine.close(.goingAway)
+            try await socket.flush()
+            try await eventually { handler.log.last == "closed 1001" }
+            #expect(await server.statistics.openWebSockets == 1, "the connection is still open")
+            socket.client.socket.finishWriting()
+            try await eventually { await server.statistics.openWebSockets == 0 }
+            #expect(handler.log == ["opened /ws", "closed 1001"])
+        }
+    }
+
     @Test func theServerCloses() async throws {
         try await withServer { _, address, handler in
             let socket = try await RawWebSocket(address)
