@@ -134,6 +134,7 @@ import Vocabulary
             #expect(await second.presence.check(Self.one, isAwaited: true) == .probing)
             await stage.pass(10)
             #expect(await second.presence.check(Self.one, isAwaited: true) == .present, "its phone has answered")
+            await stage.pass(2_100)
             // Now the phone is suspended.
             _ = first.edge.silent.withLock { $0.insert(1) }
             await stage.pass(60_000)
@@ -150,6 +151,82 @@ import Vocabulary
             await stage.pass(10)
             #expect(await second.presence.isPresent(Self.one))
             #expect(second.heard(2) == [.peerLeft(nil), .peerJoined])
+        }
+    }
+
+    /// The phone is suspended at one node, and its peer arrives at another one, at any moment after the last sign of life.
+    @Test func aSuspendedPhoneIsFoundInTimeFromAnotherNode() async throws {
+        for offset in stride(from: 0, through: 5_000 as UInt64, by: 500) {
+            for isInDoubt in [false, true] {
+                try await play { stage in
+                    let (first, second) = (try await stage.node(), try await stage.node())
+                    await first.join(1, Self.one)
+                    await stage.pass(60_000)
+                    // A push makes its node probe the phone. It answers, or the probe is under way when the peer arrives.
+                    if isInDoubt { _ = first.edge.silent.withLock { $0.insert(1) } }
+                    #expect(await first.presence.check(Self.one, isAwaited: false) == .probing)
+                    await stage.pass(0)
+                    _ = first.edge.silent.withLock { $0.insert(1) }
+                    await stage.pass(offset)
+                    await second.join(2, Self.two)
+                    let finding = await second.presence.check(Self.one, isAwaited: true)
+                    await stage.pass(5_000)
+                    let heard = second.heard(2)
+                    #expect(heard == [.peerLeft(nil)] || finding == .absent, "\(offset) ms, in doubt: \(isInDoubt)")
+                }
+            }
+        }
+    }
+
+    /// Nothing is heard while the peer arrives, so the phone is believed. It is probed when messages arrive again.
+    @Test func aPhoneThatWasBelievedIsProbedLater() async throws {
+        try await play { stage in
+            let (first, second) = (try await stage.node(), try await stage.node())
+            await first.join(1, Self.one)
+            await stage.pass(10_000)
+            stage.wire.cut(true)
+            _ = first.edge.silent.withLock { $0.insert(1) }
+            await stage.pass(7_000)
+            await second.join(2, Self.two)
+            #expect(await second.presence.check(Self.one, isAwaited: true) == .probing)
+            await stage.pass(60_000)
+            #expect(await second.presence.isPresent(Self.one))
+            #expect(await second.presence.counts.timers == 1)
+            stage.wire.cut(false)
+            // The next pulse, the next check and its probe.
+            await stage.pass(3_000 + 2_000 + 2_100)
+            #expect(second.heard(2) == [.peerLeft(nil)])
+        }
+    }
+
+    /// The message that a side arrived was lost. A repetition is no sign of life.
+    @Test func hearsayIsCheckedByWhoeverWaits() async throws {
+        try await play { stage in
+            let (first, second) = (try await stage.node(), try await stage.node())
+            await second.join(2, Self.two)
+            await stage.pass(10)
+            stage.wire.cut(true)
+            await first.join(1, Self.one)
+            _ = first.edge.silent.withLock { $0.insert(1) }
+            await stage.pass(10)
+            stage.wire.cut(false)
+            await stage.pass(8_000)
+            #expect(second.heard(2) == [.peerJoined, .peerLeft(nil)])
+        }
+    }
+
+    /// Whoever reports its presence to one node waits for a peer at another one, whose connection may break.
+    @Test func theRoomIDIsKeptForAPeerAtAnotherNode() async throws {
+        try await play { stage in
+            let (first, second) = (try await stage.node(), try await stage.node())
+            await first.presence.report(Self.two, in: first.id)
+            await stage.pass(1_000)
+            await second.join(1, Self.one)
+            await stage.pass(1_000)
+            #expect(await first.presence.counts.roomIDs == 1)
+            await second.presence.leave(socket: 1, isDeliberate: false)
+            await stage.pass(60_000)
+            #expect(await first.presence.counts == Presence.Counts())
         }
     }
 
@@ -330,9 +407,9 @@ import Vocabulary
         ]
         let messages: [NodeMessage] =
             [
-                .hello, .pulse, .here(Self.one, isNew: true), .gone(Self.two, isDeliberate: false), .leaving(Self.one),
-                .probe(Self.two, number: .max), .alive(Self.one, number: 3, node: 4), .accepted(room: Self.room),
-                .closed(room: Self.room), .revoked(EntryID(high: 1, low: 2)), .renewed(EntryID(high: 3, low: 4)),
+                .hello, .pulse, .here(Self.one, isNew: true), .gone(Self.two, .broken), .gone(Self.one, .unanswered),
+                .leaving(Self.one), .probe(Self.two, number: .max), .alive(Self.one, number: 3, node: 4),
+                .accepted(room: Self.room), .closed(room: Self.room), .revoked(EntryID(high: 1, low: 2)), .renewed(EntryID(high: 3, low: 4)),
             ] + news.map { .news(user, $0) }
         for message in messages {
             let bytes = message.encoded

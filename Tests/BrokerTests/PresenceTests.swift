@@ -5,54 +5,12 @@ import Vocabulary
 
 /// The state machine with a clock of its own: events in, effects out.
 @Suite struct PresenceTests {
-    private static let timing = PresenceState.Timing(graceMs: 5_000, reportMs: 45_000, probeMs: 2_000)
     private static let room = Digest.sha256([1, 2, 3].span)
     private let one = RoomSide(room: room, slot: 1)
     private let two = RoomSide(room: room, slot: 2)
 
-    /// Presence with its timers, which fire as the clock passes them.
-    private struct Stage {
-        var presence = PresenceState(PresenceTests.timing)
-        var now: UInt64 = 1_000_000
-        var timers: [RoomSide: UInt64] = [:]
-        /// The effects since the last `take`, without timers.
-        private var effects: [PresenceState.Effect] = []
-
-        mutating func on(_ event: (inout PresenceState, UInt64) -> [PresenceState.Effect]) {
-            for effect in event(&presence, now) {
-                if case .arm(let place, let time) = effect { timers[place] = time } else { effects.append(effect) }
-            }
-        }
-
-        mutating func join(_ socket: UInt64, _ place: RoomSide) { on { $0.join(socket, at: place, provenAt: $1, now: $1) } }
-        mutating func end(_ socket: UInt64, _ isDeliberate: Bool) { on { $0.leave(socket, isDeliberate: isDeliberate, now: $1) } }
-        mutating func report(_ place: RoomSide) { on { $0.report(place, now: $1) } }
-        mutating func pong(_ socket: UInt64, _ number: UInt64) { on { $0.pong(socket, number: number, now: $1) } }
-
-        mutating func check(_ place: RoomSide, isAwaited: Bool = true) -> PresenceState.Finding {
-            let (finding, effects) = presence.check(place, isAwaited: isAwaited, now: now)
-            on { _, _ in effects }
-            return finding
-        }
-
-        mutating func pass(_ ms: UInt64) {
-            let end = now + ms
-            while let (place, time) = timers.min(by: { $0.value < $1.value }), time <= end {
-                now = max(now, time)
-                timers[place] = nil
-                on { $0.fire(place, now: $1) }
-            }
-            now = end
-        }
-
-        mutating func take() -> [PresenceState.Effect] {
-            defer { effects = [] }
-            return effects
-        }
-    }
-
     @Test func anAnswerAtTheLastMomentCounts() {
-        var stage = Stage()
+        var stage = PresenceStage()
         stage.join(1, one)
         stage.pass(60_000)
         stage.join(2, two)
@@ -67,7 +25,7 @@ import Vocabulary
     }
 
     @Test func aLatePongIsAnArrivalAndAnOldOneIsIgnored() {
-        var stage = Stage()
+        var stage = PresenceStage()
         stage.join(1, one)
         stage.pass(60_000)
         stage.report(two)
@@ -88,7 +46,7 @@ import Vocabulary
     }
 
     @Test func aLatePongKnocksAtAnAbsentPeer() {
-        var stage = Stage()
+        var stage = PresenceStage()
         stage.join(1, one)
         stage.join(2, two)
         stage.pass(60_000)
@@ -102,7 +60,7 @@ import Vocabulary
     }
 
     @Test func anArrivalWithinTheGraceOfALeaveKnocksWhenItEnds() {
-        var stage = Stage()
+        var stage = PresenceStage()
         stage.join(1, one)
         stage.end(1, true)
         stage.pass(2_000)
@@ -123,7 +81,7 @@ import Vocabulary
     }
 
     @Test func aReportCountsUntilItLapses() {
-        var stage = Stage()
+        var stage = PresenceStage()
         stage.report(one)
         stage.join(2, two)
         stage.pass(44_999)
@@ -136,7 +94,7 @@ import Vocabulary
     }
 
     @Test func aReportedLeaveCoversTheSidesSockets() {
-        var stage = Stage()
+        var stage = PresenceStage()
         stage.join(1, one)
         stage.join(2, two)
         stage.pass(60_000)
@@ -154,7 +112,7 @@ import Vocabulary
     }
 
     @Test func oneOfSeveralSocketsIsEnough() {
-        var stage = Stage()
+        var stage = PresenceStage()
         for socket: UInt64 in [1, 2, 3] { stage.join(socket, one) }
         stage.end(3, true)
         stage.pass(60_000)
@@ -172,8 +130,113 @@ import Vocabulary
         #expect(stage.take() == [.absent(one, knocks: true)])
     }
 
+    /// An app that gave a sign of life a moment ago may be suspended now.
+    @Test func aCheckTooEarlyIsMadeWhenAProbeIsAllowed() {
+        var stage = PresenceStage()
+        stage.join(1, one)
+        stage.pass(1_000)
+        stage.join(2, two)
+        #expect(stage.check(one) == .present)
+        #expect(stage.take() == [.arrived(one), .arrived(two)])
+        stage.pass(999)
+        #expect(stage.take().isEmpty && stage.timers.count == 1)
+        stage.pass(1)
+        #expect(stage.take() == [.ping(one, [1], number: 1)])
+        stage.pass(2_000)
+        #expect(stage.take() == [.absent(one, knocks: true)])
+    }
+
+    /// It is made although the side arrives again, two seconds later. Then there is none until its peer arrives again.
+    @Test func anArrivalPutsACheckOff() {
+        var stage = PresenceStage()
+        stage.join(1, one)
+        stage.join(2, two)
+        _ = stage.check(one)
+        stage.pass(1_500)
+        stage.join(3, one)
+        _ = stage.take()
+        stage.pass(1_999)
+        #expect(stage.take().isEmpty)
+        stage.pass(1)
+        #expect(stage.take() == [.ping(one, [1, 3], number: 1)])
+        stage.pong(3, 1)
+        stage.pass(600_000)
+        #expect(stage.take() == [.answered(one)] && stage.timers.isEmpty)
+    }
+
+    @Test func aCheckThatWasPutOffEndsWithTheWait() {
+        var stage = PresenceStage()
+        stage.join(1, one)
+        stage.join(2, two)
+        _ = stage.check(one)
+        stage.end(2, true)
+        _ = stage.take()
+        stage.pass(60_000)
+        #expect(stage.take().isEmpty)
+        // Its peer comes back within the limit.
+        stage.report(one)
+        stage.join(3, two)
+        _ = stage.check(one)
+        stage.end(3, false)
+        stage.pass(1_000)
+        stage.join(4, two)
+        _ = stage.check(one)
+        _ = stage.take()
+        stage.pass(3_000)
+        #expect(stage.take() == [.ping(one, [1], number: 1), .absent(one, knocks: true)])
+        // The side itself leaves deliberately.
+        stage.join(5, one)
+        _ = stage.check(one)
+        stage.end(5, true)
+        stage.pass(60_000)
+        #expect(!stage.take().contains(.absent(one, knocks: true)))
+    }
+
+    /// Whoever waits was told of a presence that only the socket that ended has proven.
+    @Test func theEndOfTheAnsweringSocketChecksTheOthers() {
+        for isDeliberate in [true, false] {
+            var stage = PresenceStage()
+            stage.join(1, one)
+            stage.join(2, one)
+            stage.pass(60_000)
+            stage.join(9, two)
+            _ = stage.check(one)
+            stage.pong(2, 1)
+            stage.pass(60_000)
+            _ = stage.take()
+            stage.end(2, isDeliberate)
+            #expect(stage.take() == [.ping(one, [1], number: 2)])
+            stage.pass(2_000)
+            #expect(stage.take() == [.absent(one, knocks: true)])
+            // Nobody waits.
+            stage.end(9, true)
+            stage.pong(1, 2)
+            stage.join(3, one)
+            stage.pass(10_000)
+            _ = stage.take()
+            stage.end(3, isDeliberate)
+            #expect(stage.take().isEmpty)
+        }
+    }
+
+    /// Another node's probe needs no grace: its sockets are silent there.
+    @Test func aSideFoundSilentAtAnotherNodeIsAbsentAtOnce() {
+        for isDoubtful in [true, false] {
+            var stage = PresenceStage()
+            let elsewhere = PresenceState.remoteSocket(1)
+            stage.join(elsewhere, one)
+            stage.join(2, two)
+            stage.pass(60_000)
+            if isDoubtful { _ = stage.check(one) }
+            _ = stage.take()
+            stage.on { $0.leave(elsewhere, .unanswered, now: $1) }
+            #expect(stage.take() == [.absent(one, knocks: true)])
+            #expect(stage.timers.isEmpty)
+        }
+    }
+
     @Test func aStaleSocketDoesNotCountAsPresent() {
-        var stage = Stage()
+        var stage = PresenceStage()
         stage.join(1, one)
         stage.pass(60_000)
         stage.join(9, two)
@@ -188,7 +251,7 @@ import Vocabulary
     }
 
     @Test func theNinthSocketClosesTheMostSilent() {
-        var stage = Stage()
+        var stage = PresenceStage()
         for socket: UInt64 in 1...8 {
             stage.join(socket, one)
             stage.pass(3_000)
@@ -205,7 +268,7 @@ import Vocabulary
 
     /// The push leaves when its probe fails. A second knock would be throttled and retried.
     @Test func aProbeForAPushKnocksAtNobody() {
-        var stage = Stage()
+        var stage = PresenceStage()
         stage.join(1, one)
         stage.join(2, two)
         stage.pass(60_000)
@@ -217,11 +280,11 @@ import Vocabulary
     }
 
     @Test func aThrottledKnockIsRetriedWhileThePeerStays() {
-        var stage = Stage()
+        var stage = PresenceStage()
         stage.join(2, two)
         _ = stage.take()
         stage.on { $0.checkAgain(one, at: $1 + 30_000, now: $1) }
-        #expect(stage.presence.mayKnock(in: Self.room))
+        #expect(stage.presence.mayKnock(in: Self.room, isAlone: true))
         stage.pass(29_999)
         #expect(stage.take().isEmpty)
         stage.pass(1)
@@ -241,27 +304,28 @@ import Vocabulary
 
     /// There is one timer for the side, no room id while its peer is absent, and no state afterwards.
     @Test func aFloodOfReportsLeavesOneTimer() {
-        var stage = Stage()
+        var stage = PresenceStage()
         for number in 0..<30_000 {
             if number % 30 == 0 { stage.now += 1 }
             if number % 2 == 0 { stage.report(one) } else { stage.on { $0.reportLeaving(one, now: $1) } }
         }
         #expect(stage.timers.count == 1 && stage.presence.roomCount == 1)
-        #expect(!stage.presence.mayKnock(in: Self.room))
+        #expect(!stage.presence.mayKnock(in: Self.room, isAlone: true))
         stage.pass(60_000)
         #expect(stage.timers.isEmpty && stage.presence.roomCount == 0)
     }
 
     @Test func theRoomIDIsNeededWhileAKnockMayFollow() {
-        var stage = Stage()
+        var stage = PresenceStage()
         stage.report(one)
-        #expect(!stage.presence.mayKnock(in: Self.room))
+        #expect(!stage.presence.mayKnock(in: Self.room, isAlone: true))
+        #expect(stage.presence.mayKnock(in: Self.room, isAlone: false), "the peer may arrive at another node")
         stage.report(two)
-        #expect(stage.presence.mayKnock(in: Self.room))
+        #expect(stage.presence.mayKnock(in: Self.room, isAlone: true))
         stage.pass(60_000)
-        #expect(!stage.presence.mayKnock(in: Self.room) && stage.presence.roomCount == 0)
+        #expect(!stage.presence.mayKnock(in: Self.room, isAlone: true) && stage.presence.roomCount == 0)
         stage.join(1, one)
-        #expect(stage.presence.mayKnock(in: Self.room))
+        #expect(stage.presence.mayKnock(in: Self.room, isAlone: true))
         stage.on { presence, _ in presence.forget(Self.room).effects }
         #expect(stage.presence.roomCount == 0 && stage.presence.socketCount == 0)
     }
@@ -270,7 +334,7 @@ import Vocabulary
     @Test func randomEventsLeaveNoState() {
         for seed in 0..<200 as Range<UInt64> {
             let chance = Chance(seed: seed)
-            var stage = Stage()
+            var stage = PresenceStage()
             var open: [UInt64] = []
             for step in 0..<300 as Range<UInt64> {
                 let place = chance.upTo(2) == 0 ? one : two

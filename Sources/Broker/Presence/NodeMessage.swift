@@ -11,7 +11,7 @@ enum NodeMessage: Equatable, Sendable {
     /// A side is present at the sender. `isNew` is false in a repetition.
     case here(RoomSide, isNew: Bool)
     /// A side is no longer present at the sender.
-    case gone(RoomSide, isDeliberate: Bool)
+    case gone(RoomSide, PresenceState.Departure)
     /// A side reported over HTTP that it leaves.
     case leaving(RoomSide)
     /// Find out whether this side still answers.
@@ -41,7 +41,7 @@ extension NodeMessage {
         case .hello: bytes = [0]
         case .pulse: bytes = [1]
         case .here(let side, let isNew): bytes = [2] + Self.encoded(side) + [isNew ? 1 : 0]
-        case .gone(let side, let isDeliberate): bytes = [3] + Self.encoded(side) + [isDeliberate ? 1 : 0]
+        case .gone(let side, let departure): bytes = [3] + Self.encoded(side) + [departure.rawValue]
         case .leaving(let side): bytes = [4] + Self.encoded(side)
         case .probe(let side, let number): bytes = [5] + Self.encoded(side) + [UInt8](bigEndian: number)
         case .alive(let side, let number, let node):
@@ -70,8 +70,9 @@ extension NodeMessage {
             guard let side = Self.side(&rest), let isNew = rest.popFirst() else { return nil }
             self = .here(side, isNew: isNew != 0)
         case 3:
-            guard let side = Self.side(&rest), let isDeliberate = rest.popFirst() else { return nil }
-            self = .gone(side, isDeliberate: isDeliberate != 0)
+            guard let side = Self.side(&rest), let departure = rest.popFirst() else { return nil }
+            // A newer version may send more kinds. Knocking once too often costs less than not knocking.
+            self = .gone(side, PresenceState.Departure(rawValue: departure) ?? .broken)
         case 4:
             guard let side = Self.side(&rest) else { return nil }
             self = .leaving(side)

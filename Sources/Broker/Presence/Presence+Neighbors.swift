@@ -19,7 +19,7 @@ extension Presence {
     func hear(_ message: NodeMessage, from node: UInt64) {
         switch message {
         case .here(let side, let isNew): arrived(side, at: node, isNew: isNew)
-        case .gone(let side, let isDeliberate): left(side, at: node, isDeliberate: isDeliberate)
+        case .gone(let side, let departure): left(side, at: node, departure)
         case .leaving(let side): apply(state.reportLeaving(side, now: loop.now), in: side.room)
         case .probe(let side, let number): answerProbe(of: side, number, node)
         case .alive(let side, let number, let asked):
@@ -48,9 +48,9 @@ extension Presence {
         apply(state.join(socket, at: side, provenAt: isNew ? loop.now : 0, now: loop.now), in: side.room)
     }
 
-    private func left(_ side: RoomSide, at node: UInt64, isDeliberate: Bool) {
+    private func left(_ side: RoomSide, at node: UInt64, _ departure: PresenceState.Departure) {
         guard let gone = remote.removeValue(forKey: RemoteSide(node: node, side: side)) else { return }
-        apply(state.leave(gone.socket, isDeliberate: isDeliberate, now: loop.now), in: side.room)
+        apply(state.leave(gone.socket, departure, now: loop.now), in: side.room)
     }
 
     private func answerProbe(of side: RoomSide, _ number: UInt64, _ node: UInt64) {
@@ -72,12 +72,12 @@ extension Presence {
 
     /// A node has gone, and all sockets there with it.
     func forget(node: UInt64) {
-        for name in remote.keys where name.node == node { left(name.side, at: node, isDeliberate: false) }
+        for name in remote.keys where name.node == node { left(name.side, at: node, .broken) }
     }
 
     /// Forgets sides that their node no longer repeats: the message that they left was lost.
     func forgetUnrepeated(before time: UInt64) {
-        for (name, known) in remote where known.seen < time { left(name.side, at: name.node, isDeliberate: false) }
+        for (name, known) in remote where known.seen < time { left(name.side, at: name.node, .broken) }
     }
 
     /// Keeps all sides while this node hears no messages.
@@ -98,13 +98,7 @@ extension Presence {
     /// Sends a probe to the nodes of a side's other sockets, and repeats it until an answer comes. Otherwise a lost message would ring a phone.
     func probeElsewhere(_ side: RoomSide, _ number: UInt64) {
         guard let neighbors else { return }
-        if neighbors.isDeaf {
-            // No answer could arrive. Believe the side, like a report over HTTP.
-            for (name, known) in remote where name.side == side {
-                apply(state.pong(known.socket, number: number, now: loop.now), in: side.room)
-            }
-            return
-        }
+        if neighbors.isDeaf { return apply(state.postpone(side, now: loop.now), in: side.room) }
         neighbors.post(.probe(side, number: number))
         loop.after(Self.repeatProbeMs) {
             self.assumeIsolated { presence in
@@ -123,7 +117,7 @@ extension Presence {
             if state.isHere(side, now: loop.now) {
                 if announced.insert(side).inserted { neighbors.post(.here(side, isNew: true)) }
             } else if announced.remove(side) != nil {
-                neighbors.post(.gone(side, isDeliberate: state.isLeaving(side)))
+                neighbors.post(.gone(side, state.departure(of: side)))
             }
         }
     }

@@ -62,7 +62,7 @@ public actor Presence: LoopActor {
     /// - Parameter isDeliberate: true if the app left, false if the connection broke.
     public func leave(socket: UInt64, isDeliberate: Bool) {
         guard let room = state.room(of: socket) else { return }
-        apply(state.leave(socket, isDeliberate: isDeliberate, now: loop.now), in: room)
+        apply(state.leave(socket, isDeliberate ? .deliberate : .broken, now: loop.now), in: room)
     }
 
     /// Records that a socket answered the ping with this number.
@@ -138,7 +138,7 @@ public actor Presence: LoopActor {
     /// - Parameter id: the room id, if a caller sent it. One copy is kept as long as a knock may need it.
     func apply(_ effects: [PresenceState.Effect], in room: Digest, _ id: RoomID? = nil) {
         let id = roomIDs[room] ?? id
-        roomIDs[room] = state.mayKnock(in: room) ? id : nil
+        roomIDs[room] = state.mayKnock(in: room, isAlone: neighbors == nil) ? id : nil
         announce(room)
         if !state.hasSockets(in: room), let timer = roomEnds.removeValue(forKey: room) { loop.cancel(timer) }
         var later: [PresenceState.Effect] = []

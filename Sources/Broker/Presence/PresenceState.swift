@@ -41,6 +41,14 @@ struct PresenceState {
         case probing
     }
 
+    /// How a socket ended.
+    enum Departure: UInt8 {
+        case broken = 0
+        case deliberate = 1
+        /// The node that has the side's sockets probed them, and none answered.
+        case unanswered = 2
+    }
+
     struct Timing {
         /// How long a side still counts as present after it has gone.
         var graceMs: UInt64
@@ -73,8 +81,7 @@ struct PresenceState {
 
     /// True if a side is present by a socket or a report at this node.
     func isHere(_ side: RoomSide, now: UInt64) -> Bool {
-        guard let side = rooms[side.room]?[side.slot], side.isPresentNow else { return false }
-        return side.reportedUntil > now || side.sockets.contains { $0.isResponsive && !Self.isRemote($0.id) }
+        rooms[side.room]?[side.slot].isHere(now) ?? false
     }
 
     /// True while the probe with this number runs.
@@ -83,9 +90,14 @@ struct PresenceState {
         return side.number == number
     }
 
-    /// True if a side is in its grace because it said that it leaves.
-    func isLeaving(_ side: RoomSide) -> Bool {
-        if case .grace(_, isDeliberate: true)? = rooms[side.room]?[side.slot].state { true } else { false }
+    /// Returns why a side is no longer present at this node.
+    func departure(of side: RoomSide) -> Departure {
+        guard let side = rooms[side.room]?[side.slot] else { return .broken }
+        return switch side.state {
+        case .grace(_, isDeliberate: true): .deliberate
+        case .absent where side.hasOwnSockets: .unanswered
+        case .grace, .absent, .present, .doubtful: .broken
+        }
     }
 
     func hasSocket(_ socket: UInt64) -> Bool { sideOfSocket[socket] != nil }
@@ -100,10 +112,11 @@ struct PresenceState {
     func hasSockets(in room: Digest) -> Bool { rooms[room]?.hasOwnSockets ?? false }
 
     /// True if a knock may become due in this room while no caller brings the room id.
-    func mayKnock(in room: Digest) -> Bool {
+    /// - Parameter isAlone: false if the other side may arrive at another node. Its arrival brings no room id to this one.
+    func mayKnock(in room: Digest, isAlone: Bool) -> Bool {
         guard let room = rooms[room], room.isOwn else { return false }
-        return room.hasSockets || room.creator.checkAt != nil || room.joiner.checkAt != nil
-            || room.creator.state != .absent && room.joiner.state != .absent
+        let present = [room.creator, room.joiner].count { $0.state != .absent }
+        return room.hasSockets || room.creator.checkAt != nil || room.joiner.checkAt != nil || present >= (isAlone ? 2 : 1)
     }
 
     // MARK: Events
@@ -116,18 +129,15 @@ struct PresenceState {
         }
         sideOfSocket[socket] = side
         step.arrive(side.slot)
+        // Another node's repetition is no sign of life, so the peer here checks this side.
+        if now >= provenAt + timing.proofMs, step.room[side.peer.slot].isHere(now) { _ = step.check(side.slot, isAwaited: true) }
         return end(step)
     }
 
-    /// - Parameter isDeliberate: true if the app left, false if the connection broke.
-    mutating func leave(_ socket: UInt64, isDeliberate: Bool, now: UInt64) -> [Effect] {
+    mutating func leave(_ socket: UInt64, _ departure: Departure, now: UInt64) -> [Effect] {
         guard let side = sideOfSocket.removeValue(forKey: socket) else { return [] }
         var step = begin(side.room, now)
-        let did = step.room[side.slot].hasSocket
-        step.room[side.slot].sockets.removeAll { $0.id == socket }
-        let isLast = did && !step.room[side.slot].hasSocket
-        // A report still counts after the last socket has gone, unless a failed probe has voided it.
-        if isLast, now >= step.room[side.slot].reportedUntil { step.depart(side.slot, isDeliberate: isDeliberate) }
+        step.remove(socket, of: side.slot, departure)
         return end(step)
     }
 
@@ -164,6 +174,16 @@ struct PresenceState {
         var step = begin(side.room, now)
         let finding = step.check(side.slot, isAwaited: isAwaited)
         return (finding, end(step))
+    }
+
+    /// No answer to the probe of a side could arrive. The side is believed for now, and checked again.
+    mutating func postpone(_ side: RoomSide, now: UInt64) -> [Effect] {
+        var step = begin(side.room, now)
+        if case .doubtful = step.room[side.slot].state {
+            step.arrive(side.slot)
+            step.room[side.slot].checkAt = now + timing.proofMs
+        }
+        return end(step)
     }
 
     /// A knock was throttled or failed for now. The side is checked again at this time, if its peer is still present then.
@@ -255,6 +275,11 @@ extension PresenceState {
             }
         }
 
+        /// Present now by a socket or a report at this node.
+        func isHere(_ now: UInt64) -> Bool {
+            isPresentNow && (reportedUntil > now || sockets.contains { $0.isResponsive && !isRemote($0.id) })
+        }
+
         var isForgotten: Bool { state == .absent && sockets.isEmpty && checkAt == nil }
 
         /// - Returns: the socket to close for it, if there are too many.
@@ -310,14 +335,39 @@ extension PresenceState {
 
         mutating func arrive(_ slot: UInt8) {
             switch room[slot].state {
-            case .absent, .grace(_, isDeliberate: true): effects.append(.arrived(roomSide(slot)))
+            case .absent:
+                effects.append(.arrived(roomSide(slot)))
+                // No knock needs to be tried again.
+                room[slot].checkAt = nil
+            case .grace(_, isDeliberate: true): effects.append(.arrived(roomSide(slot)))
             case .doubtful: effects.append(.answered(roomSide(slot)))
             // The peer did not learn that the connection broke.
             case .grace, .present: break
             }
             room[slot].state = .present
             room[slot].isAwaited = false
-            room[slot].checkAt = nil
+        }
+
+        mutating func remove(_ socket: UInt64, of slot: UInt8, _ departure: Departure) {
+            let didCount = room[slot].hasSocket
+            room[slot].sockets.removeAll { $0.id == socket }
+            let side = room[slot]
+            let peer = room[RoomSide.peer(of: slot)]
+            if side.hasSocket {
+                // The sockets that are left may be those of a suspended app. Each node checks for the sides that it has.
+                let isOurs = isRemote(socket) ? peer.isHere(now) : peer.isPresentNow
+                if side.state == .present, isOurs { _ = check(slot, isAwaited: true) }
+                return
+            }
+            // A report still counts after the last socket has gone, unless a failed probe has voided it.
+            guard didCount, now >= side.reportedUntil else { return }
+            switch (departure, side.state) {
+            case (.unanswered, .present): becomeAbsent(slot, isAwaited: true)
+            case (.unanswered, .doubtful): becomeAbsent(slot, isAwaited: side.isAwaited)
+            case (.unanswered, _): break
+            case (.broken, _): depart(slot, isDeliberate: false)
+            case (.deliberate, _): depart(slot, isDeliberate: true)
+            }
         }
 
         /// The last socket ended, or the app reported that it leaves, or its report has lapsed.
@@ -331,7 +381,11 @@ extension PresenceState {
             case .doubtful: effects.append(.answered(roomSide(slot)))
             }
             room[slot].state = .grace(until: now + timing.graceMs, isDeliberate: isDeliberate)
-            if isDeliberate { effects.append(.left(roomSide(slot))) }
+            if isDeliberate {
+                effects.append(.left(roomSide(slot)))
+                // A check that was put off finds a side that has left, and only a later arrival of the peer knocks at that.
+                room[slot].checkAt = nil
+            }
             // The peer is checked again only while this side stays.
             room[RoomSide.peer(of: slot)].checkAt = nil
         }
@@ -363,11 +417,13 @@ extension PresenceState {
             // A report without a socket can't be probed, and is believed.
             guard side.hasSocket else { return .present }
             let provenAt = max(side.reportedAt, side.sockets.lazy.filter(\.isResponsive).map(\.provenAt).max() ?? 0)
-            if now < provenAt + timing.proofMs { return .present }
-            if let probedAt = side.probedAt, now < probedAt + timing.proofMs {
-                room[slot].checkAt = probedAt + timing.proofMs
+            let allowedAt = max(provenAt, side.probedAt ?? 0) + timing.proofMs
+            if now < allowedAt {
+                // An app that answered a moment ago may be suspended now.
+                room[slot].checkAt = allowedAt
                 return .present
             }
+            room[slot].checkAt = nil
             room[slot].number += 1
             room[slot].probedAt = now
             room[slot].isAwaited = isAwaited
@@ -401,6 +457,7 @@ extension PresenceState {
         private mutating func becomeAbsent(_ slot: UInt8, isAwaited: Bool) {
             room[slot].state = .absent
             room[slot].isAwaited = false
+            room[slot].checkAt = nil
             room[slot].reportedUntil = 0
             effects.append(.absent(roomSide(slot), knocks: isAwaited && room[RoomSide.peer(of: slot)].isPresentNow))
             room[RoomSide.peer(of: slot)].checkAt = nil
