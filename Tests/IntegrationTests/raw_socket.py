@@ -64,6 +64,15 @@ class RawSocket:
             if opcode == PING and answers:
                 self.frame(PONG, payload)
 
+    def answer_ping(self, seconds=5):
+        """Answers the next ping. Messages before it are dropped."""
+        end = time.monotonic() + seconds
+        while True:
+            opcode, payload = self._frame(end)
+            assert opcode in (TEXT, PING), opcode
+            if opcode == PING:
+                return self.frame(PONG, payload)
+
     def messages(self, seconds):
         """All messages within `seconds`."""
         found, end = [], time.monotonic() + seconds

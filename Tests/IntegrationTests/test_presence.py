@@ -39,6 +39,26 @@ def test_suspended_app_is_pushed_to(world):
 
 
 @pytest.mark.background
+@pytest.mark.parametrize("offset", [0, 0.7, 1.4, 2.1, 5])
+def test_app_suspended_after_an_answer_is_pushed_to(world, offset):
+    """The app answers one ping and is silent from then on. The joiner comes back `offset` seconds later and waits."""
+    room = world.client().room()
+    with suspended(world, room) as creator, RawSocket(world.broker) as earlier, Socket(world.broker) as joiner:
+        earlier.join(room.roomid, room.joiner)
+        creator.answer_ping()
+        answered = time.monotonic()
+        earlier.send({"type": "leave_room"})
+        assert earlier.receive() is None
+        time.sleep(max(0, answered + offset - time.monotonic()))
+        begin = time.monotonic()
+        assert joiner.join(room.roomid, room.joiner.client, member=room.joiner.member)["delivery"] == "peer_present"
+        assert joiner.receive(timeout=5) == {"type": "peer_left", "delivery": "queued"}
+        only_push(world, room.creator, begin, 5)
+        with pytest.raises(TimeoutError):
+            joiner.receive(timeout=0.1)
+
+
+@pytest.mark.background
 @pytest.mark.parametrize("how", ["1000", "1001", "leave_room"])
 def test_a_client_that_leaves_is_not_pushed_to(world, how):
     client = world.client()
