@@ -409,7 +409,8 @@ import Vocabulary
             [
                 .hello, .pulse, .here(Self.one, isNew: true), .gone(Self.two, .broken), .gone(Self.one, .unanswered),
                 .leaving(Self.one), .probe(Self.two, number: .max), .alive(Self.one, number: 3, node: 4),
-                .accepted(room: Self.room), .closed(room: Self.room), .revoked(EntryID(high: 1, low: 2)), .renewed(EntryID(high: 3, low: 4)),
+                .accepted(room: Self.room), .closed(room: Self.room), .revoked(EntryID(high: 1, low: 2)),
+                .renewed(EntryID(high: 3, low: 4)),
             ] + news.map { .news(user, $0) }
         for message in messages {
             let bytes = message.encoded
