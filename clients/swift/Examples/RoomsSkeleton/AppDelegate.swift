@@ -7,12 +7,13 @@
     @MainActor
     final class AppDelegate: NSObject, UIApplicationDelegate, UNUserNotificationCenterDelegate {
         private let client = try! Client(baseURL: URL(string: "https://push.example.org")!, environment: .production)
-        private lazy var chats = Chats(client: client, show: { _ in })
+        private lazy var chats = Chats(client: client, storage: ChatKeychain(), show: { _ in })
 
         func application(
             _ application: UIApplication, didFinishLaunchingWithOptions options: [UIApplication.LaunchOptionsKey: Any]?
         ) -> Bool {
             UNUserNotificationCenter.current().delegate = self
+            Task { await chats.load() }
             application.registerForRemoteNotifications()
             return true
         }

@@ -2,32 +2,48 @@
     import Foundation
     import Security
 
-    /// Keeps the chats in a Keychain group that the app shares with its notification service extension. Compiled on Apple's systems only.
-    enum ChatKeychain {
+    /// Keeps each chat in a Keychain group that the app shares with its notification service extension. Compiled on Apple's systems only.
+    struct ChatKeychain: ChatStorage {
         /// The app and the extension need this group in their capability Keychain Sharing. `TEAM` is the team's id.
-        private static let query: [CFString: Any] = [
-            kSecClass: kSecClassGenericPassword, kSecAttrAccount: "chats", kSecAttrAccessGroup: "TEAM.org.example.app.chats",
-            kSecUseDataProtectionKeychain: true,
+        private static let all: [CFString: Any] = [
+            kSecClass: kSecClassGenericPassword, kSecAttrService: "chats",
+            kSecAttrAccessGroup: "TEAM.org.example.app.chats", kSecUseDataProtectionKeychain: true,
         ]
 
-        static func save(_ chats: [Chats.Chat]) throws {
-            let data = try JSONEncoder().encode(chats)
-            // The extension reads them on a locked phone, and no backup takes them to another one.
+        private static func one(_ chat: Chats.Chat) -> [CFString: Any] {
+            all.merging([kSecAttrAccount: chat.id.uuidString]) { $1 }
+        }
+
+        func save(_ chat: Chats.Chat) throws {
+            let data = try JSONEncoder().encode(chat)
+            // The extension reads it on a locked phone, and no backup takes it to another one.
             let new: [CFString: Any] = [
                 kSecValueData: data, kSecAttrAccessible: kSecAttrAccessibleAfterFirstUnlockThisDeviceOnly,
             ]
-            var status = SecItemUpdate(query as CFDictionary, new as CFDictionary)
-            if status == errSecItemNotFound { status = SecItemAdd(query.merging(new) { $1 } as CFDictionary, nil) }
-            guard status == errSecSuccess else { throw NSError(domain: NSOSStatusErrorDomain, code: Int(status)) }
+            var status = SecItemUpdate(Self.one(chat) as CFDictionary, new as CFDictionary)
+            if status == errSecItemNotFound {
+                status = SecItemAdd(Self.one(chat).merging(new) { $1 } as CFDictionary, nil)
+            }
+            try Self.check(status)
         }
 
-        static func load() -> [Chats.Chat] {
+        func delete(_ chat: Chats.Chat) throws {
+            let status = SecItemDelete(Self.one(chat) as CFDictionary)
+            if status != errSecItemNotFound { try Self.check(status) }
+        }
+
+        func load() throws -> [Chats.Chat] {
+            let wanted = Self.all.merging([kSecMatchLimit: kSecMatchLimitAll, kSecReturnData: true]) { $1 }
             var found: CFTypeRef?
-            let wanted = query.merging([kSecReturnData: true]) { $1 }
-            guard SecItemCopyMatching(wanted as CFDictionary, &found) == errSecSuccess, let data = found as? Data else {
-                return []
-            }
-            return (try? JSONDecoder().decode([Chats.Chat].self, from: data)) ?? []
+            let status = SecItemCopyMatching(wanted as CFDictionary, &found)
+            if status == errSecItemNotFound { return [] }
+            // Also before the phone's first unlock after it was switched on.
+            try Self.check(status)
+            return Chats.Chat.readable(found as? [Data] ?? [])
+        }
+
+        private static func check(_ status: OSStatus) throws {
+            guard status == errSecSuccess else { throw NSError(domain: NSOSStatusErrorDomain, code: Int(status)) }
         }
     }
 #endif

@@ -3,31 +3,55 @@ import Mayfly
 
 /// All chats of one phone: what an app for anonymous chats has between its screens and Mayfly.
 actor Chats {
-    /// A chat that the user sees. It is `Codable`, so that the app can keep it in the Keychain.
-    struct Chat: Codable, Sendable {
+    /// A chat that the user sees. It is `Codable`, so that the storage can keep it.
+    struct Chat: Codable, Sendable, Identifiable {
+        let id: UUID
         /// The phone's own name for the other person. It never leaves the phone.
         let nickname: String
         var room: Room
     }
 
     private let client: Client
+    private let storage: any ChatStorage
     private let push: PushRegistration
     private let show: @Sendable (String) -> Void
     private var chats: [Chat] = []
+    private var hasLoaded = false
     private var session: RoomSession?
 
-    /// - Parameter show: prints one line for the user.
-    init(client: Client, show: @escaping @Sendable (String) -> Void) {
+    /// - Parameters:
+    ///   - storage: keeps the chats when iOS ends the app, which it does to most apps in the background.
+    ///   - show: prints one line for the user.
+    init(client: Client, storage: any ChatStorage, show: @escaping @Sendable (String) -> Void) {
         self.client = client
+        self.storage = storage
         self.show = show
         push = PushRegistration(client: client)
+    }
+
+    /// Takes over the chats of earlier launches, once. All that needs them calls this first, since a tap may come before anything else.
+    func load() async {
+        guard !hasLoaded else { return }
+        let kept: [Chat]
+        do {
+            kept = try storage.load()
+        } catch {
+            // Before the first unlock nothing can be read. The next call tries again.
+            return show("the chats can't be read now")
+        }
+        hasLoaded = true
+        chats = kept + chats.filter { chat in !kept.contains { $0.id == chat.id } }
+        for chat in kept {
+            // A room may end while no app runs.
+            if chat.room.expiresAt < .now { await forget(chat) } else { keep(await push.add(chat.room)) }
+        }
     }
 
     func create(nickname: String) async throws -> JoinCode {
         let code = JoinCode.random()
         let token = await push.token
         let room = try await client.createRoom(code: code, token: token, lifetime: .seconds(3600))
-        await add(Chat(nickname: nickname, room: room), sent: token)
+        await add(Chat(id: UUID(), nickname: nickname, room: room), sent: token)
         return code
     }
 
@@ -35,29 +59,39 @@ actor Chats {
         guard let code = JoinCode(typed: typed) else { return show("that is no code") }
         let token = await push.token
         let room = try await client.acceptRoom(code: code, token: token)
-        await add(Chat(nickname: nickname, room: room), sent: token)
+        await add(Chat(id: UUID(), nickname: nickname, room: room), sent: token)
     }
 
     private func add(_ chat: Chat, sent: PushToken?) async {
         chats.append(chat)
+        save(chat)
         keep(await push.add(chat.room, sent: sent))
+    }
+
+    /// The chat goes on without being kept.
+    private func save(_ chat: Chat) {
+        do { try storage.save(chat) } catch { show("the chat can't be kept") }
     }
 
     /// Apple gave the phone a token: at each launch, and when the token changes.
     func register(_ deviceToken: Data) async {
+        await load()
         keep(await push.register(deviceToken))
     }
 
     /// Takes over rooms with a new `ref`, and forgets those that ended.
     private func keep(_ report: PushRegistration.Report) {
         for room in report.updated {
-            if let index = chats.firstIndex(where: { $0.room.roomID == room.roomID }) { chats[index].room = room }
+            guard let index = chats.firstIndex(where: { $0.room.roomID == room.roomID }) else { continue }
+            chats[index].room = room
+            save(chats[index])
         }
-        chats.removeAll { chat in report.ended.contains { $0.roomID == chat.room.roomID } }
+        for chat in chats where report.ended.contains(where: { $0.roomID == chat.room.roomID }) { remove(chat) }
     }
 
     /// The user opens a chat: this side is present until the chat closes.
     func open(nickname: String) async {
+        await load()
         guard let chat = chats.first(where: { $0.nickname == nickname }) else { return show("unknown chat") }
         await session?.leave()
         let session = await client.join(chat.room)
@@ -86,6 +120,7 @@ actor Chats {
 
     /// The user tapped a notification, or one came in front: `payload` is its `userInfo`.
     func tapped(payload: [AnyHashable: Any]) async {
+        await load()
         let known = chats.map { (room: $0.room, nickname: $0.nickname) }
         guard let notification = RoomNotification(payload: payload, rooms: known) else { return show("unknown push") }
         show("push about \(notification.nickname)")
@@ -94,6 +129,7 @@ actor Chats {
 
     /// The user deletes a chat: the room ends for both, and the broker destroys its tokens.
     func delete(nickname: String) async throws {
+        await load()
         guard let chat = chats.first(where: { $0.nickname == nickname }) else { return show("unknown chat") }
         do {
             let purged = try await client.close(chat.room)
@@ -106,8 +142,13 @@ actor Chats {
 
     private func forget(_ chat: Chat) async {
         await push.remove(chat.room)
-        chats.removeAll { $0.room.roomID == chat.room.roomID }
+        remove(chat)
         if session?.room.roomID == chat.room.roomID { session = nil }
+    }
+
+    private func remove(_ chat: Chat) {
+        chats.removeAll { $0.id == chat.id }
+        do { try storage.delete(chat) } catch { show("the chat can't be deleted from the storage") }
     }
 
     // On iOS `AppLifecycle` does these two.
@@ -120,6 +161,7 @@ actor Chats {
 
     /// The user turns notifications off: no room has this phone's token any more.
     func turnPushesOff() async {
+        await load()
         keep(await push.withdraw())
         show("pushes are off")
     }

@@ -4,23 +4,31 @@ import SocketTransport
 
 /// The app without screens: commands on standard input, lines for the user on standard output.
 ///
-///     RoomsSkeleton http://127.0.0.1:8787
+///     RoomsSkeleton http://127.0.0.1:8787 FOLDER
 ///
-/// `token HEX` `create NAME` `accept CODE NAME` `open NAME` `tap HANDLE` `background` `foreground` `delete NAME` `off` `quit`
+/// FOLDER is the phone's storage: another process with the same one goes on with its chats.
+///
+/// `token HEX` `create NAME` `accept CODE NAME` `open NAME` `tap HANDLE` `notification HANDLE` `background` `foreground` `delete NAME` `off`
+/// `quit`
 @main
 struct Main {
     static func main() async throws {
-        guard let argument = CommandLine.arguments.dropFirst().first, let url = URL(string: argument) else {
-            return print("usage: RoomsSkeleton BROKER-URL")
+        let arguments = CommandLine.arguments.dropFirst()
+        guard arguments.count == 2, let url = URL(string: arguments[1]) else {
+            return print("usage: RoomsSkeleton BROKER-URL FOLDER")
         }
+        let storage = ChatFolder(folder: URL(fileURLWithPath: arguments[2], isDirectory: true))
+        try FileManager.default.createDirectory(
+            at: storage.folder, withIntermediateDirectories: true, attributes: [.posixPermissions: 0o700])
         let client = try Client(baseURL: url, environment: .sandbox, transport: SocketTransport())
         let show: @Sendable (String) -> Void = { line in
             FileHandle.standardOutput.write(Data("\(line)\n".utf8))
         }
-        let chats = Chats(client: client, show: show)
+        let chats = Chats(client: client, storage: storage, show: show)
+        await chats.load()
         for await line in lines() {
             do {
-                try await run(line.split(separator: " ").map(String.init), chats, show)
+                try await run(line.split(separator: " ").map(String.init), chats, storage, show)
             } catch {
                 show("failed: \(error)")
             }
@@ -28,13 +36,19 @@ struct Main {
         }
     }
 
-    private static func run(_ words: [String], _ chats: Chats, _ show: (String) -> Void) async throws {
+    private static func run(
+        _ words: [String], _ chats: Chats, _ storage: ChatFolder, _ show: (String) -> Void
+    ) async throws {
         switch (words.first, words.count) {
         case ("token", 2): await chats.register(bytes(words[1]))
         case ("create", 2): show("code \(try await chats.create(nickname: words[1]).display)")
         case ("accept", 3): try await chats.accept(typed: words[1], nickname: words[2])
         case ("open", 2): await chats.open(nickname: words[1])
         case ("tap", 2): await chats.tapped(payload: ["roomId": words[1]])
+        // `NotificationService` does this, in a process of its own.
+        case ("notification", 2):
+            let notification = RoomNotification(payload: ["roomId": words[1]], rooms: try storage.known())
+            show(notification.map { "titled \($0.nickname)" } ?? "unknown push")
         case ("background", 1): await chats.didEnterBackground()
         case ("foreground", 1): await chats.willEnterForeground()
         case ("delete", 2): try await chats.delete(nickname: words[1])

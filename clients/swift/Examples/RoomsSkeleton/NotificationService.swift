@@ -7,7 +7,8 @@
         override func didReceive(
             _ request: UNNotificationRequest, withContentHandler show: @escaping (UNNotificationContent) -> Void
         ) {
-            let rooms = ChatKeychain.load().map { (room: $0.room, nickname: $0.nickname) }
+            // Without them the notification is shown as it came.
+            let rooms = (try? ChatKeychain().known()) ?? []
             show(RoomNotification.content(for: request, rooms: rooms))
         }
     }
