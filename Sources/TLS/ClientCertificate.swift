@@ -10,6 +10,8 @@ internal import COpenSSL
     public let topics: [String]
     /// The object identifiers of its extensions, with dots.
     public let extensions: [String]
+    /// When the first certificate of its chain expires, unix seconds.
+    public let expiryS: UInt64
 
     /// - Parameters:
     ///   - pem: the certificates, leaf first. Other content is ignored.
@@ -54,6 +56,7 @@ internal import COpenSSL
         unsafe self.key = unsafe key
         topics = unsafe Self.topics(of: chain[0])
         extensions = unsafe CertificateFields.extensions(of: chain[0])
+        expiryS = unsafe CertificateExpiry.ofChain(chain)
     }
 
     deinit {

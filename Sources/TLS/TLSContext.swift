@@ -17,6 +17,10 @@ internal import COpenSSL
     let role: Role
     /// ALPN protocol names with length prefixes (RFC 7301, 3.1), in order of preference.
     private let protocols: [UInt8]
+    /// When the own certificate chain expires, or the given authority that issued it. Unix seconds; nil without a certificate.
+    public private(set) var certificateExpiryS: UInt64?
+    /// When the last of the given authorities expires. Unix seconds; nil without one, and for those of the system.
+    public private(set) var authoritiesExpiryS: UInt64?
 
     /// - Parameters:
     ///   - certificateChain: PEM, leaf first.
@@ -132,6 +136,7 @@ internal import COpenSSL
             let added = unsafe SSL_CTX_ctrl(pointer, SSL_CTRL_CHAIN_CERT, 1, UnsafeMutableRawPointer(chain[index]))
             guard added == 1 else { throw .badCertificate }
         }
+        certificateExpiryS = unsafe CertificateExpiry.ofChain(chain)
         ERR_clear_error()
         guard unsafe SSL_CTX_use_PrivateKey(pointer, key) == 1, unsafe SSL_CTX_check_private_key(pointer) == 1 else {
             ERR_clear_error()
@@ -148,6 +153,24 @@ internal import COpenSSL
             // The server sends these names so that clients can choose a certificate.
             if role == .server { unsafe _ = SSL_CTX_add_client_CA(pointer, authorities[index]) }
         }
+        authoritiesExpiryS = unsafe CertificateExpiry.ofAuthorities(authorities)
+        // Nodes verify each other by these authorities.
+        guard let own = certificateExpiryS, let issuers = unsafe CertificateExpiry.ofIssuers(chain, among: authorities) else {
+            return
+        }
+        certificateExpiryS = min(own, issuers)
+    }
+
+    /// The own certificates, leaf first.
+    private var chain: [OpaquePointer] {
+        var (chain, others): ([OpaquePointer], OpaquePointer?) = unsafe ([], nil)
+        if let leaf = unsafe SSL_CTX_get0_certificate(pointer) { unsafe chain.append(leaf) }
+        // The macro SSL_CTX_get0_chain_certs.
+        unsafe SSL_CTX_ctrl(pointer, SSL_CTRL_GET_CHAIN_CERTS, 0, &others)
+        for index in 0..<max(0, unsafe OPENSSL_sk_num(others)) {
+            if let other = unsafe OpaquePointer(OPENSSL_sk_value(others, index)) { unsafe chain.append(other) }
+        }
+        return unsafe chain
     }
 
     private func selectProtocol() {
