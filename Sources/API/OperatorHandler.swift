@@ -13,6 +13,7 @@ public final class OperatorHandler: HTTPHandler {
     private let publicServer: HTTPServer
     private let hindrance: @Sendable () -> String?
     private let leads: @Sendable () -> Bool
+    private let expiries: Expiries
     private let ready = Mutex(false)
 
     /// - Parameters:
@@ -20,10 +21,13 @@ public final class OperatorHandler: HTTPHandler {
     ///   - publicServer: the server for apps, whose connections the metrics count.
     ///   - hindrance: returns why this node can't serve, e.g. without its term. Nil if it can.
     ///   - leads: returns true if this node publishes the log.
+    ///   - expiries: when certificates in use expire.
     public init(
         broker: Broker, apns: APNsControl, version: String, publicServer: HTTPServer,
-        hindrance: @escaping @Sendable () -> String? = { nil }, leads: @escaping @Sendable () -> Bool = { true }
+        hindrance: @escaping @Sendable () -> String? = { nil }, leads: @escaping @Sendable () -> Bool = { true },
+        expiries: Expiries
     ) {
+        self.expiries = expiries
         self.hindrance = hindrance
         self.leads = leads
         self.broker = broker
@@ -79,7 +83,8 @@ public final class OperatorHandler: HTTPHandler {
                     engine.refusals),
             ])
         return HTTPResponse(
-            status: 200, contentType: .other("text/plain; version=0.0.4; charset=utf-8"), body: Array((text + refusals).utf8))
+            status: 200, contentType: .other("text/plain; version=0.0.4; charset=utf-8"),
+            body: Array((text + refusals + expiries.exposition).utf8))
     }
 
     private var refusals: String {

@@ -67,25 +67,38 @@ import Linux
 
     /// Returns the hosts of a URI, in its order. Returns none if it names none.
     public static func hosts(of uri: String) throws(PostgresError) -> [Host] {
-        let functions = try Library.load()
-        let parsed = unsafe functions.PQconninfoParse(uri, nil)
-        guard var option = unsafe parsed else { throw .address }
-        defer { unsafe functions.PQconninfoFree(parsed) }
-        var lists: [String: [String]] = [:]
-        while let keyword = unsafe option.pointee.keyword {
-            let name = unsafe String(cString: keyword)
-            if ["host", "hostaddr", "port"].contains(name), let value = unsafe option.pointee.val {
-                lists[name] = unsafe String(cString: value).split(separator: ",", omittingEmptySubsequences: false).map {
-                    String($0)
-                }
-            }
-            unsafe option += 1
+        let lists = try options(["host", "hostaddr", "port"], of: uri) { _ in nil }.mapValues { value in
+            value.split(separator: ",", omittingEmptySubsequences: false).map { String($0) }
         }
         let count = max(lists["host"]?.count ?? 0, lists["hostaddr"]?.count ?? 0)
         return (0..<count).map { index in
             // One port is for all hosts.
             Host(options: lists.map { ($0.key, $0.value.count > index ? $0.value[index] : $0.value[0]) })
         }
+    }
+
+    /// Returns options of a URI by name. Those that nothing sets are left out.
+    /// - Parameter environment: returns a variable's value, which counts if the URI doesn't set the option.
+    public static func options(
+        _ names: Set<String>, of uri: String, environment: (String) -> String?
+    ) throws(PostgresError) -> [String: String] {
+        let functions = try Library.load()
+        let parsed = unsafe functions.PQconninfoParse(uri, nil)
+        guard var option = unsafe parsed else { throw .address }
+        defer { unsafe functions.PQconninfoFree(parsed) }
+        var found: [String: String] = [:]
+        while let keyword = unsafe option.pointee.keyword {
+            let name = unsafe String(cString: keyword)
+            if names.contains(name) {
+                if let value = unsafe option.pointee.val {
+                    found[name] = unsafe String(cString: value)
+                } else if let variable = unsafe option.pointee.envvar {
+                    found[name] = unsafe environment(String(cString: variable))
+                }
+            }
+            unsafe option += 1
+        }
+        return found
     }
 
     /// The server's version, e.g. 150018 for 15.18.

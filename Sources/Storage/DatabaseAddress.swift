@@ -1,6 +1,7 @@
 public import Ledger
 import Linux
 public import Policy
+import Postgres
 
 /// Where a broker's database is.
 public enum DatabaseAddress: Sendable {
@@ -29,6 +30,21 @@ public enum DatabaseAddress: Sendable {
         case .file(let path): try File.status(path).map { $0.size > 0 } ?? false
         case .server: true
         }
+    }
+
+    /// Returns the paths of this program's certificate for the server and of the authorities that the server is verified by, as libpq finds them:
+    /// in the URI, the environment or the user's folder.
+    /// - Throws: `PostgresError` if libpq is missing or can't parse the URI.
+    public func certificateFiles(
+        _ environment: (String) -> String?
+    ) throws -> (certificate: String?, authorities: String?) {
+        guard case .server(let uri) = self else { return (nil, nil) }
+        let given = try Connection.options(["sslcert", "sslrootcert"], of: uri, environment: environment)
+        let folder = environment("HOME").map { $0 + "/.postgresql/" }
+        let usual = { (name: String) in folder.map { $0 + name }.flatMap { File.exists($0) ? $0 : nil } }
+        let authorities = given["sslrootcert"] ?? usual("root.crt")
+        // The word stands for the authorities that OpenSSL trusts.
+        return (given["sslcert"] ?? usual("postgresql.crt"), authorities == "system" ? nil : authorities)
     }
 
     /// Opens the store. See `SQLiteStore.init` and `PostgresStore.init`.

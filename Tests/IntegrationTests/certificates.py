@@ -9,9 +9,9 @@ def openssl(*arguments):
 
 
 class Certificate:
-    """A self-signed certificate for localhost on an ECDSA P-256 key, valid for `days` days."""
+    """A self-signed certificate for localhost on an ECDSA P-256 key, valid for `days` days: long enough for no warning."""
 
-    def __init__(self, folder, name="server", days=30):
+    def __init__(self, folder, name="server", days=90):
         self.path, self.key = folder / f"{name}.pem", folder / f"{name}.key"
         openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", self.key, "-out",
             self.path,
@@ -37,12 +37,12 @@ class Certificate:
 class Authority:
     """An authority of one's own, and certificates from it."""
 
-    def __init__(self, folder, name):
+    def __init__(self, folder, name, days=90):
         self.folder, self.path, self.key = folder, folder / f"{name}.pem", folder / f"{name}.key"
         openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", self.key,
-                "-out", self.path, "-days", 30, "-subj", f"/CN={name}.mayfly.test")
+                "-out", self.path, "-days", days, "-subj", f"/CN={name}.mayfly.test")
 
-    def issue(self, name, days=30):
+    def issue(self, name, days=90):
         path, key, request = (self.folder / f"{name}.{end}" for end in ("pem", "key", "csr"))
         openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", key, "-out", request,
                 "-subj", f"/CN={name}")

@@ -14,14 +14,14 @@ from certificates import Authority, openssl
 from mayfly import Client, Socket, new_client, new_code, new_token
 from processes import Broker, Simulator, State, free_port, quick_rooms
 
-def issue(authority, name, address="127.0.0.1"):
+def issue(authority, name, address="127.0.0.1", days=90):
     """One PEM file with a certificate for an address and its key."""
     folder = authority.folder
     request, key, path, both = (folder / f"{name}.{end}" for end in ("csr", "key", "crt", "pem"))
     extensions = folder / "address.ext"
     extensions.write_text(f"subjectAltName=IP:{address}\n")
     openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", key, "-out", request, "-subj", f"/CN={name}")
-    openssl("x509", "-req", "-in", request, "-CA", authority.path, "-CAkey", authority.key, "-CAcreateserial", "-days", 30, "-out", path,
+    openssl("x509", "-req", "-in", request, "-CA", authority.path, "-CAkey", authority.key, "-CAcreateserial", "-days", days, "-out", path,
             "-extfile", extensions)
     both.write_bytes(path.read_bytes() + key.read_bytes())
     both.chmod(0o600)

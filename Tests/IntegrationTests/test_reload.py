@@ -128,6 +128,19 @@ def test_bad_files_change_nothing(world, made):
     renew(world, made[1], 1)
 
 
+def test_a_renewed_certificate_has_another_end(world, made, tmp_path):
+    """The metric is about the certificate in use, not about the file."""
+    def end():
+        [found] = re.findall(r'^mayfly_certificate_expiry_timestamp_seconds\{use="tls-certificate"\} (\d+)$', world.broker.metrics(), re.M)
+        return round((int(found) - time.time()) / 86_400)
+    renew(world, Certificate(tmp_path, "short", days=20), 1)
+    assert end() == 20
+    install(made[1], world.files)
+    assert end() == 20
+    renew(world, made[1], 2)
+    assert end() == 90
+
+
 @pytest.mark.campaign
 def test_an_expired_certificate_is_not_installed(world, made, tmp_path):
     for file, installed in zip(Authority(tmp_path, "ours").issue("late", days=-1), world.files):

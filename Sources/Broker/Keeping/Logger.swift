@@ -25,5 +25,6 @@ public struct Logger: Sendable {
     public init(_ write: @escaping @Sendable (Level, String) -> Void) { self.write = write }
 
     func error(_ text: String) { write(.error, text) }
+    func warning(_ text: String) { write(.warning, text) }
     func info(_ text: String) { write(.info, text) }
 }

@@ -40,8 +40,10 @@ struct Listeners: Sendable {
                 isCurrent: { [member = parts.state.member] in member.map { $0.lease.hindrance == nil } ?? true }),
             proxies: settings.proxies, authenticator: settings.authenticator, companion: parts.companion,
             monitor: parts.monitor, calls: parts.calls, webhookSecrets: settings.webhooks?.secrets)
+        let configured = try Self.publicConfiguration(settings, broker.shares)
+        parts.expiries.replace("tls", by: Certificates.expiries(configured.tls))
         publicServer = HTTPServer(
-            loop: broker.loop, configuration: try Self.publicConfiguration(settings, broker.shares),
+            loop: broker.loop, configuration: configured,
             handler: handler(PublicHandler(api: api, edge: edge, sessions: sessions, origins: settings.corsOrigins)))
 
         var renew: (@Sendable () async -> APNsControl.Renewal)?
@@ -52,7 +54,7 @@ struct Listeners: Sendable {
         let lease = parts.state.member?.lease
         operatorHandler = OperatorHandler(
             broker: broker, apns: apns, version: Mayfly.version, publicServer: publicServer, hindrance: { lease?.hindrance },
-            leads: { [state = parts.state] in state.leads })
+            leads: { [state = parts.state] in state.leads }, expiries: parts.expiries)
         var table = ShareTable.standard
         table[.connections] = Quota(Self.operatorConnections)
         var configuration = ServerConfiguration(address: settings.operatorListen)

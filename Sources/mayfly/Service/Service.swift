@@ -85,6 +85,11 @@ final class Service: Sendable {
         tasks.add([
             Task { await parts.sweeper.run() },
             Task { if let companion = parts.companion { await companion.audiences.run() } },
+            Task { [database = settings.state.database] in
+                await parts.expiries.run(on: parts.broker.loop) {
+                    parts.expiries.replace("database", by: Certificates.expiries(database))
+                }
+            },
             Task {
                 var watch = ShareWatch(parts.broker.shares, listeners.publicServer, parts.broker.metrics)
                 await watch.run()
@@ -140,7 +145,9 @@ final class Service: Sendable {
 
     private func reload(_ files: CertificateFiles) async {
         do {
-            await listeners.publicServer.use(try files.load(isRenewal: true))
+            let context = try files.load(isRenewal: true)
+            await listeners.publicServer.use(context)
+            parts.expiries.replace("tls", by: Certificates.expiries(context))
             Terminal.log("certificate: new connections use \(files.certificate) as it is now")
         } catch {
             parts.broker.metrics.add(.alarms)
@@ -191,9 +198,12 @@ private final class Tasks: Sendable {
 actor APNsRenewal {
     private let courier: RenewableCourier
     private let metrics: Metrics
+    private let expiries: Expiries
     private let make: @Sendable (APNsSettings) throws -> Courier
     /// The settings of the courier in use.
-    private var inUse: APNsSettings
+    private var inUse: APNsSettings {
+        didSet { expiries.replace("apns", by: Certificates.expiries(inUse)) }
+    }
     /// The scheduled retry if Apple could not be reached.
     private var retry: Task<Void, Never>?
 
@@ -201,13 +211,15 @@ actor APNsRenewal {
 
     /// - Parameter inUse: the settings that `courier` was made from.
     init(
-        _ courier: RenewableCourier, _ metrics: Metrics, inUse: APNsSettings,
+        _ courier: RenewableCourier, _ metrics: Metrics, _ expiries: Expiries, inUse: APNsSettings,
         make: @escaping @Sendable (APNsSettings) throws -> Courier
     ) {
         self.courier = courier
         self.metrics = metrics
+        self.expiries = expiries
         self.inUse = inUse
         self.make = make
+        expiries.replace("apns", by: Certificates.expiries(inUse))
     }
 
     /// Reloads the files and uses the new credentials if Apple accepts them. Otherwise the previous ones stay in use.

@@ -25,6 +25,8 @@ struct ServiceParts: Sendable {
     let monitor: Monitor?
     let calls: Calls?
     let sequencer: Sequencer
+    /// When the certificates in use expire.
+    let expiries: Expiries
     /// Messages between nodes. Nil if this node is alone.
     let bus: PostgresBus?
     let neighbors: Neighbors?
@@ -58,7 +60,12 @@ struct ServiceParts: Sendable {
             return try Courier(loop: courierLoop, sending)
         }
         courier = RenewableCourier(try makeCourier(settings.apns))
-        renewal = settings.apns.apps.isEmpty ? nil : APNsRenewal(courier, metrics, inUse: settings.apns, make: makeCourier)
+        let expiries = Expiries(metrics: metrics, log: log)
+        expiries.replace("nodes", by: Certificates.expiries(settings.nodes))
+        self.expiries = expiries
+        renewal =
+            settings.apns.apps.isEmpty
+            ? nil : APNsRenewal(courier, metrics, expiries, inUse: settings.apns, make: makeCourier)
 
         let destinations = Self.destinations(settings.apns, courier)
         let access = StoreAccess(loop: main, store: store, metrics: metrics, log: log)

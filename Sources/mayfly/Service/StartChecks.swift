@@ -25,7 +25,8 @@ struct StartChecks {
 
     func run(_ report: inout CheckReport) async {
         await report.check("logging") { try ServiceLog.check(configuration) }
-        await settings(&report)
+        var expiries = Certificates.expiries(state.database)
+        await settings(&report, &expiries)
         let rules = await report.examine("policies") {
             let rules = try PolicySettings(configuration)
             return (rules, rules.policies.all.map(\.name).joined(separator: ", "))
@@ -37,13 +38,14 @@ struct StartChecks {
         await report.check("disk") { try SystemChecks.disk(state) }
         await keysAndStore(&report, rules)
         for (name, check) in SystemChecks.all { await report.check(name, check) }
-        await report.check("apns") { try await apns(rules?.policies) }
+        await report.check("apns") { try await apns(rules?.policies, &expiries) }
+        await report.check("certificates") { try Certificates.check(expiries) }
     }
 
-    private func settings(_ report: inout CheckReport) async {
+    private func settings(_ report: inout CheckReport, _ expiries: inout [Expiry]) async {
         let listeners = await report.examine("listeners") {
             let listeners = try ListenerSettings(configuration)
-            _ = try listeners.certificate?.load()
+            expiries += Certificates.expiries(try listeners.certificate?.load())
             _ = try ServiceSettings.node(configuration)
             _ = try ServiceSettings.corsOrigins(configuration)
             let tls = listeners.certificate == nil ? "cleartext" : "TLS"
@@ -53,7 +55,7 @@ struct StartChecks {
                 listeners, "apps at \(listeners.listen.shown)\(otherwise) (\(tls)), operator at \(listeners.operatorListen.shown)"
             )
         }
-        if state.database.isServer { await report.check("nodes") { try nodes() } }
+        if state.database.isServer { await report.check("nodes") { try nodes(&expiries) } }
         await report.check("proxies") {
             if let listeners { try proxies(listeners) }
             _ = try ServiceSettings.backEnds(configuration)
@@ -62,10 +64,11 @@ struct StartChecks {
         }
     }
 
-    private func nodes() throws -> String {
+    private func nodes(_ expiries: inout [Expiry]) throws -> String {
         guard let nodes = try NodeSettings(configuration) else {
             return "no other can join, since \(Key.nodeListen.named) is not set"
         }
+        expiries += Certificates.expiries(nodes)
         return "they get keys and log at \(nodes.listen.shown)"
     }
 
@@ -207,8 +210,9 @@ struct StartChecks {
         return compared
     }
 
-    private func apns(_ policies: Policies?) async throws -> String {
+    private func apns(_ policies: Policies?, _ expiries: inout [Expiry]) async throws -> String {
         let settings = try APNsSettings(configuration, mayLackCredentials: true)
+        expiries += Certificates.expiries(settings)
         guard !settings.apps.isEmpty else { return "" }
         let trial = try TrialPush(settings, state)
         if let policies { try ServiceSettings.checkTemplates(policies, trial.accounts) }
