@@ -13,6 +13,7 @@ public final class OperatorHandler: HTTPHandler {
     private let publicServer: HTTPServer
     private let hindrance: @Sendable () -> String?
     private let leads: @Sendable () -> Bool
+    private let hasLoneKeys: @Sendable () -> Bool
     private let expiries: Expiries
     private let ready = Mutex(false)
 
@@ -21,12 +22,14 @@ public final class OperatorHandler: HTTPHandler {
     ///   - publicServer: the server for apps, whose connections the metrics count.
     ///   - hindrance: returns why this node can't serve, e.g. without its term. Nil if it can.
     ///   - leads: returns true if this node publishes the log.
+    ///   - hasLoneKeys: returns true if a stop of this node would forget everything sealed.
     ///   - expiries: when certificates in use expire.
     public init(
         broker: Broker, apns: APNsControl, version: String, publicServer: HTTPServer,
         hindrance: @escaping @Sendable () -> String? = { nil }, leads: @escaping @Sendable () -> Bool = { true },
-        expiries: Expiries
+        hasLoneKeys: @escaping @Sendable () -> Bool = { false }, expiries: Expiries
     ) {
+        self.hasLoneKeys = hasLoneKeys
         self.expiries = expiries
         self.hindrance = hindrance
         self.leads = leads
@@ -73,6 +76,10 @@ public final class OperatorHandler: HTTPHandler {
             gauges: await broker.gauges() + [
                 .init("mayfly_connections", "Open connections of the public listener.", engine.openConnections),
                 .init("mayfly_leads", "1 if this node publishes the log, else 0.", leads() ? 1 : 0, isExact: true),
+                .init(
+                    "mayfly_keys_alone",
+                    "1 if a stop of this node forgets everything sealed, since it alone has the keys, else 0.",
+                    hasLoneKeys() ? 1 : 0, isExact: true),
             ],
             counters: [
                 .init(

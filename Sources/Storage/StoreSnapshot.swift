@@ -110,6 +110,12 @@ public final class StoreSnapshot {
     /// Returns the sealed tokens of rooms, soonest expiry first.
     public func sealedTokens() throws(StoreError) -> [SealedTokens] { try use { try $0.sealedTokens() } }
     public func logHead() throws(StoreError) -> LogHead? { try use { try $0.logHead() } }
+    /// Returns the reports of all nodes, also of nodes that are gone. Returns none for a file.
+    public func reports() throws(StoreError) -> [NodeReport] {
+        guard case .postgres(let database) = engine else { return [] }
+        return try use { _ in try database.reports() }
+    }
+
     public func mark(_ name: String) throws(StoreError) -> [UInt8]? { try use { try $0.mark(name) } }
 
     public func unpublished(after size: UInt64) throws(StoreError) -> (first: UInt64, entries: [[UInt8]]) {

@@ -2,17 +2,20 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 
 import pytest
 
+from certificates import Authority, openssl
 from mayfly import Client
-from processes import BINARY, Broker, State, audit_verify, clean_environment, free_port, mayfly, quick_rooms
+from nodes import Deployment
+from processes import BINARY, BUNDLE_ID, Broker, State, audit_verify, clean_environment, free_port, mayfly, quick_rooms
 from world import World
 
 NAMES = ["logging", "listeners", "proxies", "policies", "users", "state", "disk", "database", "keys", "clock", "witnesses", "log key", "copies", "log", "memory", "swap",
-         "descriptors", "apns"]
+         "descriptors", "apns", "certificates"]
 
 
 def check(broker, *words, status=0, prefix=(), **changes):
@@ -25,6 +28,16 @@ def check(broker, *words, status=0, prefix=(), **changes):
     lines = json.loads(done.stdout)
     assert all(line.keys() == {"check", "result", "text"} and line["text"] for line in lines), lines
     return {line["check"]: (line["result"], line["text"]) for line in lines}
+
+
+def check_all(broker, *words, status=0, environment={}, **changes):
+    """The same, with all lines: [(name, result, text)]."""
+    options = broker.options | {name.replace("_", "-"): value for name, value in changes.items()}
+    flags = [part for name, value in options.items() if value is not None for part in (f"--{name}", value)]
+    done = subprocess.run(
+        [BINARY, "check", "--json", *words, *map(str, flags)], capture_output=True, text=True, timeout=60, cwd=broker.cwd, env=clean_environment(**environment))
+    assert done.returncode == status, done.stdout + done.stderr
+    return [(line["check"], line["result"], line["text"]) for line in json.loads(done.stdout)]
 
 
 def bad(found):
@@ -51,7 +64,7 @@ def test_a_sound_broker_is_good(stopped):
     before = content(stopped.state)
     found = check(stopped.broker)
     assert list(found) == NAMES and not bad(found)
-    for name in ("listeners", "policies", "users", "database", "keys", "clock", "witnesses", "log key", "log", "memory", "descriptors", "apns"):
+    for name in ("listeners", "policies", "users", "database", "keys", "clock", "witnesses", "log key", "log", "memory", "descriptors", "apns", "certificates"):
         assert found[name][0] == "good", (name, found[name])
     assert "signed by this key" in found["log"][1] and "Apple accepts" in found["apns"][1]
     assert "no proxy is trusted" in found["proxies"][1]
@@ -66,7 +79,8 @@ def test_the_text_is_for_people(stopped):
     lines = done.stdout.splitlines()
     assert [line[9:22].strip() for line in lines] == NAMES
     assert {line.split()[0] for line in lines} <= {"good", "warning"}
-    assert stopped.broker.options["apns-bundle-id"] in lines[-1] and "not asked" in lines[-1]
+    assert stopped.broker.options["apns-bundle-id"] in lines[-2] and "not asked" in lines[-2]
+    assert lines[-1].split()[:2] == ["good", "certificates"] and "expires in 36" in lines[-1]
 
 
 def test_beside_a_running_broker(worlds):
@@ -195,6 +209,91 @@ def test_files_and_folders_that_others_can_read_are_warnings(stopped, tmp_path):
         found = check(broker, "--offline")
         assert found[name][0] == "warning" and "et its mode" in found[name][1], (path, found)
         path.chmod(mode)
+
+
+def pushing(folder, days):
+    """PEM with a client certificate for Apple, its key and an intermediate that expires in a day less."""
+    root = Authority(folder, "apple")
+    (folder / "ca.ext").write_text("basicConstraints=CA:TRUE\n")
+    for name, issuer, length, extensions in (("middle", root.path, days - 1, ["-extfile", folder / "ca.ext"]), ("push", folder / "middle.pem", days, [])):
+        openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", folder / f"{name}.key", "-out", folder / f"{name}.csr",
+                "-subj", f"/UID={BUNDLE_ID}/CN={name}")
+        openssl("x509", "-req", "-in", folder / f"{name}.csr", "-CA", issuer, "-CAkey", issuer.with_suffix(".key"), "-CAcreateserial", "-days", length,
+                "-out", folder / f"{name}.pem", *extensions)
+    both = folder / "both.pem"
+    both.write_bytes(b"".join((folder / name).read_bytes() for name in ("push.pem", "middle.pem", "push.key")))
+    both.chmod(0o600)
+    return both
+
+
+@pytest.mark.parametrize("left", [40, 29, 6, -1])
+def test_certificates_that_expire(stopped, tmp_path, left):
+    """30 and 7 days before the end of each, and after it. Of a chain the first end counts, of authorities the last one."""
+    root, apple = Authority(tmp_path, "root"), tmp_path / "apple"
+    (ours, key), (others, _) = (root.issue(name, days=left) for name in ("ours", "others"))
+    key.chmod(0o600)
+    apple.mkdir()
+    flags = {"tls_certificate": ours, "tls_key": key, "tls_client_ca": others, "apns_ca": others}
+    if left > 0:
+        # A start refuses an expired one.
+        flags |= {"apns_certificate": pushing(apple, days=left + 1), "apns_key_path": None, "apns_key_id": None, "apns_team_id": None}
+    found = check_all(stopped.broker, "--offline", status=1 if left < 0 else 0, **flags)
+    lines = [(result, text) for name, result, text in found if name == "certificates"]
+    names = ["--tls-certificate", "--tls-client-ca", "--apns-ca"] + (["the APNs certificate of " + BUNDLE_ID] if left > 0 else [])
+    if left == 40:
+        [(result, text)] = lines
+        assert result == "good" and re.search("the first of 4 expires in (39|40) days", text), lines
+    elif left > 0:
+        assert len(lines) == 4 and {result for result, _ in lines} == {"warning"}, lines
+        for name in names:
+            [text] = [text for _, text in lines if name in text]
+            assert re.search(f"expires in ({left - 1}|{left}) days, on 20", text), lines
+    else:
+        [(result, text)] = lines
+        assert result == "bad" and all(name in text for name in names) and text.count("expired on 20") == 3, lines
+    assert "mayfly.test" not in str(lines) and str(tmp_path) not in str(lines)
+
+
+def test_the_databases_certificates_expire(tmp_path):
+    """libpq's settings in the URI, in the environment, and its usual place."""
+    state = State(postgres=True)
+    try:
+        certificate, key = Authority(tmp_path, "db").issue("node", days=20)
+        usual = tmp_path / "home/.postgresql"
+        usual.mkdir(parents=True)
+        usual.joinpath("root.crt").write_bytes(Authority(tmp_path, "root", days=5).path.read_bytes())
+        uri, files = state.schema.uri, f"&sslcert={certificate}&sslkey={key}"
+        broker = Broker(state)
+        for changed, environment, told in (
+                ({"database": uri + files}, {}, [r"\(sslcert\) expires in (19|20) days"]),
+                ({}, {"PGSSLCERT": certificate, "PGSSLKEY": key}, [r"\(sslcert\) expires in (19|20) days"]),
+                ({}, {"HOME": tmp_path / "home"}, [r"\(sslrootcert\) expires in [45] days"]),
+                ({"database": uri + files}, {"HOME": tmp_path / "home"}, [r"\(sslcert\) expires in", r"\(sslrootcert\) expires in"]),
+                ({}, {}, [])):
+            found = check_all(broker, "--offline", environment={"HOME": tmp_path} | environment, **changed)
+            lines = [text for name, result, text in found if name == "certificates" and result == "warning"]
+            assert len(lines) == len(told) and all(any(re.search(part, line) for line in lines) for part in told), found
+    finally:
+        state.remove()
+
+
+def test_a_lone_node_without_a_wrapped_key_file_is_a_warning():
+    with Deployment() as deployment:
+        deployment.simulator.start()
+        one, two = deployment["a"], deployment["b"]
+        assert "this node is alone" in check(one, "--offline")["keys"][1]
+        one.start()
+        assert check(one, "--offline")["keys"][0] == "warning"
+        # For a second one this is no danger.
+        assert check(two, "--offline")["keys"] == ("good", "in the nodes' memory only")
+        two.start()
+        assert check(one, "--offline")["keys"][0] == "good"
+        wrapping = deployment.state.parent / "wrapping.key"
+        wrapping.touch(0o600)
+        wrapping.write_bytes(os.urandom(32))
+        two.stop()
+        assert check(one, "--offline")["keys"][0] == "warning"
+        assert check(one, "--offline", wrapping_key=wrapping)["keys"][0] == "good"
 
 
 def test_limits_of_the_process(stopped):

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 import random
 import re
 import signal
@@ -205,6 +206,78 @@ def test_a_suspended_node_writes_nothing_once_another_leads(pair):
     assert "another node has ended this one's term" in first.printed()
     second.stop()
     verified(second)
+
+
+def test_a_lone_node_says_what_its_restart_would_cost(pair):
+    """At the start, and when it becomes alone: one line each, and one when another node has the keys too."""
+    first, second = pair["a"], pair["b"]
+    alone, shared = "this node is alone, and its keys are only in memory", "another node has them too"
+
+    def lines(node, text):
+        return node.printed().count(text)
+    eventually(lambda: lines(first, alone) == 1, what="the warning at the start")
+    assert first.metric("keys_alone") == 1
+    second.start()
+    eventually(lambda: lines(first, shared) == 1, what="its end")
+    assert first.metric("keys_alone") == 0 and second.metric("keys_alone") == 0
+    assert second.stop() == 0
+    eventually(lambda: lines(first, alone) == 2, what="the warning after the other node's end")
+    # Several rounds later there is no further line.
+    time.sleep(5)
+    assert lines(first, alone) == 2 and lines(first, shared) == 1 and first.metric("alarms_total") == 0
+    # What it warned of is no silent loss either.
+    room = Client(first.port).room()
+    assert first.stop() == 0
+    first.start()
+    Client(first.port).status(room.roomid).expect(404)
+    assert "All that was sealed under them is forgotten now" in first.printed() and first.metric("alarms_total") > 0
+
+
+def test_a_lone_node_with_a_wrapped_key_file_warns_of_nothing(tmp_path):
+    wrapping = tmp_path / "wrapping.key"
+    wrapping.touch(0o600)
+    wrapping.write_bytes(os.urandom(32))
+    with Deployment("a", wrapping_key=wrapping) as deployment:
+        node = deployment.start()["a"]
+        room = Client(node.port).room()
+        time.sleep(3)
+        assert node.metric("keys_alone") == 0
+        assert node.stop() == 0 and "is alone" not in node.printed()
+        Client(node.start().port).status(room.roomid).expect(200)
+        assert node.metric("alarms_total") == 0
+
+
+def test_a_lone_node_gets_a_wrapped_key_file_without_a_loss(pair, tmp_path):
+    """As docs/postgresql.md says: with the help of a second node."""
+    first, second = pair["a"], pair["b"].start()
+    room = Client(first.port).room()
+    first.stop()
+    wrapping = first.options["wrapping-key"] = tmp_path / "wrapping.key"
+    wrapping.touch(0o600)
+    wrapping.write_bytes(os.urandom(32))
+    first.start()
+    assert second.stop() == 0
+    eventually(lambda: pair.leading is first, 30, what="the lease")
+    first.stop()
+    first.start()
+    Client(first.port).status(room.roomid).expect(200)
+    assert "is alone" not in first.printed()
+
+
+def test_a_node_reports_its_certificates_end():
+    """In a week the node that leads lets nobody in. Until then there is a line a day."""
+    with Deployment("a") as deployment:
+        node = deployment["a"]
+        node.options["node-certificate"] = issue(deployment.authority, "a", days=5)
+        deployment.start()
+        eventually(lambda: "certificates: the certificate of --node-certificate" in node.printed(), what="the line")
+        [line] = [line for line in node.printed().splitlines() if "certificates:" in line]
+        assert "error: " in line and re.search("expires in [45] days, on 20", line) and "restart this node while another one is ready" in line
+        assert node.metric("alarms_total") > 0
+        uses = dict(re.findall(r'^mayfly_certificate_expiry_timestamp_seconds\{use="([a-z-]+)"\} (\d+)$', node.metrics(), re.M))
+        assert uses.keys() == {"node-certificate", "node-ca", "apns-ca"}, uses
+        assert abs(int(uses["node-certificate"]) - time.time() - 5 * 86_400) < 120
+        assert abs(int(uses["node-ca"]) - time.time() - 90 * 86_400) < 120
 
 
 @pytest.mark.parametrize("difference, told", [("key", "another log key or origin"), ("policy", "other policies")])

@@ -19,7 +19,7 @@ import pytest
 
 from databases import Schema, Server, Standby
 from mayfly import Client, new_code, new_token
-from processes import Broker, Simulator, State, audit_verify, eventually, filled, http_status, mayfly, quick_rooms
+from processes import ORIGIN, Broker, Simulator, State, audit_verify, eventually, filled, http_status, mayfly, quick_rooms
 from test_proxies import Relay
 from test_startup_errors import start_fails
 
@@ -175,6 +175,8 @@ def test_a_start_that_fails_after_a_move_keeps_the_keys(server, processes):
     start_fails(broker, "has a broker's rows. Move them with `mayfly migrate --move`", lines=1)
     moved = mayfly("migrate", "--move", "--state", state.folder, "--database", schema.uri)
     assert moved.returncode == 0 and "moved 1 rooms, 1 tokens" in moved.stdout, moved.stdout + moved.stderr
+    # What that means for restarts is said before anything is moved.
+    assert moved.stdout.startswith("Before it moves: ") and "isn't wrapped, so start a second node" in moved.stdout.splitlines()[1]
     with socket.create_server(("127.0.0.1", 0)) as other:
         listen, broker.options["listen"] = broker.options["listen"], f"127.0.0.1:{other.getsockname()[1]}"
         start_fails(broker, "in use: another program listens there")
@@ -188,6 +190,37 @@ def test_a_start_that_fails_after_a_move_keeps_the_keys(server, processes):
     verifies(state)
     schema.drop()
     state.remove()
+
+
+def test_a_move_with_a_wrapped_key_file_warns_of_no_restart(server, processes, tmp_path):
+    wrapping = tmp_path / "wrapping.key"
+    wrapping.touch(0o600)
+    wrapping.write_bytes(os.urandom(32))
+    state = State(keys=None)
+    made = mayfly("keys", "throwaway", "--state", state.folder, "--origin", ORIGIN, "--wrapping-key", wrapping)
+    assert made.returncode == 0 and "in memory" not in made.stdout, made
+    broker = Broker(state, wrapping_key=wrapping)
+    processes.append(broker)
+    broker.start()
+    room = create(broker).expect(201).json["roomid"]
+    assert broker.stop() == 0
+    schema = Schema(server.uri)
+    moved = mayfly("migrate", "--move", "--state", state.folder, "--database", schema.uri)
+    assert moved.returncode == 0 and moved.stdout.startswith("moved 1 rooms"), moved.stdout + moved.stderr
+    broker.options["database"] = schema.uri
+    for _ in range(2):
+        broker.start()
+        assert Client(broker.port).status(room).json["creatorHasToken"] and "is alone" not in broker.printed()
+        assert broker.stop() == 0
+    schema.drop()
+    state.remove()
+
+
+def test_new_keys_in_memory_say_what_a_restart_costs(server, tmp_path):
+    schema = Schema(server.uri)
+    made = mayfly("keys", "init", "--state", tmp_path / "state", "--database", schema.uri, "--origin", ORIGIN)
+    assert made.returncode == 0 and "Everything sealed is forgotten when a node stops or restarts that is alone" in made.stdout, made.stdout
+    schema.drop()
 
 
 # A running broker.

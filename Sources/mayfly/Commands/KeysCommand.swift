@@ -62,6 +62,7 @@ enum KeysCommand {
         )
         Terminal.out("Auditors need: \(key.verifierKey.description)")
         Terminal.out("Never back up \(state.shown(state.keys)): tokens are forgotten by destroying keys.")
+        if !hasFile { Terminal.out("The nodes make the other keys in memory. \(LoneKeys.meaning).") }
     }
 
     /// - Throws: `UsageError` if the text can't be a log's origin.

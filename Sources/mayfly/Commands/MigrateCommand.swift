@@ -33,6 +33,11 @@ enum MigrateCommand {
         let lock = try state.lock()
         defer { extendLifetime(lock) }
         let file = state.shown(state.sqlite)
+        if !state.hasWrappedKeys {
+            Terminal.out(
+                "Before it moves: with PostgreSQL the keys are only in the nodes' memory. \(LoneKeys.meaning).\n"
+                    + "\(state.shown(state.ratchetKey)) isn't wrapped, so start a second node before you restart the first one.")
+        }
         if let moved = try StoreMove.run(from: state.sqlite, to: uri) {
             Terminal.out(
                 "moved \(moved.rooms) rooms, \(moved.tokens) tokens and \(moved.registrations) registrations to PostgreSQL and "
@@ -64,7 +69,8 @@ enum MigrateCommand {
         Without another flag: makes Mayfly's tables in an empty PostgreSQL database, or says that they are current.
 
         --move makes the tables if necessary, moves all rows of the state folder's mayfly.sqlite there and destroys that file. Stop the broker
-        cleanly first. If the command is interrupted, run it again.
+        cleanly first. If the command is interrupted, run it again. Afterwards a restart of a node that is alone forgets everything, unless its
+        key file is wrapped.
 
         --back gives a SQLite file the tables of the previous release, without loss. Stop the broker, run this with the present release, then
         install the previous one. The changelog says if a release can't be undone. A start of the present release migrates forward again.

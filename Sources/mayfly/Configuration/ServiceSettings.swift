@@ -65,8 +65,10 @@ struct ServiceSettings {
         apns = try APNsSettings(configuration, mayLackCredentials: true)
     }
 
+    static let defaultNode = "node-1"
+
     static func node(_ configuration: Configuration) throws -> EntryText {
-        guard let node = EntryText(configuration[.node] ?? "node-1") else {
+        guard let node = EntryText(configuration[.node] ?? defaultNode) else {
             throw configuration.invalid(.node, "must be 1 to 128 visible ASCII characters")
         }
         return node

@@ -102,6 +102,14 @@ struct StateFolder {
         }
     }
 
+    /// True if there is a key file, and it is wrapped. Such a file is kept beside a server.
+    var hasWrappedKeys: Bool {
+        do throws(KeyFileError) {
+            _ = try KeyRing.load(path: ratchetKey, wrapping: nil)
+            return false
+        } catch { return error == .wrapped }
+    }
+
     var keys: String { path + "/keys" }
     var ledgerKey: String { keys + "/ledger.key" }
     /// The next log's key during a rotation.

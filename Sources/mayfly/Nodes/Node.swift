@@ -19,6 +19,8 @@ actor Node: LoopActor {
     struct Admission: Sendable {
         let keys: KeyRing
         let lease: LeaseKeeper
+        /// True if no node had the keys any more, so that everything sealed is forgotten.
+        var isLoss = false
     }
 
     /// The calls of a serving node to the broker.
@@ -298,7 +300,7 @@ actor Node: LoopActor {
         leading.withLock { $0 = true }
         server.withLock { $0 = nil }
         copy.withLock { $0 = nil }
-        return Admission(keys: ring, lease: keeper(ring, start))
+        return Admission(keys: ring, lease: keeper(ring, start), isLoss: isLoss)
     }
 
     private func makeKeys(_ now: UInt64) throws -> KeyRing {

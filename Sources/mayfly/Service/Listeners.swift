@@ -54,7 +54,8 @@ struct Listeners: Sendable {
         let lease = parts.state.member?.lease
         operatorHandler = OperatorHandler(
             broker: broker, apns: apns, version: Mayfly.version, publicServer: publicServer, hindrance: { lease?.hindrance },
-            leads: { [state = parts.state] in state.leads }, expiries: parts.expiries)
+            leads: { [state = parts.state] in state.leads }, hasLoneKeys: { [keys = parts.loneKeys] in keys.isTrue },
+            expiries: parts.expiries)
         var table = ShareTable.standard
         table[.connections] = Quota(Self.operatorConnections)
         var configuration = ServerConfiguration(address: settings.operatorListen)

@@ -20,6 +20,8 @@ struct OpenState: Sendable {
     let node: EntryText
     /// Is nil with an embedded database, which no other node uses.
     let member: (node: Node, lease: LeaseKeeper)?
+    /// True if this start forgot everything sealed, because no node had the keys any more. The log says so.
+    let hasLostKeys: Bool
     /// The log entries of this start: `broker.started`, then one `policy.loaded` per policy in force.
     let starts: [Entry.Op]
 
@@ -44,10 +46,10 @@ struct OpenState: Sendable {
         store = try Self.store(settings, starts, time, clock)
         do {
             if let stored {
-                (keys, member) = (stored, nil)
+                (keys, member, hasLostKeys) = (stored, nil, false)
             } else {
                 let (node, admission) = try await Self.admission(settings, store, ledgerKey.verifierKey, report)
-                (keys, member) = (admission.keys, (node, admission.lease))
+                (keys, member, hasLostKeys) = (admission.keys, (node, admission.lease), admission.isLoss)
             }
             try await RotationMark.refuse(folder, store)
             try await Self.resume(time, store, keys, folder)

@@ -81,6 +81,9 @@ final class Service: Sendable {
                 refusals: { parts.broker.takeRefusals() })
             tasks.add([Task { await node.run(duties) }])
         }
+        if parts.state.member != nil, settings.wrapping == nil {
+            tasks.add([Task { await parts.loneKeys.run(on: parts.broker.loop) { try await parts.state.otherNodes() } }])
+        }
         if let neighbors = parts.neighbors { tasks.add([Task { await neighbors.run() }]) }
         tasks.add([
             Task { await parts.sweeper.run() },

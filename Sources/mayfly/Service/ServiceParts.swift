@@ -25,6 +25,7 @@ struct ServiceParts: Sendable {
     let monitor: Monitor?
     let calls: Calls?
     let sequencer: Sequencer
+    let loneKeys = LoneKeys()
     /// When the certificates in use expire.
     let expiries: Expiries
     /// Messages between nodes. Nil if this node is alone.
@@ -42,6 +43,7 @@ struct ServiceParts: Sendable {
         let (store, keys, time) = (state.store, state.keys, state.time)
         let metrics = Metrics()
         state.member?.lease.onFault { metrics.add(.alarms) }
+        if state.hasLostKeys { metrics.add(.alarms) }
         let log = Logger { Terminal.log($0, $1) }
         let sweeper = Sweeper(loop: main, store: store, time: time, metrics: metrics, log: log)
         self.sweeper = sweeper

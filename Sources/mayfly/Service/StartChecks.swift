@@ -114,11 +114,15 @@ struct StartChecks {
             (await report.examine("keys") { () throws -> (KeyRing?, String) in
                 try ServiceSettings.checkKeys(state)
                 if let rotation = found?.rotation { throw rotation.unfinished(state) }
+                let wrapping = try WrappingKeySource(configuration)
+                if let found, found.otherNodes == 0, state.database.isServer, wrapping == nil {
+                    Terminal.log(.warning, LoneKeys.warning)
+                }
                 if state.database.isServer, !File.exists(state.ratchetKey) {
                     return (nil as KeyRing?, "in the nodes' memory only")
                 }
                 let keys = try state.loadKeys(
-                    try WrappingKeySource(configuration)?.get(),
+                    try wrapping?.get(),
                     longestLifeSeconds: rules.map { UInt64($0.policies.longestLifeSeconds) } ?? KeyRing.largestLifeSeconds)
                 try found?.recorded.check(keys)
                 return (
@@ -147,23 +151,35 @@ struct StartChecks {
     private struct StoreFindings {
         let recorded: RecordedTimes
         let rotation: RotationMark?
+        /// How many other nodes serve.
+        let otherNodes: Int
+
+        /// - Parameter own: this node's name.
+        init(_ snapshot: StoreSnapshot, own: String) throws {
+            recorded = try RecordedTimes(snapshot)
+            rotation = try RotationMark.read(try snapshot.mark(RotationMark.name))
+            otherNodes = try snapshot.reports().count { $0.serves && $0.name != own }
+        }
     }
 
     private func database(_ timing: LedgerTiming?) throws -> (value: StoreFindings?, text: String) {
         guard try state.database.exists() else { return (nil, "none yet: the first start makes it") }
         return try CommandFailed.naming(state.shownDatabase) {
-            let snapshot: StoreSnapshot
-            do throws(StoreError) {
-                snapshot = try StoreSnapshot(state.database)
-            } catch .previousVersion {
-                Terminal.log(
-                    .warning, "\(state.shownDatabase): \(StoreError.previousVersion). The next start migrates it")
-                return (nil, "")
-            }
+            guard let snapshot = try snapshot() else { return (nil, "") }
             if let timing { try snapshot.check(timing) }
-            let findings = StoreFindings(
-                recorded: try RecordedTimes(snapshot), rotation: try RotationMark.read(try snapshot.mark(RotationMark.name)))
+            let findings = try StoreFindings(snapshot, own: configuration[.node] ?? ServiceSettings.defaultNode)
             return (findings, "\(state.shownDatabase) can be read, and has this version's tables")
+        }
+    }
+
+    /// Returns nil, with a warning, for the previous version's tables.
+    private func snapshot() throws(StoreError) -> StoreSnapshot? {
+        do throws(StoreError) {
+            return try StoreSnapshot(state.database)
+        } catch {
+            guard case .previousVersion = error else { throw error }
+            Terminal.log(.warning, "\(state.shownDatabase): \(error). The next start migrates it")
+            return nil
         }
     }
 

@@ -1,0 +1,43 @@
+import Broker
+import EventLoop
+import Storage
+import Synchronization
+
+/// Watches whether the keys would end with this node: no other node serves, and this one keeps no wrapped key file.
+final class LoneKeys: Sendable {
+    private let isLone = Mutex(false)
+
+    private static let periodMs: UInt64 = 2_000
+
+    /// The same words at each place that says so.
+    static let meaning =
+        "Everything sealed is forgotten when a node stops or restarts that is alone and has no wrapped key file, also by an upgrade"
+    static let warning =
+        "this node is alone, and its keys are only in memory. \(meaning). Start another node before, or see \(Key.wrappingKey.named)"
+
+    /// True if a stop of this node would forget everything sealed.
+    var isTrue: Bool { isLone.withLock(\.self) }
+
+    /// Logs each change until the task is cancelled.
+    /// - Parameter otherNodes: returns how many other nodes serve. Their keys are in use, so they have them all.
+    func run(on loop: EventLoop, otherNodes: @Sendable () async throws -> Int) async {
+        while !Task.isCancelled {
+            // Without the database nobody knows. The lease reports the outage.
+            if let others = try? await otherNodes() { note(others == 0) }
+            do { try await loop.sleep(Self.periodMs) } catch { return }
+        }
+    }
+
+    private func note(_ isNow: Bool) {
+        let wasBefore = isLone.withLock { isLone in
+            defer { isLone = isNow }
+            return isLone
+        }
+        guard isNow != wasBefore else { return }
+        if isNow {
+            Terminal.log(.warning, "keys: \(Self.warning)")
+        } else {
+            Terminal.log("keys: another node has them too, so this one may stop")
+        }
+    }
+}
