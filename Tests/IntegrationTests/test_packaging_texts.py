@@ -109,6 +109,34 @@ def test_the_unit_is_hardened(units):
     assert f"exposure level for mayfly.service: {level} OK" in (REPOSITORY / "docs/production.md").read_text()
 
 
+@pytest.mark.parametrize("settings, is_told", [
+    ({"MAYFLY_DATABASE": "postgresql://db.example/mayfly"}, True), ({"MAYFLY_DATABASE": "postgres://db.example/mayfly", "MAYFLY_WRAPPING_KEY": ""}, True),
+    ({"MAYFLY_DATABASE": "postgresql://db.example/mayfly", "MAYFLY_WRAPPING_KEY": "/run/wrapping.key"}, False), ({"MAYFLY_STATE": "/var/lib/mayfly"}, False),
+    (None, False)], ids=["memory", "empty setting", "wrapped", "SQLite", "not running"])
+def test_an_upgrade_says_beforehand_what_its_restart_may_cost(tmp_path, settings, is_told):
+    """As dpkg runs it, before a file is replaced. It never stops the upgrade."""
+    node = subprocess.Popen(["sleep", "60"], env=settings) if settings is not None else None
+    try:
+        if node:
+            (tmp_path / "systemctl").write_text(f"#!/bin/sh\necho {node.pid}\n")
+        else:
+            (tmp_path / "systemctl").write_text("#!/bin/sh\nexit 1\n")
+        (tmp_path / "systemctl").chmod(0o755)
+        for words, may_tell in ((["upgrade", "0.0.9", "0.1.0"], True), (["install"], False), (["abort-upgrade", "0.1.0"], False)):
+            ran = subprocess.run(
+                ["sh", PACKAGING / "debian/mayfly.preinst", *words], capture_output=True, text=True, timeout=30,
+                env=clean_environment(PATH=f"{tmp_path}:/usr/bin:/bin"))
+            assert ran.returncode == 0 and ran.stdout == "", ran
+            if is_told and may_tell:
+                assert "everything sealed is forgotten" in ran.stderr and "db.example" not in ran.stderr, ran.stderr
+            else:
+                assert ran.stderr == "", ran.stderr
+    finally:
+        if node:
+            node.kill()
+            node.wait()
+
+
 def test_the_units_socket_is_the_brokers_default():
     [address] = re.findall(r"^ListenStream=(.*)$", (PACKAGING / "debian/mayfly.socket").read_text(), re.M)
     assert f"ADDRESS:PORT or unix:PATH (107 bytes at most). Default: {address}." in mayfly("serve", "--help").stdout
