@@ -29,7 +29,7 @@ public struct Expiry: Sendable {
         let day = Timestamp.text(endS * 1_000).prefix(10)
         guard endS > nowS else { return (.error, true, "\(name) expired on \(day). \(remedy)") }
         let days = (endS - nowS) / Self.dayS
-        let left = days == 0 ? "today or tomorrow" : days == 1 ? "in a day" : "in \(days) days"
+        let left = days == 0 ? "within a day" : days == 1 ? "in a day" : "in \(days) days"
         return (endS < nowS + Self.alarmS ? .error : .warning, false, "\(name) expires \(left), on \(day). \(remedy)")
     }
 }

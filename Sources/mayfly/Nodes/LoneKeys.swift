@@ -9,11 +9,12 @@ final class LoneKeys: Sendable {
 
     private static let periodMs: UInt64 = 2_000
 
-    /// The same words at each place that says so.
-    static let meaning =
-        "Everything sealed is forgotten when a node stops or restarts that is alone and has no wrapped key file, also by an upgrade"
     static let warning =
-        "this node is alone, and its keys are only in memory. \(meaning). Start another node before, or see \(Key.wrappingKey.named)"
+        "this node is alone, and its keys are only in memory. If it stops or restarts, e.g. for an upgrade, \(loss). "
+        + "Start another node first, or use \(Key.wrappingKey.named)"
+    /// For commands that run before there is a node.
+    static let meaning = "If a node that is alone without a wrapped key file stops or restarts, e.g. for an upgrade, \(loss)"
+    private static let loss = "everything sealed is forgotten"
 
     /// True if a stop of this node would forget everything sealed.
     var isTrue: Bool { isLone.withLock(\.self) }
