@@ -15,9 +15,12 @@ struct TemplateReader {
     private static let localizedKeys = ["title-loc-key", "loc-key"]
     /// Copied to `aps` under the same keys.
     private static let wordKeys = ["sound", "category"]
-    static let alertKeys = textKeys + localizedKeys + wordKeys + ["interruption-level", "mutable-content", "badge", "thread-id"]
+    static let alertKeys =
+        textKeys + localizedKeys + wordKeys + [
+            "interruption-level", "mutable-content", "content-available", "badge", "thread-id",
+        ]
     /// Not allowed in an alert without a text, since nothing is shown.
-    private static let shownKeys = wordKeys + ["interruption-level", "mutable-content", "thread-id"]
+    private static let shownKeys = wordKeys + ["interruption-level", "mutable-content", "content-available", "thread-id"]
     static let liveActivityKeys = ["event", "staleSeconds", "dismissSeconds"]
     static let interruptionLevels = ["passive", "active", "time-sensitive", "critical"]
 
@@ -33,7 +36,6 @@ struct TemplateReader {
         "timestamp": ("each update of a Live Activity carries its event's time", "remove it"),
         "stale-date": ("a date would be the same in every push", "use staleSeconds, counted from the event"),
         "dismissal-date": ("a date would be the same in every push", "use dismissSeconds, counted from the event"),
-        "content-available": ("it is set for background and voip pushes, and for alerts that only set the badge", "remove it"),
     ]
 
     func read(_ name: String, _ value: JSONValue, at path: JSONPath) -> Template? {
@@ -176,11 +178,14 @@ extension TemplateReader {
     private func checkPushType(_ pushType: PushType, _ object: ObjectReader) {
         if pushType != .alert {
             for key in Self.alertKeys where object.has(key) {
-                findings.add(
-                    object.path.member(key), "is not allowed in a \(pushType) push",
-                    why: pushType == .background
+                let why =
+                    key == "content-available"
+                    ? "the broker sets it in background and voip pushes, and a Live Activity doesn't wake the app"
+                    : pushType == .background
                         ? "Apple delays or drops background pushes with text or sound"
-                        : "the app shows a \(pushType) push itself, and Apple shows nothing",
+                        : "the app shows a \(pushType) push itself, and Apple shows nothing"
+                findings.add(
+                    object.path.member(key), "is not allowed in a \(pushType) push", why: why,
                     do: "remove it, or make the push an alert")
             }
         } else if object.has("body"), object.has("loc-key") {
@@ -293,10 +298,10 @@ extension TemplateReader {
                 why: "the app's icon shows it, 0 removes it, and larger counts are not useful")
             if let badge { aps["badge"] = .constant(.number(String(badge))) }
         }
-        if object.has("mutable-content") {
-            _ = object.int(
-                "mutable-content", in: 1...1, why: "Apple accepts only 1; without the key the app can't change the notification")
-            aps["mutable-content"] = .constant(.number("1"))
+        for (key, missed) in [("mutable-content", "change the notification"), ("content-available", "act on the push")]
+        where object.has(key) {
+            _ = object.int(key, in: 1...1, why: "Apple accepts only 1; without the key the app can't \(missed)")
+            aps[key] = .constant(.number("1"))
         }
         return aps
     }
