@@ -8,6 +8,8 @@ public struct AudienceChange: Sendable, Equatable {
     public var session: SessionChange?
     public var timer: TimerChange?
     public var seen: SeenRecord?
+    /// Set if the change depends on the session's oldest pending approval.
+    public var oldest: OldestRequest?
     /// True to skip jobs whose registration is gone. Otherwise such a job fails the whole change.
     public var leavesOutGone = false
 
@@ -25,6 +27,22 @@ public struct AudienceChange: Sendable, Equatable {
 
     public var isEmpty: Bool {
         jobs.isEmpty && waits.isEmpty && purges.isEmpty && session == nil && timer == nil && seen == nil
+    }
+}
+
+/// The oldest pending approval of a session, as it was read.
+public struct OldestRequest: Sendable, Equatable {
+    /// The indexes of the session under which its approvals may be listed.
+    public var list: [Digest]
+    /// An approval that the change ends. It doesn't count.
+    public var except: RequestID?
+    /// Nil if no approval is pending.
+    public var request: RequestID?
+
+    public init(list: [Digest], except: RequestID?, request: RequestID?) {
+        self.list = list
+        self.except = except
+        self.request = request
     }
 }
 
@@ -98,13 +116,16 @@ public enum SessionChange: Sendable, Equatable {
     case set(SessionRecord, after: UInt64?, replacing: Digest? = nil)
     /// Does nothing if the session is gone.
     case delete(expires: UInt64, session: Digest)
-    /// Changes the start of the session, whatever its version. Does nothing if the session is gone.
-    case restart(session: Digest, started: UInt64)
+    /// Changes the start of the session and what was reached, whatever its version. Does nothing if the session is gone.
+    /// `reached`: nil to keep it.
+    case restart(session: Digest, started: UInt64, reached: UInt8? = nil)
 }
 
 public enum TimerChange: Sendable, Equatable {
-    case begin(TimerRecord)
-    case settle(id: RequestID, expires: UInt64, answer: UInt8)
+    /// `listed`: the indexes under which the request is found until they expire or it is settled.
+    case begin(TimerRecord, listed: [Digest] = [])
+    /// `listed`: the indexes under which the request is no longer found.
+    case settle(id: RequestID, expires: UInt64, answer: UInt8, listed: [Digest] = [])
 }
 
 /// The outcome of a change.
@@ -127,7 +148,7 @@ extension Transaction {
         try database.admit(.knock)
         try change.checkIndexes()
         if let seen = change.seen, try isSeen(seen, now: now) { return .repeated }
-        if case .settle(let id, let expires, _) = change.timer {
+        if case .settle(let id, let expires, _, _) = change.timer {
             guard let timer = try timer(id), timer.expires == expires else { return .changed }
             guard timer.answer == 0 else { return .settled }
         }
@@ -155,6 +176,11 @@ extension Transaction {
     private func isAsRead(_ change: AudienceChange, now: UInt64) throws -> Bool {
         for push in change.jobs { guard try isAsRead(push) else { return false } }
         for wait in change.waits { guard try throttle(wait.row)?.opens == wait.wasOpens else { return false } }
+        if let oldest = change.oldest {
+            guard try pendingTimers(listed: oldest.list, except: oldest.except, now: now).first?.id == oldest.request else {
+                return false
+            }
+        }
         return try change.session.map { try isAsRead($0, now: now) } ?? true
     }
 
@@ -202,14 +228,16 @@ extension AudienceChange {
         keys += purges.map { .registration($0.row) }
         switch session {
         case .set(let session, _, let replaced): keys += [.session(session.session)] + (replaced.map { [.session($0)] } ?? [])
-        case .delete(_, let session), .restart(let session, _): keys.append(.session(session))
+        case .delete(_, let session), .restart(let session, _, _): keys.append(.session(session))
         case nil: break
         }
         switch timer {
-        case .begin(let timer): keys.append(.timer(timer.id))
-        case .settle(let id, _, _): keys.append(.timer(id))
+        case .begin(let timer, _): keys.append(.timer(timer.id))
+        case .settle(let id, _, _, _): keys.append(.timer(id))
         case nil: break
         }
+        // All changes that begin or end an approval of a session follow one another.
+        if let oldest { keys += oldest.list.map { .session($0) } }
         if let seen { keys += ([seen.key] + seen.others).map { .seen($0) } }
         return keys
     }

@@ -110,7 +110,7 @@ public struct SessionRecord: Sendable, Equatable {
     public var client: Digest?
     /// The id of the active device's registration.
     public var registration: RegistrationID?
-    /// The highest milestone of a run that was reached. 0 if none.
+    /// The highest milestone of a run that was reached. 0 if none. Of a companion's session: a code for what was reported while approvals waited.
     public var reached: UInt8
 
     public init(

@@ -185,7 +185,9 @@ enum Schema {
         """,
         """
         -- The indexes of registrations, ordered by expiry. With an index of SQLite's own, a sweep would rewrite a page per row.
-        -- Thief: nothing beyond `registration`.
+        -- Approvals are listed here, too, with their id as `purge_id`: by their user's session until they end, and by their back
+        -- end's session.
+        -- Thief: beyond `registration`, which approvals of the same five minutes belong to one session.
         CREATE TABLE registration_index (
             value BLOB NOT NULL,
             purge_id BLOB NOT NULL,
@@ -196,8 +198,8 @@ enum Schema {
         """
         -- One row per session or printer's run. `session` and `client` are keyed. `registration` is the `id` of the active device's
         -- registration.
-        -- Thief: their number, start (of a session as its back end reports it), a run's progress (25, 50, 75), how often the active
-        -- device or start changed, the active device's registration, and through its `owner` which sessions belong to one user.
+        -- Thief: their number, start (of a session as its back end reports it), a run's progress (25, 50, 75), the state that was
+        -- reported while approvals waited, how often the active device or start changed, the active device's registration, and through its `owner` which sessions belong to one user.
         -- With the key file also: guesses of `session` and `client` can be checked, and the registration can be opened with its
         -- user's name.
         CREATE TABLE session (

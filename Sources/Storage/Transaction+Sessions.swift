@@ -56,7 +56,11 @@ extension Transaction {
                 """, .digest(session.session), .number(session.generation), .time(session.started), .time(session.version),
                 .digest(session.client), .id(session.registration), .number(session.reached))
         case .delete(_, let session): try delete(session: session)
-        case .restart(let session, let started):
+        case .restart(let session, let started, let reached?):
+            try queue(
+                "UPDATE session SET started = $1, reached = $2, version = version + 1 WHERE session = $3", .time(started),
+                .number(reached), .digest(session), expecting: nil)
+        case .restart(let session, let started, nil):
             try queue(
                 "UPDATE session SET started = $1, version = version + 1 WHERE session = $2", .time(started), .digest(session),
                 expecting: nil)
@@ -127,6 +131,33 @@ extension Transaction {
         }.max { $0.due < $1.due }
     }
 
+    /// Returns a session's approvals that wait for an answer, oldest first.
+    /// - Parameters:
+    ///   - indexes: those under which they may be listed.
+    ///   - except: an approval that doesn't count.
+    public func pendingTimers(listed indexes: [Digest], except: RequestID? = nil, now: UInt64) throws -> [TimerRecord] {
+        try indexes.flatMap { index in
+            try rows(
+                """
+                SELECT expires, id, due, generation, answer, sealed, user_name, creator_name FROM timer
+                WHERE id IN (SELECT purge_id FROM registration_index WHERE value = $1) AND answer = 0 AND due > $2
+                """, .digest(index), .time(now), read: Self.timer)
+        }
+        .filter { $0.id != except }
+        .sorted { ($0.due, $0.id) < ($1.due, $1.id) }
+    }
+
+    /// Returns at most `limit` requests that are listed under these indexes, whatever their state.
+    public func timers(listed indexes: [Digest], limit: Int) throws -> [TimerRecord] {
+        try indexes.flatMap { index in
+            try rows(
+                """
+                SELECT expires, id, due, generation, answer, sealed, user_name, creator_name FROM timer
+                WHERE id IN (SELECT purge_id FROM registration_index WHERE value = $1 LIMIT $2)
+                """, .digest(index), .number(limit), read: Self.timer)
+        }
+    }
+
     public func timers() throws -> [TimerRecord] {
         try rows(
             "SELECT expires, id, due, generation, answer, sealed, user_name, creator_name FROM timer", read: Self.timer)
@@ -160,16 +191,23 @@ extension Transaction {
 
     func make(_ change: TimerChange) throws {
         switch change {
-        case .begin(let timer):
+        case .begin(let timer, let listed):
             try queue(
                 """
                 INSERT INTO timer (expires, id, due, generation, answer, sealed, user_name, creator_name)
                 VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
                 """, .time(timer.expires), .id(timer.id), .time(timer.due), .number(timer.generation), .number(timer.answer),
                 .blob(timer.sealed), .digest(timer.names?.user), .digest(timer.names?.creator))
-        case .settle(let id, let expires, let answer):
+            for index in listed {
+                try queue("INSERT INTO registration_index (value, purge_id) VALUES ($1, $2)", .digest(index), .id(timer.id))
+            }
+        case .settle(let id, let expires, let answer, let listed):
             try queue(
                 "UPDATE timer SET answer = $1 WHERE expires = $2 AND id = $3", .number(answer), .time(expires), .id(id))
+            for index in listed {
+                try queue(
+                    "DELETE FROM registration_index WHERE value = $1 AND purge_id = $2", .digest(index), .id(id), expecting: nil)
+            }
         }
     }
 }

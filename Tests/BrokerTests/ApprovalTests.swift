@@ -89,8 +89,6 @@ import Testing
             // The back end that asked may read the answer, but can't answer.
             #expect(try await stage.state(request) == .pending)
             #expect(try await !stage.respond(request, Stage.backEnd))
-            #expect(
-                try await stage.companion.clearApproval(Stage.backEnd, request: RequestName(id: request), excluding: nil) == nil)
             #expect(try await stage.state(request, Stage.alice) == .pending)
             #expect(try await stage.respond(request, approved: false))
             #expect(try await stage.state(request) == .denied)

@@ -173,8 +173,8 @@ struct CompanionStage: AudienceStage {
     func ends(_ principal: Principal) -> [CompanionMessage] {
         told(principal).filter { message in
             switch message {
-            case .approvalResponse, .approvalTimeout: true
-            default: false
+            case .approvalRequest, .progress, .state: false
+            default: true
             }
         }
     }

@@ -400,7 +400,7 @@ import Vocabulary
         let user = CompanionReceiver(name: Array("ann".utf8), isBackEnd: false)
         let news: [CompanionMessage] = [
             .approvalResponse(request: request, session: session, approved: true),
-            .approvalTimeout(request: request, session: session),
+            .approvalTimeout(request: request, session: session), .approvalWithdrawn(request: request, session: session),
             .approvalRequest(request: request, session: session, expires: 7),
             .progress(SessionProgress(elapsedSeconds: 3, completed: nil, total: -1), session: session),
             .state("working", before: nil, session: session), .state("idle", before: "working", session: []),

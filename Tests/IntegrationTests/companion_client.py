@@ -89,9 +89,9 @@ USER_INFO = {
     "clear_session": {"sessionId": str},
     "session_handoff": {"sessionId": str, "handedOffTo": str},
 }
-# These are silent. Except for a handoff they remove the badge.
-SILENT = {"clear_approval": {"badge": 0, "content-available": 1}, "clear_session": {"badge": 0, "content-available": 1},
-          "session_handoff": {"content-available": 1}}
+SILENT = ("clear_session", "session_handoff")
+# What takes an approval's place on the screen, without a sound and without a badge.
+CLEARED = {"approved_on_other_device": "Answered elsewhere", "timed_out": "No longer needed", "withdrawn": "No longer needed"}
 CATEGORIES = {"approval": "APPROVAL_REQUEST", "question": "QUESTION_ASKED", "complete": "TASK_COMPLETE", "error": "TASK_ERROR"}
 
 
@@ -110,10 +110,15 @@ class Notification:
         if kind not in USER_INFO:
             raise DecodingError(f"{kind} is no type that the app knows")
         info = {key: _value(payload, key, of) for key, of in USER_INFO[kind].items()}
-        if kind not in CATEGORIES:
-            if aps != SILENT[kind]:
+        if kind in SILENT:
+            if aps != {"content-available": 1}:
                 raise DecodingError(f"a {kind} is silent: {aps}")
             return cls(kind, None, None, None, info)
+        if kind == "clear_approval":
+            body = CLEARED[info["reason"]]
+            if aps != {"alert": {"body": body}, "interruption-level": "passive", "content-available": 1}:
+                raise DecodingError(f"a {kind} only takes an approval's place: {aps}")
+            return cls(kind, None, None, body, info)
         if aps.get("category") != CATEGORIES[kind]:
             raise DecodingError(f"the category of {kind} is {aps.get('category')}")
         alert = _value(aps, "alert", dict)
@@ -204,8 +209,8 @@ class Caller:
             body["excludeDeviceToken"] = exclude
         return self.call("POST", "/api/push/clear-approval", body)
 
-    def clear_session(self, session):
-        return self.call("DELETE", f"/api/push/session/{session}/notifications")
+    def clear_session(self, session, user=None):
+        return self.call("DELETE", f"/api/push/session/{session}/notifications", user and {"userId": user})
 
     def respond(self, request, approved, device_token=None):
         body = {"approved": approved}
@@ -332,7 +337,7 @@ class Phone(Caller):
         return [Notification.decode(push["payload"]) for push in self.pushes()]
 
     def screen(self):
-        """The notifications on the screen. A later push replaces an earlier one with its collapse id; silent pushes remove some."""
+        """What a running app leaves on the screen. A later push replaces an earlier one with its collapse id; clearing ones remove some."""
         shown = {}
         for push in self.pushes():
             note, place = Notification.decode(push["payload"]), push["headers"]["apns-collapse-id"]
@@ -344,6 +349,17 @@ class Phone(Caller):
             elif note.type != "session_handoff":
                 shown[place] = note
         return list(shown.values())
+
+    def notification_center(self):
+        """What the phone shows while the app doesn't run: by collapse id, the text. A badge of 0 empties it, as on iOS."""
+        shown = {}
+        for push in self.pushes():
+            aps = push["payload"]["aps"]
+            if aps.get("badge") == 0:
+                shown = {}
+            if "alert" in aps:
+                shown[push["headers"]["apns-collapse-id"]] = aps["alert"].get("title") or aps["alert"]["body"]
+        return shown
 
     def badge(self):
         """The number on the app's icon, by the last push that sets one."""

@@ -4,7 +4,7 @@ import re
 import time
 from datetime import datetime
 
-from companion_client import ContentState, Notification
+from companion_client import CLEARED, ContentState, Notification
 from processes import BUNDLE_ID
 
 HEADERS = {
@@ -67,13 +67,14 @@ def check_task(push, device, session, success):
 
 
 def check_clear_approval(push, device, request, reason="approved_on_other_device"):
+    aps = {"alert": {"body": CLEARED[reason]}, "interruption-level": "passive", "content-available": 1}
     return _device_push(push, device, "alert", 5, 3600, request, {
-        "aps": {"badge": 0, "content-available": 1}, "type": "clear_approval", "clearApprovalId": request, "requestId": request, "reason": reason})
+        "aps": aps, "type": "clear_approval", "clearApprovalId": request, "requestId": request, "reason": reason})
 
 
 def check_clear_session(push, device, session):
-    return _device_push(push, device, "alert", 5, 3600, device.handle(session), {
-        "aps": {"badge": 0, "content-available": 1}, "type": "clear_session", "sessionId": device.handle(session)})
+    return _device_push(push, device, "background", 5, 3600, device.handle(session), {
+        "aps": {"content-available": 1}, "type": "clear_session", "sessionId": device.handle(session)})
 
 
 def check_handoff(push, device, session, to):

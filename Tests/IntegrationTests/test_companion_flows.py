@@ -108,7 +108,7 @@ def test_clear_approval(world, phone, back_end):
     assert phone.clear_approval(request, phone.device.token).expect(200).json == {"success": True, "devicesNotified": 2}
     for other in others:
         check_clear_approval(other.wait(2)[1], other.device, request)
-        assert other.screen() == [] and other.badge() == 0
+        assert other.screen() == [] and other.notification_center() == {request: "Answered elsewhere"}
         other.close()
     assert [note.type for note in phone.received()] == ["approval"]
     assert phone.clear_approval(request).expect(200).json == {"success": True, "devicesNotified": 3}
@@ -166,7 +166,7 @@ def test_answering_an_approval(world, phone, back_end, approved):
     check_clear_approval(other.wait(2)[1], other.device, request)
     assert other.screen() == [] and len(phone.screen()) == 1, "the phone that answered takes its own away"
     assert phone.is_late(request)
-    assert (phone.badge(), other.badge()) == (1, 0), "the phone that answered sets its own badge"
+    assert phone.badge() == other.badge() == 1, "the app of each phone sets its own badge"
     for caller in (phone, other, back_end):
         assert caller.approval(request).expect(200).json["status"] == ("approved" if approved else "denied")
     phone.wait(1)

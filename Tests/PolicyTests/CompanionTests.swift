@@ -25,7 +25,7 @@ import Vocabulary
     private static func silent(_ template: String, _ fields: [String: FieldValue], _ payload: String) -> Case {
         Case(template: template, fields: fields, type: .background, priority: 5, ttl: 3_600, payload: payload)
     }
-    /// Shows nothing, clears the badge and wakes the app.
+    /// Takes the place of an approval's notification without a sound, and wakes the app.
     private static func clearing(_ template: String, _ fields: [String: FieldValue], _ payload: String) -> Case {
         Case(template: template, fields: fields, type: .alert, priority: 5, ttl: 3_600, payload: payload)
     }
@@ -56,15 +56,22 @@ import Vocabulary
         clearing(
             "clear_approval",
             ["clearApprovalId": handle(255), "requestId": handle(255), "reason": .choice("approved_on_other_device")],
-            #"{"aps":{"badge":0,"content-available":1},"clearApprovalId":"\#(all)","reason":"approved_on_other_device","requestId":"\#(all)","type":"clear_approval"}"#
+            #"{"aps":{"alert":{"body":"Answered elsewhere"},"content-available":1,"interruption-level":"passive"},"#
+                + #""clearApprovalId":"\#(all)","reason":"approved_on_other_device","requestId":"\#(all)","type":"clear_approval"}"#
         ),
         clearing(
-            "clear_approval", ["clearApprovalId": handle(255), "requestId": handle(255), "reason": .choice("timed_out")],
-            #"{"aps":{"badge":0,"content-available":1},"clearApprovalId":"\#(all)","reason":"timed_out","requestId":"\#(all)","type":"clear_approval"}"#
+            "approval_over", ["clearApprovalId": handle(255), "requestId": handle(255), "reason": .choice("timed_out")],
+            #"{"aps":{"alert":{"body":"No longer needed"},"content-available":1,"interruption-level":"passive"},"#
+                + #""clearApprovalId":"\#(all)","reason":"timed_out","requestId":"\#(all)","type":"clear_approval"}"#
         ),
         clearing(
+            "approval_over", ["clearApprovalId": handle(255), "requestId": handle(255), "reason": .choice("withdrawn")],
+            #"{"aps":{"alert":{"body":"No longer needed"},"content-available":1,"interruption-level":"passive"},"#
+                + #""clearApprovalId":"\#(all)","reason":"withdrawn","requestId":"\#(all)","type":"clear_approval"}"#
+        ),
+        silent(
             "clear_session", ["sessionId": handle(1)],
-            #"{"aps":{"badge":0,"content-available":1},"sessionId":"\#(one)","type":"clear_session"}"#),
+            #"{"aps":{"content-available":1},"sessionId":"\#(one)","type":"clear_session"}"#),
         silent(
             "session_handoff", ["sessionId": handle(1), "handedOffTo": .choice("desktop")],
             #"{"aps":{"content-available":1},"handedOffTo":"desktop","sessionId":"\#(one)","type":"session_handoff"}"#),
@@ -192,7 +199,8 @@ import Vocabulary
             ("question_asked", .question(Self.none, Self.one)),
             ("task_complete", .ended(Self.one)), ("task_failed", .ended(Self.one)), ("clear_session", .clearSession(Self.one)),
             ("clear_approval", .clearApproval(Self.all, Self.all, "approved_on_other_device")),
-            ("clear_approval", .clearApproval(Self.all, Self.all, "timed_out")),
+            ("approval_over", .clearApproval(Self.all, Self.all, "timed_out")),
+            ("approval_over", .clearApproval(Self.all, Self.all, "withdrawn")),
             ("session_handoff", .handoff(Self.one, "desktop")):
             break
         case (_, let info): #expect(Bool(false), "\(given.template) reads as \(info)")

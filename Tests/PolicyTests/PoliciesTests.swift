@@ -78,7 +78,8 @@ import Vocabulary
             (
                 "\"completed\": {", "\"late\": { \"kind\": \"flag\", \"key\": \"late\" }, \"completed\": {", "activity_progress"
             ),
-            ("\"pushType\": \"background\"", "\"event\": \"update\", \"pushType\": \"liveactivity\"", "session_handoff"),
+            ("\"pushType\": \"background\"", "\"event\": \"update\", \"pushType\": \"liveactivity\"", "clear_session"),
+            ("\"approval_over\"", "\"over\"", "approval_over"), ("\"withdrawn\"]", "\"gone\"]", "approval_over"),
             ("\"expiresAt\": 60", "\"expiresAt\": 61", "approval_request"),
             ("\"approvalSeconds\": 60", "\"approvalSeconds\": 90", "approval_request"),
         ])

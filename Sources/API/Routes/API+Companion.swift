@@ -101,10 +101,15 @@ extension API {
 
     func clearSession(_ request: HTTPRequest, _ session: Substring) async throws -> HTTPResponse {
         let (companion, principal) = try companion(request)
-        let cleared = try await companion.clearSession(principal, session: try Self.name(session))
+        let session = try Self.name(session)
+        // Most clients send no body.
+        let hasBody = request.withBody { !$0.isEmpty }
+        let (user, dropped) = hasBody ? try request.fields { ($0.name("userId"), $0.dropped) } : (nil, [])
+        let cleared = try await companion.clearSession(principal, of: user, session: session)
         return .json(200) { json in
             json.add("success", true)
             json.add("clearedCount", cleared)
+            json.add(dropped: dropped)
         }
     }
 
@@ -218,6 +223,7 @@ extension Approval.State {
         case .approved: "approved"
         case .denied: "denied"
         case .timedOut: "timed_out"
+        case .withdrawn: "withdrawn"
         }
     }
 }

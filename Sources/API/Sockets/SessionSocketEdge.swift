@@ -190,6 +190,14 @@ public actor SessionSocketEdge: LoopActor, CompanionSockets {
                 json.add("sessionId", String(decoding: session, as: UTF8.self))
                 json.add("message", "Nobody answered in time")
             }
+        case .approvalWithdrawn(let request, let session):
+            // Clients of this type take an approval off the screen. There is no older word for a withdrawal.
+            SocketMessage.message("approval_timeout") { json in
+                json.add("requestId", request.base64url)
+                json.add("sessionId", String(decoding: session, as: UTF8.self))
+                json.add("message", "The approval is no longer needed")
+                json.add("withdrawn", true)
+            }
         case .approvalRequest(let request, let session, let expires):
             SocketMessage.message("approval_request") { json in
                 json.add("requestId", request.base64url)

@@ -36,6 +36,7 @@ struct Fanout: Sendable {
         all.change.jobs += more.change.jobs
         all.change.waits += more.change.waits
         all.change.purges += more.change.purges
+        all.change.oldest = more.change.oldest ?? all.change.oldest
         all.pushes += more.pushes
         all.throttled += more.throttled
         all.reservations += more.reservations
@@ -196,10 +197,12 @@ extension Audiences {
             await outbox.revoke(change.purges.map(\.row.purgeID))
             await sweeper.scheduleScrub()
         }
+        // First the approval has ended, then its clearing pushes are queued. So none of them overtakes a push that still asks.
+        if case .settle(let id, _, _, _) = change.timer { await outbox.settle(id) }
         await outbox.add(jobs, charge: charge)
         // Only now, so that `run` finds the stored rows.
         for wait in change.waits where wait.waiting != nil { expectDue(wait.opens) }
-        if case .begin(let timer) = change.timer { expectDue(timer.due) }
+        if case .begin(let timer, _) = change.timer { expectDue(timer.due) }
         return outcome
     }
 

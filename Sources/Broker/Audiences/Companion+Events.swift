@@ -50,10 +50,22 @@ public enum ClientType: String, Sendable, CaseIterable {
 public enum CompanionMessage: Sendable, Equatable {
     case approvalResponse(request: RequestID, session: [UInt8], approved: Bool)
     case approvalTimeout(request: RequestID, session: [UInt8])
+    /// The back end that asked no longer needs the answer.
+    case approvalWithdrawn(request: RequestID, session: [UInt8])
     /// An approval waits for its answer until `expires`, unix ms.
     case approvalRequest(request: RequestID, session: [UInt8], expires: UInt64)
     case progress(SessionProgress, session: [UInt8])
     case state(String, before: String?, session: [UInt8])
+}
+
+extension CompanionMessage {
+    /// The approval that has ended.
+    var ended: RequestID? {
+        switch self {
+        case .approvalResponse(let request, _, _), .approvalTimeout(let request, _), .approvalWithdrawn(let request, _): request
+        case .approvalRequest, .progress, .state: nil
+        }
+    }
 }
 
 /// Reaches the sockets of sessions, which belong to the edge.
@@ -117,7 +129,7 @@ extension Companion {
         var news: CompanionMessage?
         let current = try await audiences.session(user, session)
         let named = AudienceEvent.Value.session(session)
-        let counted = current.map { Int(clamping: (time.now - min(time.now, $0.started)) / 1_000) } ?? 0
+        let counted = secondsOf(current)
         let elapsed = event.elapsedSeconds ?? counted
         var change: SessionChange?
         // The next event without an elapsed time counts on from this one's.
@@ -146,7 +158,7 @@ extension Companion {
                     "approval_request", ["requestId": request, "sessionId": named], collapse: request, user)
                 fanout += try await update(
                     "activity_approval", ["requestId": request], elapsed: elapsed, session: session, user)
-                fanout.change.timer = .begin(timer)
+                fanout.change.timer = try await beginning(timer, user: user, session: session, creator: creator)
             case .question:
                 let id = RequestID.random()
                 receipt.request = id
@@ -180,7 +192,7 @@ extension Companion {
                 fanout += try await update(
                     "activity_state", ["status": .plain(.choice(word))], elapsed: elapsed, session: session, user)
                 // A word that the policy does not list could be free text.
-                let listed = before.flatMap { audiences.policy.lists($0, in: "status", of: "activity_state") ? $0 : nil }
+                let listed = before.flatMap { audiences.policy.states.contains($0) ? $0 : nil }
                 news = .state(word, before: listed, session: session)
             }
         } catch {
@@ -188,6 +200,15 @@ extension Companion {
             throw error
         }
         fanout.change.session = change
+        if let code = reportCode(of: event, isPending: fanout.change.oldest?.request != nil) {
+            if case .set(var new, let version, _) = change {
+                new.reached = code
+                fanout.change.session = .set(new, after: version)
+            } else if let current, current.reached != code {
+                fanout.change.session = .restart(
+                    session: current.session, started: elapsed == counted ? current.started : started, reached: code)
+            }
+        }
         return (fanout, receipt, news)
     }
 
@@ -198,17 +219,71 @@ extension Companion {
             AudienceEvent(template: template, collapse: collapse, fields: fields), to: audiences.devices(of: user), of: user)
     }
 
-    /// - Parameter isGiven: true if the caller sent the elapsed time. Otherwise the broker counted it, up to the template's limit.
-    private func update(
+    /// Returns what to keep of an event that an approval hides on Live Activities: 255 for a question, the place of a state among the policy's
+    /// words, and 0 for a session at work. An approval begins with 0. Returns nil if nothing is to be kept.
+    private func reportCode(of event: CompanionEvent, isPending: Bool) -> UInt8? {
+        switch event {
+        case .approvalRequest: 0
+        case .question: isPending ? .max : nil
+        case .progress: isPending ? 0 : nil
+        case .state(let word, _):
+            isPending ? UInt8(clamping: audiences.policy.states.firstIndex(of: word).map { $0 + 1 } ?? 0) : nil
+        case .complete: nil
+        }
+    }
+
+    /// Returns what Live Activities show when a session's last approval has ended: what was reported meanwhile, or the session at work.
+    func reported(in session: SessionRecord?) -> (template: String, fields: [String: AudienceEvent.Value]) {
+        let states = audiences.policy.states
+        let code = Int(session?.reached ?? 0)
+        if code == UInt8.max { return ("activity_question", [:]) }
+        return (
+            "activity_state", ["status": .plain(.choice((1..<states.count + 1).contains(code) ? states[code - 1] : "processing"))]
+        )
+    }
+
+    /// Returns how long the session has lasted. 0 for an unknown one.
+    func secondsOf(_ session: SessionRecord?) -> Int {
+        session.map { Int(clamping: (time.now - min(time.now, $0.started)) / 1_000) } ?? 0
+    }
+
+    /// Builds an update of the session's Live Activities. While an approval is pending, it shows the oldest one, whatever has happened.
+    ///
+    /// - Parameters:
+    ///   - isGiven: true if the caller sent the elapsed time. Otherwise the broker counted it, up to the template's limit.
+    ///   - ended: an approval that this change ends. If it isn't the one that is shown, there is nothing to update.
+    func update(
         _ template: String, _ fields: [String: AudienceEvent.Value], elapsed: Int, isGiven: Bool = false, session: [UInt8],
-        _ user: [UInt8]
+        _ user: [UInt8], ended: TimerRecord? = nil
     ) async throws(BrokerError) -> Fanout {
-        var fields = fields
-        let elapsed = isGiven ? elapsed : audiences.policy.clamped(elapsed, to: "elapsedSeconds", of: template)
-        fields["elapsedSeconds"] = .plain(.number(audiences.policy.stepped(elapsed, in: "elapsedSeconds", of: template)))
-        let event = AudienceEvent(template: template, collapse: .session(session), fields: fields)
+        var event = activityEvent(template, fields, elapsed: elapsed, isGiven: isGiven, session)
         try await audiences.check(event, sent: Self.sent)
-        return try await audiences.updates(event, to: audiences.activities(of: user, session: session), of: user)
+        let activities = try await audiences.activities(of: user, session: session)
+        if activities.isEmpty { return Fanout() }
+        let (list, now) = (try await indexes(of: .pending, user, session), time.now)
+        let oldest = try await store.read { try $0.pendingTimers(listed: list, except: ended?.id, now: now).first }
+        var fanout = Fanout()
+        if let oldest {
+            let request = AudienceEvent.Value.plain(.handle(Handle(oldest.id)))
+            event = activityEvent("activity_approval", ["requestId": request], elapsed: elapsed, isGiven: false, session)
+        }
+        if let ended, let oldest, oldest.due < ended.due {
+            // An older one is shown. Of two from the same millisecond, either may be shown.
+        } else {
+            fanout = try await audiences.updates(event, to: activities, of: user)
+        }
+        fanout.change.oldest = OldestRequest(list: list, except: ended?.id, request: oldest?.id)
+        return fanout
+    }
+
+    private func activityEvent(
+        _ template: String, _ fields: [String: AudienceEvent.Value], elapsed: Int, isGiven: Bool, _ session: [UInt8]
+    ) -> AudienceEvent {
+        let policy = audiences.policy
+        let elapsed = isGiven ? elapsed : policy.clamped(elapsed, to: "elapsedSeconds", of: template)
+        var fields = fields
+        fields["elapsedSeconds"] = .plain(.number(policy.stepped(elapsed, in: "elapsedSeconds", of: template)))
+        return AudienceEvent(template: template, collapse: .session(session), fields: fields)
     }
 
     /// Derives an approval's id from its event's name. It looks random without the key, and a caller who lost the answer gets the same id.
@@ -302,18 +377,19 @@ extension Principal {
 }
 
 extension Policy {
+    /// The states of a session. Empty without such a template.
+    fileprivate var states: [String] {
+        guard case .oneOf(let words)? = templates["activity_state"]?.fields.first(where: { $0.name == "status" })?.kind else {
+            return []
+        }
+        return words
+    }
+
     private func range(of name: String, in template: String) -> (range: ClosedRange<Int>, step: Int)? {
         guard case .number(let range, let step)? = templates[template]?.fields.first(where: { $0.name == name })?.kind else {
             return nil
         }
         return (range, step)
-    }
-
-    fileprivate func lists(_ word: String, in name: String, of template: String) -> Bool {
-        guard case .oneOf(let words)? = templates[template]?.fields.first(where: { $0.name == name })?.kind else {
-            return false
-        }
-        return words.contains(word)
     }
 
     fileprivate func clamped(_ number: Int, to name: String, of template: String) -> Int {

@@ -68,6 +68,12 @@ struct PushContent: Sendable, Equatable {
     var collapse: Handle
     var fields: [String: FieldValue]
 
+    /// The approval that this push asks for. Nil for a push that asks for none, or that clears one.
+    var asks: RequestID? {
+        guard fields["clearApprovalId"] == nil, case .handle(let handle)? = fields["requestId"] else { return nil }
+        return RequestID(high: handle.high, low: handle.low)
+    }
+
     /// `stamp u64be || collapse[16] || template || count u8 || (name || kind u8 || value)...`. Texts follow their length in one byte.
     var encoded: [UInt8] {
         var bytes: [UInt8] = []

@@ -88,6 +88,12 @@ public actor Outbox: LoopActor, BrokerPart {
         for token in tokens { wanted.renew(token, until: now + policies.jobDeadlineMs, now: now) }
     }
 
+    /// Withdraws the queued pushes that ask for an approval, which has ended. Other nodes hear of it with the news for their sockets.
+    func settle(_ request: RequestID) {
+        let now = time.now
+        wanted.settle(request, until: now + policies.jobDeadlineMs, now: now)
+    }
+
     // MARK: Stored jobs
 
     /// Queues the jobs that a previous run left.
@@ -119,6 +125,7 @@ public actor Outbox: LoopActor, BrokerPart {
                 let target = WantedPushes.Target(token: job.purgeID, collapse: content.collapse)
                 wanted.add(job, to: target, stampMs: content.stampMs)
                 entry.target = target
+                entry.asks = content.asks
             }
             return entry
         }
@@ -226,8 +233,23 @@ public actor Outbox: LoopActor, BrokerPart {
         if isLate { throw .ended(JobOutcome(status: 0, reason: entry.isFromBefore ? .unknown : .unsent)) }
         if wanted.isRevoked(job.purgeID), !job.isLast { throw .ended(JobOutcome(status: 0, reason: .unsent)) }
         guard try await isStored(job) else { throw .ended(JobOutcome(status: 0, reason: .unsent)) }
-        // A newer push may have replaced this one while it waited.
-        guard wanted.isNewest(job.job, of: entry.target) else { throw .ended(JobOutcome(status: 0, reason: .other)) }
+        // A newer push may have replaced this one while it waited. The clearing push of an approval may have left from another node.
+        let isPending = try await isPending(entry.asks)
+        guard isPending, wanted.isNewest(job.job, of: entry.target) else {
+            throw .ended(JobOutcome(status: 0, reason: .other))
+        }
+    }
+
+    /// True if this approval waits for its answer.
+    private func isPending(_ request: RequestID?) async throws(Unsent) -> Bool {
+        guard let request else { return true }
+        do throws(StoreError) {
+            return try await store.engine.read { try $0.timer(request) }?.answer == 0
+        } catch {
+            if error == .closed { throw .stopping }
+            // As above: without a proof that it has ended, the push is sent.
+            return true
+        }
     }
 
     /// True if the job is stored, and its token exists, was renewed, or was destroyed by the request that queued this job.
@@ -274,7 +296,7 @@ public actor Outbox: LoopActor, BrokerPart {
             expirationS: expiration(template, counted, job.expires),
             collapseID: sealed.handle.base64url, payload: rendered.payload, sealedAtMs: sealed.sealedAtMs,
             deadlineMs: job.deadline,
-            isWanted: { [wanted, target = entry.target] in wanted.isWanted(job, of: target) })
+            isWanted: { [wanted, target = entry.target, asks = entry.asks] in wanted.isWanted(job, of: target, asks: asks) })
     }
 
     /// Apple compares this with its own clock, so subtract the lead of broker time. Otherwise a phone could ring long after the call.

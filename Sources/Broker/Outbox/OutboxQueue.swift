@@ -14,6 +14,8 @@ struct OutboxQueue {
         var charge: PushCharge?
         /// Nil in rooms: all pushes to a side are alike, and none replaces another.
         var target: WantedPushes.Target?
+        /// The approval that the push asks for. Once it has ended, the push is not sent.
+        var asks: RequestID?
         /// A previous run stored the job, and may have sent the push.
         var isFromBefore = false
         /// No time is left at which the push may leave.

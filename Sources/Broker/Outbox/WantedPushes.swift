@@ -2,7 +2,7 @@ import Storage
 import Synchronization
 import Vocabulary
 
-/// Tracks which queued pushes are still wanted: their token exists, and no newer push has replaced them.
+/// Tracks which queued pushes are still wanted: their token exists, no newer push has replaced them, and what they ask for is pending.
 ///
 /// The courier checks before each attempt, on its own loop.
 final class WantedPushes: Sendable {
@@ -21,8 +21,9 @@ final class WantedPushes: Sendable {
     }
 
     private struct State {
-        var revoked = ExpiringTokens()
-        var renewed = ExpiringTokens()
+        var revoked = Expiring<EntryID>()
+        var renewed = Expiring<EntryID>()
+        var settled = Expiring<RequestID>()
         var newest: [Target: Newest] = [:]
 
         func isNewest(_ job: JobID, of target: Target) -> Bool { newest[target].map { $0.job.job == job } ?? true }
@@ -39,6 +40,11 @@ final class WantedPushes: Sendable {
     /// Keeps the pushes to the old purge id of a token that was sealed again.
     func renew(_ token: EntryID, until: UInt64, now: UInt64) {
         state.withLock { $0.renewed.add(token, until: until, now: now) }
+    }
+
+    /// Withdraws the pushes that ask for an approval, which has ended.
+    func settle(_ request: RequestID, until: UInt64, now: UInt64) {
+        state.withLock { $0.settled.add(request, until: until, now: now) }
     }
 
     func isRevoked(_ token: EntryID) -> Bool { state.withLock { $0.revoked.contains(token) } }
@@ -72,29 +78,32 @@ final class WantedPushes: Sendable {
         return state.withLock { $0.isNewest(job, of: target) }
     }
 
-    /// False if the push's token was destroyed or a newer push has replaced it. The last push to a token is sent although its token is gone.
-    func isWanted(_ job: JobRecord, of target: Target?) -> Bool {
+    /// False if the push's token was destroyed, a newer push has replaced it, or its approval has ended. The last push to a token is sent although
+    /// its token is gone.
+    func isWanted(_ job: JobRecord, of target: Target?, asks request: RequestID?) -> Bool {
         state.withLock { state in
-            (job.isLast || !state.revoked.contains(job.purgeID)) && (target.map { state.isNewest(job.job, of: $0) } ?? true)
+            if let request, state.settled.contains(request) { return false }
+            return (job.isLast || !state.revoked.contains(job.purgeID))
+                && (target.map { state.isNewest(job.job, of: $0) } ?? true)
         }
     }
 
     var count: Int { state.withLock(\.newest.count) }
 }
 
-/// Tokens by purge id, each until no push to it can be queued any more.
-private struct ExpiringTokens {
-    private var tokens: Set<EntryID> = []
+/// Tokens by purge id or approvals, each until no push about it can be queued any more.
+private struct Expiring<ID: OpaqueID> {
+    private var ids: Set<ID> = []
     /// In order of time.
-    private var order = Queue<(until: UInt64, token: EntryID)>()
+    private var order = Queue<(until: UInt64, id: ID)>()
 
-    func contains(_ token: EntryID) -> Bool { tokens.contains(token) }
+    func contains(_ id: ID) -> Bool { ids.contains(id) }
 
-    mutating func add(_ token: EntryID, until: UInt64, now: UInt64) {
+    mutating func add(_ id: ID, until: UInt64, now: UInt64) {
         while let oldest = order.first, oldest.until <= now {
-            tokens.remove(oldest.token)
+            ids.remove(oldest.id)
             _ = order.popFirst()
         }
-        if tokens.insert(token).inserted { order.append((until, token)) }
+        if ids.insert(id).inserted { order.append((until, id)) }
     }
 }

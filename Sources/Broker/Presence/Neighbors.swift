@@ -199,6 +199,7 @@ public final class Neighbors: Sendable {
             case .revoked(let token): outbox?.assumeIsolated { $0.revokeHere([token]) }
             case .renewed(let token): outbox?.assumeIsolated { $0.renewHere([token]) }
             case .news(let receiver, let news):
+                if let request = news.ended { outbox?.assumeIsolated { $0.settle(request) } }
                 guard let companion else { break }
                 Task(executorPreference: loop) { await companion.sendHere(news, to: receiver) }
             default: presence?.assumeIsolated { $0.hear(message, from: node) }

@@ -115,6 +115,9 @@ extension CompanionMessage {
         case .approvalTimeout(let request, let session):
             bytes = [1] + request.bytes
             bytes.append(name: session)
+        case .approvalWithdrawn(let request, let session):
+            bytes = [5] + request.bytes
+            bytes.append(name: session)
         case .approvalRequest(let request, let session, let expires):
             bytes = [2] + request.bytes + [UInt8](bigEndian: expires)
             bytes.append(name: session)
@@ -171,6 +174,9 @@ extension CompanionMessage {
             }
             guard let session = rest.popName() else { return nil }
             self = .state(word, before: before, session: session)
+        case 5:
+            guard let request = id(), let session = rest.popName() else { return nil }
+            self = .approvalWithdrawn(request: request, session: session)
         default: return nil
         }
     }
