@@ -31,6 +31,40 @@ import Vocabulary
         }
     }
 
+    /// A phone of the other environment: the operator must not have to wait for the third refusal.
+    @Test func theFirstRefusalIsALineAndAMetricByReason() async throws {
+        let refused = Outcome.failed(status: 400, reason: .badDeviceToken, verdict: .keep)
+        let outcome: @Sendable () -> Outcome = { refused }
+        try await WatchedBroker.play(Policy.rooms(""), outcome: outcome) { broker in
+            func lines() -> [String] { broker.simulated.prints.all.filter { $0.contains("refused a push") } }
+            func metric(_ reason: String) async -> Substring? {
+                let text = await broker.simulated.run?.broker.metrics.exposition(version: "1", gauges: []) ?? ""
+                let name = #"mayfly_pushes_refused_total{reason="\#(reason)"} "#
+                return text.split(separator: "\n").first { $0.hasPrefix(name) }?.dropFirst(name.utf8.count)
+            }
+            try await broker.makeRooms(12)
+            #expect(await metric("BadDeviceToken") == "0")
+            #expect(try await broker.knock(0) == .queued)
+            await broker.simulated.advance(1_000)
+            let line = try #require(lines().first)
+            #expect(line.contains("APNs (production) refused a push to com.example.app with 400 BadDeviceToken: the token"))
+            #expect(line.contains("sandbox"))
+            let ids = broker.sightings.map(\.apnsID) + ["070707"]
+            #expect(ids.count == 2 && !ids.contains { line.contains($0) })
+            #expect(await metric("BadDeviceToken") == "5")
+            #expect(await metric("TopicDisallowed") == "0")
+            // One line an hour, however many refusals.
+            #expect(try await broker.knock(Array(1..<11)))
+            await broker.simulated.advance(1_000)
+            #expect(lines().count == 1)
+            #expect(await metric("BadDeviceToken") == "11")
+            await broker.simulated.advance(3_600_000)
+            #expect(try await broker.knock(11) == .queued)
+            await broker.simulated.advance(1_000)
+            #expect(lines().count == 2)
+        }
+    }
+
     /// No broker runs when the pushes are due. They leave in a later slot, at the same offset in it.
     @Test(arguments: [30_000, 45_000, 50_000] as [UInt64])
     func aMissedPushLeavesInALaterSlot(_ away: UInt64) async throws {

@@ -45,7 +45,7 @@ actor WatchedBroker: LoopActor {
     }
 
     private init(
-        loop: EventLoop, machine: MachineClock, policy: Policy,
+        loop: EventLoop, machine: MachineClock, policy: Policy, outcome: @escaping @Sendable () -> Outcome,
         fault: @escaping @Sendable (FaultyStore.Call, MachineClock) -> FaultyStore.Fault
     ) throws {
         self.loop = loop
@@ -57,7 +57,7 @@ actor WatchedBroker: LoopActor {
             fault: { call in fault(call, machine) },
             script: { push in
                 record.sent(push, at: machine.wall)
-                return (0, .delivered)
+                return (0, outcome())
             })
     }
 
@@ -65,13 +65,15 @@ actor WatchedBroker: LoopActor {
     /// - Parameters:
     ///   - whenStoreIsAsked: called at each call of the store.
     ///   - fails: returns true for a call for which the disk is too full.
+    ///   - outcome: returns how the next push ends.
     static func play<Found: Sendable>(
         _ policy: Policy, whenStoreIsAsked: @escaping @Sendable (FaultyStore.Call, MachineClock) -> Void = { _, _ in },
         fails: @escaping @Sendable (FaultyStore.Call) -> Bool = { _ in false },
+        outcome: @escaping @Sendable () -> Outcome = { .delivered },
         _ story: @escaping @Sendable (WatchedBroker) async throws -> Found
     ) async throws -> Found {
         try await MachineClock.play("timing") { loop, machine in
-            let broker = try WatchedBroker(loop: loop, machine: machine, policy: policy) { call, machine in
+            let broker = try WatchedBroker(loop: loop, machine: machine, policy: policy, outcome: outcome) { call, machine in
                 whenStoreIsAsked(call, machine)
                 return fails(call) ? .failed : .none
             }

@@ -1,5 +1,6 @@
 import Linux
 import Synchronization
+import Vocabulary
 
 /// Counters of this process, for the operator. They never identify anyone.
 public final class Metrics: Sendable {
@@ -72,6 +73,7 @@ public final class Metrics: Sendable {
     }
 
     private let counts = Mutex([Int](repeating: 0, count: Counter.allCases.count))
+    private let refusals = Mutex<[APNsReason: Int]>([:])
     private let lastTimes = Mutex(LastTimes())
     private let purgeLag = Mutex(LagHistogram())
     private let wallMs: @Sendable () -> UInt64
@@ -95,6 +97,9 @@ public final class Metrics: Sendable {
         purgeLag.withLock { lag in for end in ends { lag.add(now - min(now, end)) } }
         add(.purgesLate, ends.count { now > $0 + 1_000 })
     }
+
+    /// Counts a push that Apple refused for good.
+    func addRefusal(_ reason: APNsReason) { refusals.withLock { $0[reason, default: 0] += 1 } }
 
     public func value(_ counter: Counter) -> Int { counts.withLock { $0[counter.rawValue] } }
 
@@ -120,6 +125,7 @@ public final class Metrics: Sendable {
         for sample in own + counters {
             text += Self.head(sample.name, "counter", sample.help) + "\(sample.name) \(Self.rounded(sample.value))\n"
         }
+        text += refusalLines
         for sample in gauges {
             let value = sample.isExact ? sample.value : Self.rounded(sample.value)
             text += Self.head(sample.name, "gauge", sample.help) + "\(sample.name) \(value)\n"
@@ -138,6 +144,16 @@ public final class Metrics: Sendable {
         let lag = "mayfly_purge_lag_seconds"
         text += Self.head(lag, "histogram", "Time from a token's expiry to its durable purge.")
         return text + purgeLag.withLock { $0.exposition(named: lag) }
+    }
+
+    static let refused = "mayfly_pushes_refused_total"
+
+    /// All of Apple's reasons, so that an alert can see one leave 0.
+    private var refusalLines: String {
+        let counts = refusals.withLock(\.self)
+        return APNsReason.allCases.filter { $0.status != nil || $0 == .other }.reduce(
+            into: Self.head(Self.refused, "counter", "Pushes that APNs refused for good, by reason.")
+        ) { $0 += "\(Self.refused){reason=\"\($1.rawValue)\"} \(Self.rounded(counts[$1] ?? 0))\n" }
     }
 
     /// The two header lines of a metric.

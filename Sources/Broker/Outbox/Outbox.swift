@@ -26,6 +26,8 @@ public actor Outbox: LoopActor, BrokerPart {
     /// When the next line about unrecorded outcomes may be logged, on the loop's clock.
     private var outcomesLogAt: UInt64 = 0
     private var lastRecordFailed = false
+    /// When the next refusal of the same kind may be logged, on the loop's clock.
+    private var refusalLogAt: [String: UInt64] = [:]
 
     /// How long pushes wait for free slots after a shortage.
     private static let pauseMs: UInt64 = 250
@@ -329,10 +331,25 @@ public actor Outbox: LoopActor, BrokerPart {
         case .failed(let status, let reason, let verdict):
             metrics.add(.pushesFailed)
             if reason == .notConfigured { metrics.add(.pushesNotConfigured) }
+            if status != 0 { note(refusal: reason, status, of: job, verdict) }
             return JobOutcome(
                 status: UInt16(clamping: status), reason: reason.recorded,
                 purge: Self.purges(verdict, sealedAt: push.sealedAtMs))
         }
+    }
+
+    /// Counts a refusal, and logs the first of its kind and then one an hour. The first may already show a wrong environment or topic.
+    private func note(refusal reason: APNsReason, _ status: Int, of job: JobRecord, _ verdict: Verdict) {
+        metrics.addRefusal(reason)
+        // The courier's alarm has a line of its own.
+        guard verdict != .configuration else { return }
+        let kind = "\(job.environment) \(job.topic) \(status) \(reason.rawValue)"
+        guard loop.now >= refusalLogAt[kind] ?? 0 else { return }
+        refusalLogAt[kind] = loop.now + 3_600_000
+        let explanation = reason.explanation
+        shared.log.warning(
+            "courier: APNs (\(job.environment)) refused a push to \(job.topic) with \(status) \(reason.rawValue): \(explanation.means). "
+                + "What to do: \(explanation.remedy). \(Metrics.refused) counts all refusals")
     }
 
     /// A token that was sealed after the moment from which Apple calls it gone is live again.
