@@ -4,55 +4,6 @@ import Linux
 import Sodium
 import TLS
 
-/// Receives the state changes of a connection.
-protocol ConnectionOwner: AnyObject {
-    /// The peer's settings have arrived, so the connection accepts requests.
-    func connectionIsReady(_ connection: Connection)
-    /// Events were handled, so the connection may have room again.
-    func connectionMayHaveRoom(_ connection: Connection)
-    /// The connection will soon run out of stream ids.
-    func connectionNeedsReplacement(_ connection: Connection)
-    /// The peer sent ENHANCE_YOUR_CALM.
-    func connectionIsThrottled(_ connection: Connection)
-    /// The connection accepts no more requests. Requests in flight continue.
-    func connectionRetired(_ connection: Connection, _ cause: ConnectionEnd)
-    func connectionEnded(_ connection: Connection, _ cause: ConnectionEnd)
-}
-
-/// Receives the results of the pushes on a connection.
-protocol DeliveryOwner: AnyObject {
-    func connection(_ connection: Connection, answered delivery: Delivery, _ answer: Answer, _ attempt: Attempt)
-    /// The peer didn't process the push, so it can be retried at once.
-    func refused(_ delivery: Delivery)
-    /// The push was sent without a response. The peer may have accepted it.
-    func lost(_ delivery: Delivery)
-    /// A GOAWAY was received. If there are two, only the second may have a reason.
-    func connection(_ connection: Connection, receivedGoAway goAway: GoAway)
-}
-
-/// An attempt in flight with the response received so far.
-private struct Flight {
-    let delivery: Delivery
-    let attempt: Attempt
-    var status: Int?
-    var retryAfter: String?
-    var body: [UInt8] = []
-}
-
-/// One attempt of one push.
-struct Attempt {
-    let startedAt: UInt64
-    let startedAtWallMs: UInt64
-    /// The provider token that was sent. Accounts with a certificate send none.
-    let issued: ProviderToken.Issued?
-}
-
-/// The endpoint and TLS context of new connections.
-struct Target {
-    let endpoint: Endpoint
-    let context: TLSContext
-}
-
 /// One HTTP/2 connection over TLS to APNs. Used only on its loop's thread.
 final class Connection: EventSource {
     private enum Phase { case connecting, handshaking, settling, ready, ended }
@@ -75,8 +26,7 @@ final class Connection: EventSource {
 
     private let startedAt: UInt64
     private var lastTraffic: UInt64
-    private var lastRead: UInt64
-    private var pingedAt: UInt64?
+    private var liveness: Liveness
     private var timer: TimerID?
     private var flushes = false
 
@@ -98,6 +48,8 @@ final class Connection: EventSource {
     private(set) var lastIssued: ProviderToken.Issued?
     /// The stream ids are nearly used up.
     private(set) var needsReplacement = false
+    /// No frame has followed a PING in time.
+    private(set) var isSilent = false
 
     private(set) var readyAt: UInt64?
     /// Responses that show an accepted provider.
@@ -119,7 +71,7 @@ final class Connection: EventSource {
         requestHeaders = RequestHeaders(target.endpoint)
         startedAt = loop.now
         lastTraffic = loop.now
-        lastRead = loop.now
+        liveness = Liveness(timing, now: loop.now)
         lastUse = loop.now
         do { socket = try Socket.connect(to: address) } catch { throw .unreachable(error) }
         do { tls = try TLSSession(connecting: target.context, to: target.endpoint.host) } catch { throw .untrusted(error) }
@@ -143,9 +95,11 @@ final class Connection: EventSource {
 
     /// True if another request can be sent now.
     var hasRoom: Bool {
-        guard phase == .ready, !isRetired, outgoing.count - sent < 1 << 20 else { return false }
+        guard phase == .ready, !isRetired, outgoing.count - sent < 1 << 20, !isDoubtful else { return false }
         return http2.openStreams < (isAuthenticated ? allowedStreams : 1)
     }
+
+    var isDoubtful: Bool { liveness.isDoubtful(now: loop.now) }
 
     var isBusy: Bool { !flights.isEmpty }
 
@@ -169,9 +123,26 @@ final class Connection: EventSource {
             deliveries.refused(delivery)
             return
         }
+        if liveness.isIdle(now: loop.now) { doubt() }
         flushSoon()
         if flights.count == 1 { setTimer() }
     }
+
+    /// Takes the requests whose second attempt is still to come from a silent connection. Their responses are no longer read.
+    func takeSilent() -> [Delivery] {
+        guard isSilent, phase == .ready else { return [] }
+        var taken: [Delivery] = []
+        for (stream, flight) in flights.sorted(by: { $0.key < $1.key }) where !flight.delivery.isSecondAttempt {
+            flights[stream] = nil
+            try? http2.reset(stream: stream, .cancel)
+            taken.append(flight.delivery)
+        }
+        endIfDone()
+        return taken
+    }
+
+    /// True if the connection is silent and has requests whose second attempt is still to come.
+    var needsSecondAttempts: Bool { isSilent && flights.values.contains { !$0.delivery.isSecondAttempt } }
 
     /// Accepts no more requests, and ends once those in flight are answered.
     func retire(_ cause: ConnectionEnd = .finished) {
@@ -235,7 +206,8 @@ final class Connection: EventSource {
             guard let count else { return }
             guard count > 0 else { throw .closedByPeer }
             lastTraffic = loop.now
-            lastRead = loop.now
+            liveness.read(now: loop.now)
+            isSilent = false
             bytesSinceAnswer += count
             try decrypt(count)
             if bytesSinceAnswer > Self.bytesPerAnswer { throw .flooding }
@@ -296,7 +268,7 @@ final class Connection: EventSource {
                 deliveries.connection(self, receivedGoAway: goAway)
                 retire(.goAway(goAway))
             case .pingAcknowledged:
-                pingedAt = nil
+                liveness.acknowledged(whileBusy: !flights.isEmpty)
                 bytesSinceAnswer = 0
             }
         }
@@ -310,6 +282,7 @@ final class Connection: EventSource {
         guard let status = flight.status else { return deliveries.lost(flight.delivery) }
         let answer = Answer(status: status, body: flight.body, retryAfter: flight.retryAfter)
         (bytesSinceAnswer, refusalsInARow, timeoutsInARow) = (0, 0, 0)
+        liveness.answered()
         switch answer.admission {
         case .admitted:
             isAuthenticated = true
@@ -427,8 +400,14 @@ final class Connection: EventSource {
 
     private func setTimer() {
         if let timer { loop.cancel(timer) }
-        let idle = phase == .ready && flights.isEmpty && pingedAt == nil
-        timer = loop.after(idle ? timing.idleMs : timing.tickMs) { [unowned self] in tick() }
+        let now = loop.now
+        var due = timing.tickMs
+        if phase == .ready, flights.isEmpty, liveness.pingedAt == nil {
+            due = lastTraffic + timing.idleMs - min(now, lastTraffic + timing.idleMs)
+        } else if let silentAt = liveness.silentAt, !isSilent {
+            due = min(due, silentAt - min(now, silentAt))
+        }
+        timer = loop.after(max(1, due)) { [unowned self] in tick() }
     }
 
     private func tick() {
@@ -439,23 +418,30 @@ final class Connection: EventSource {
         case .connecting, .handshaking, .settling:
             if now - startedAt >= timing.connectMs { return end(.timedOut) }
         case .ready:
-            if let pingedAt, now - max(pingedAt, lastRead) >= timing.pingMs {
-                // The peer may only be slow. A retry elsewhere could arrive twice, so requests keep their deadlines.
-                retire(.silent)
-                guard phase == .ready else { return }
-            }
+            if liveness.isSilent(now: now) { confirmSilence(now) }
+            guard phase == .ready else { return }
             giveUpOverdue(now)
             guard phase == .ready else { return }
-            if flights.isEmpty, pingedAt == nil, now - lastTraffic >= timing.idleMs { ping(now) }
+            if flights.isEmpty, liveness.pingedAt == nil, now - lastTraffic >= timing.idleMs { ping(now) }
         }
         setTimer()
+    }
+
+    private func confirmSilence(_ now: UInt64) {
+        // If this process was stopped, the peer's frames wait in the socket.
+        do throws(ConnectionEnd) { try read() } catch { return end(error) }
+        guard phase == .ready, !isSilent, liveness.isSilent(now: now) else { return }
+        isSilent = true
+        retire(.silent)
+        // A connection that was retired before needs the call.
+        if phase == .ready { owner.connectionMayHaveRoom(self) }
     }
 
     /// Sends a PING if requests are late, and gives up overdue ones. Their pushes are retried.
     private func giveUpOverdue(_ now: UInt64) {
         for (stream, flight) in flights {
             let waited = now - flight.attempt.startedAt
-            if waited >= timing.lateMs, now - lastRead >= timing.lateMs, pingedAt == nil { ping(now) }
+            if liveness.isLate(waitedMs: waited, now: now) { doubt() }
             let late = waited >= timing.requestMs
             guard late || now >= flight.delivery.deadline else { continue }
             flights[stream] = nil
@@ -470,8 +456,21 @@ final class Connection: EventSource {
         endIfDone()
     }
 
+    /// Sends a PING. A network that drops one connection without a word usually drops all of them.
+    private func doubt() {
+        ping(loop.now)
+        owner.connectionIsInDoubt(self)
+    }
+
+    /// Sends a PING if nothing has been read for a while.
+    func pingIfQuiet() {
+        guard phase == .ready, liveness.isQuiet(now: loop.now) else { return }
+        ping(loop.now)
+        setTimer()
+    }
+
     private func ping(_ now: UInt64) {
-        pingedAt = now
+        liveness.pinged(now: now)
         try? http2.submitPing(now)
         flushSoon()
     }

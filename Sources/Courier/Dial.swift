@@ -11,6 +11,8 @@ final class Dial {
     private let done: (Result<Connection, ConnectionEnd>) -> Void
 
     private var addresses: ArraySlice<SocketAddress> = []
+    /// The same addresses, for a second round if the peers of the first one accept a connection and then hang.
+    private var secondRound: ArraySlice<SocketAddress> = []
     private var candidates: [Connection] = []
     private var timer: TimerID?
     private var lastCause = ConnectionEnd.unresolved
@@ -39,6 +41,7 @@ final class Dial {
         guard !order.isEmpty else { return finish(.failure(.unresolved)) }
         let first = skipping % order.count
         addresses = (order[first...] + order[..<first]).prefix(Self.mostAddresses)
+        secondRound = addresses
         next()
     }
 
@@ -72,11 +75,21 @@ final class Dial {
                 return wait(timing.nextAddressMs)
             } catch { lastCause = error }
         }
-        if candidates.isEmpty { finish(.failure(lastCause)) }
+        if candidates.isEmpty { finish(.failure(lastCause)) } else { waitForSecondRound() }
+    }
+
+    /// A packet that a network drops in silence costs one connection, not the next one.
+    private func waitForSecondRound() {
+        guard !secondRound.isEmpty else { return }
+        timer = loop.after(timing.nextAddressConnectedMs) { [self] in
+            timer = nil
+            (addresses, secondRound) = (secondRound, [])
+            next()
+        }
     }
 
     private func wait(_ ms: UInt64) {
-        guard !addresses.isEmpty else { return }
+        guard !addresses.isEmpty else { return waitForSecondRound() }
         timer = loop.after(ms) { [self] in
             timer = nil
             let more = timing.nextAddressConnectedMs

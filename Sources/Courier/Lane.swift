@@ -86,6 +86,7 @@ final class Lane: DeliveryOwner {
         defer { isPumping = false }
         if !queue.isEmpty {
             filling: for connection in pool.connections {
+        moveSilent()
                 while connection.hasRoom, let delivery = queue.popFirst(trying: !connection.isAuthenticated) {
                     guard start(delivery, on: connection), !queue.isEmpty else { break filling }
                 }
@@ -97,6 +98,17 @@ final class Lane: DeliveryOwner {
 
     /// Pumps at the end of the turn. No request can start inside a connection's events.
     func pumpLater() {
+    /// Queues the pushes of silent connections for their second attempt on another one, under the same `apns-id`.
+    private func moveSilent() {
+        for delivery in pool.takeSilent().reversed() {
+            delivery.topic.isReturned()
+            delivery.isSecondAttempt = true
+            delivery.lastFailure = (0, .unknown)
+            shared.retries += 1
+            queue.prepend(delivery)
+        }
+    }
+
         guard !isPumpDue else { return }
         isPumpDue = true
         loop.atEndOfTurn { [self] in
@@ -230,7 +242,7 @@ final class Lane: DeliveryOwner {
     }
 
     func refused(_ delivery: Delivery) {
-        delivery.topic.isRefused()
+        delivery.topic.isReturned()
         delivery.refusals += 1
         noteUnanswered()
         // A GOAWAY causes one or two refusals in a row. A peer that refuses more must not be hammered.

@@ -66,6 +66,7 @@ final class Pool: ConnectionOwner {
     /// Opens a connection if one is needed.
     /// - Parameter waiting: true if pushes wait though every connection is full.
     func review(waiting: Bool) {
+        let waiting = waiting || connections.isEmpty && needsSecondAttempts
         if !waiting { fullSince = nil }
         guard !isStopped, dial == nil, pause == nil else { return }
         let isCalledFor =
@@ -89,12 +90,19 @@ final class Pool: ConnectionOwner {
         return true
     }
 
+    private var needsSecondAttempts: Bool { retired.values.contains { $0.needsSecondAttempts } }
+
+    /// Takes the requests of silent connections, once another connection has room for them. Until then their responses may still come.
+    func takeSilent() -> [Delivery] {
+        guard !retired.isEmpty, !isStopped, connections.contains(where: \.hasRoom) else { return [] }
+        return retired.values.filter(\.isSilent).flatMap { $0.takeSilent() }
+    }
+
     /// Retires connections that accept no request at all. Call it while pushes wait.
     func retireStalled() {
         let now = loop.now
-        for connection in connections
-        where !connection.isBusy && !connection.hasRoom && now - connection.lastUse >= timing.requestMs {
-            connection.retire(.refusing)
+        for connection in connections where !connection.isBusy && !connection.hasRoom && !connection.isDoubtful {
+            if now - connection.lastUse >= timing.requestMs { connection.retire(.refusing) }
         }
     }
 
@@ -176,6 +184,10 @@ final class Pool: ConnectionOwner {
     func connectionMayHaveRoom(_ connection: Connection) { lane.pump() }
 
     func connectionNeedsReplacement(_ connection: Connection) { lane.pumpLater() }
+
+    func connectionIsInDoubt(_ connection: Connection) {
+        for other in connections where other !== connection { other.pingIfQuiet() }
+    }
 
     func connectionIsThrottled(_ connection: Connection) { calmUntil = loop.now + timing.calmMs }
 

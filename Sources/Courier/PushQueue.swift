@@ -80,7 +80,8 @@ extension Topic {
         isSilent = false
     }
 
-    func isRefused() { underWay -= 1 }
+    /// The push left its connection without an answer, for which the topic isn't to blame.
+    func isReturned() { underWay -= 1 }
 
     func isLost() {
         underWay -= 1
@@ -102,6 +103,8 @@ final class Delivery {
     /// On the loop's clock.
     let deadline: UInt64
     var history = History()
+    /// The push has left a silent connection for another one, which happens only once.
+    var isSecondAttempt = false
     /// How often the peer refused the stream.
     var refusals = 0
     /// The last failure. It is reported if the deadline passes.

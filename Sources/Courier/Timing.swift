@@ -8,12 +8,14 @@ struct Timing: Sendable {
     var nextAddressConnectedMs: UInt64 = 2_000
     /// From a request to its response.
     var requestMs: UInt64 = 10_000
-    /// From a request to a PING that checks whether the peer is alive.
-    var lateMs: UInt64 = 2_000
-    /// From a PING to its acknowledgement. Afterwards the peer counts as dead.
-    var pingMs: UInt64 = 5_000
-    /// The time without traffic before a PING checks whether the peer is alive.
-    var idleMs: UInt64 = 3_600_000
+    /// A request that goes out after this long without a frame from the peer takes a PING with it.
+    var quietMs: UInt64 = 1_000
+    /// From a request to a PING that checks whether the peer is alive. Doubles with each acknowledgement until there is a response.
+    var lateMs: UInt64 = 250
+    /// From a PING to any frame. Afterwards the peer counts as dead, and its requests get their second attempt.
+    var pingMs: UInt64 = 2_000
+    /// The time without traffic before a PING keeps the connection alive. Load balancers and NATs drop idle ones after four minutes.
+    var idleMs: UInt64 = 150_000
     /// How often timeouts are checked while requests are in flight.
     var tickMs: UInt64 = 250
     /// Between attempts of one push.

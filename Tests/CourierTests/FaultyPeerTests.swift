@@ -142,19 +142,17 @@ import Vocabulary
         }
     }
 
-    /// The next push goes elsewhere long before the request's deadline. The one under way keeps its time: a peer that is only slow may still answer it.
+    /// Long before the request's time-out, the next push and a second attempt of the one under way go elsewhere.
     @Test func aDeadPeerIsDetectedLongBeforeTheRequestTimeout() async throws {
         var timing = Stage.timing
-        timing.requestMs = 1000
+        timing.requestMs = 10_000
         let script: ScriptedServer.Script = { $0.connection == 1 ? [.freeze] : [.answer(200)] }
         try await Stage.play(timing: timing, script: script) { stage in
             async let first = stage.courier.send(Push.sample(1, deadlineInMs: 5000))
             #expect(await stage.comes { await stage.server.requests.count == 1 })
-            #expect(await stage.courier.send(Push.sample(2, deadlineInMs: 900)) == .delivered)
+            #expect(await stage.courier.send(Push.sample(2, deadlineInMs: 5000)) == .delivered)
             #expect(await first == .delivered)
-            let requests = await stage.server.requests
-            #expect(requests.map(\.apnsID) == [1, 2, 1].map { Push.sample($0).apnsID })
-            #expect(requests[2].atMs - requests[0].atMs >= 1000)
+            #expect(await stage.server.requests.map(\.apnsID) == [1, 1, 2].map { Push.sample($0).apnsID })
         }
     }
 

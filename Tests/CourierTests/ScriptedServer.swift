@@ -48,6 +48,8 @@ actor ScriptedServer: LoopActor {
         case http2
         /// Takes a connection and says nothing.
         case mute
+        /// The same of the first connection only.
+        case muteAtFirst
         /// Ends the connection at its first bytes.
         case hangsUp
         /// Says this before any TLS.
@@ -105,6 +107,8 @@ actor ScriptedServer: LoopActor {
     func vanish() { listener.socket.rejectNewConnections() }
     var connectedAt: [UInt64] { listener.connectedAt }
     var openConnections: Int { listener.peers.count }
+    /// The connections that are open read and write nothing more.
+    func freezeAll() { for peer in listener.peers.values { peer.perform(.freeze, 0) } }
 }
 
 private final class Listener: EventSource {
@@ -192,6 +196,7 @@ private final class Peer: EventSource {
         guard count > 0 else { return end() }
         switch server.manner {
         case .mute, .speaks: return
+        case .muteAtFirst where number == 1: return
         case .hangsUp: return end()
         default: break
         }

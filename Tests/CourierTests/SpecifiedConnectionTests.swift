@@ -124,9 +124,9 @@ import Vocabulary
 
 /// Section "Connection rules".
 @Suite(.timeLimit(.minutes(1))) struct ConnectionRows {
-    /// The peer has taken 40 pushes, and answers them after it has missed a PING. Meanwhile others go by another connection.
+    /// The peer has taken 40 pushes, and answers them late. Meanwhile others go by another connection.
     @Test(arguments: [false, true]) func aGoAwayWhoseAnswersAreSlowSendsNothingTwice(graceful: Bool) async throws {
-        let setting = try SimulatedAPNs.setting { $0.timing.requestMs = 10_000 }
+        let setting = try SimulatedAPNs.setting { ($0.timing.requestMs, $0.timing.pingMs) = (10_000, 2_000) }
         try await SimulatedAPNs.play(setting) { world in
             #expect(await world.send(1000) == .delivered)
             await world.plan(always: [.with { ($0.goaway, $0.graceful, $0.pauseMs, $0.rate) = (true, graceful, 400, 0.025) }])

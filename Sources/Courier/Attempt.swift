@@ -1,0 +1,24 @@
+import TLS
+
+/// An attempt in flight with the response received so far.
+struct Flight {
+    let delivery: Delivery
+    let attempt: Attempt
+    var status: Int?
+    var retryAfter: String?
+    var body: [UInt8] = []
+}
+
+/// One attempt of one push.
+struct Attempt {
+    let startedAt: UInt64
+    let startedAtWallMs: UInt64
+    /// The provider token that was sent. Accounts with a certificate send none.
+    let issued: ProviderToken.Issued?
+}
+
+/// The endpoint and TLS context of new connections.
+struct Target {
+    let endpoint: Endpoint
+    let context: TLSContext
+}
