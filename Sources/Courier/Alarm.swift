@@ -4,6 +4,8 @@ public import Vocabulary
 public enum Alarm: Sendable, Equatable, CustomStringConvertible {
     /// Apple rejects the provider because of its keys, certificate or topic.
     case configuration(PushEnvironment, topic: String, APNsReason)
+    /// Apple accepted a provider token only once it was dated further back.
+    case clockAhead(PushEnvironment)
     /// No account can send such a push.
     case noAccount(PushEnvironment, topic: String, PushType)
     /// Apple rejects most tokens of a topic, or several in a row, so none is purged.
@@ -18,7 +20,11 @@ public enum Alarm: Sendable, Equatable, CustomStringConvertible {
     public var description: String {
         switch self {
         case .configuration(let environment, let topic, .expiredProviderToken):
-            "APNs (\(environment)) reports a new provider token for \(topic) as expired. Check this machine's clock"
+            "APNs (\(environment)) calls a provider token for \(topic) expired that is less than an hour old by this machine's clock. No token is purged. Set the clock, which is behind"
+        case .configuration(let environment, let topic, .invalidProviderToken):
+            "APNs (\(environment)) refuses this provider for \(topic): InvalidProviderToken. No token is purged. Check key, key id and team id, and whether this machine's clock is ahead"
+        case .clockAhead(let environment):
+            "APNs (\(environment)) accepts this provider's tokens only if they are dated \(ProviderToken.furtherBackdatedS / 60) minutes back. Set this machine's clock, which is ahead"
         case .configuration(let environment, let topic, let reason):
             "APNs (\(environment)) refuses this provider for \(topic): \(reason.rawValue). No token is purged. Check key id, team id, key or certificate, and topic"
         case .noAccount(let environment, let topic, let type):
@@ -43,6 +49,7 @@ public enum Alarm: Sendable, Equatable, CustomStringConvertible {
     var kind: String {
         switch self {
         case .configuration(let environment, let topic, let reason): "configuration \(environment) \(topic) \(reason.rawValue)"
+        case .clockAhead(let environment): "clock \(environment)"
         case .noAccount(let environment, let topic, let type): "account \(environment) \(topic) \(type.rawValue)"
         case .purgesStopped(let environment, let topic): "purges \(environment) \(topic)"
         // A peer can't cause many of these: each is followed by a wait before the next connection attempt.

@@ -99,7 +99,7 @@ public enum Reaction: Sendable, Equatable {
     case retry
     /// Retry on a new connection.
     case reconnect
-    /// Retry once, with a new provider token on a new connection.
+    /// Retry on a new connection, with a new provider token if it may be renewed.
     case renewProviderToken
     /// Retry once, on a new connection.
     case reconnectOnce
@@ -112,14 +112,14 @@ extension APNsReason {
         switch self {
         case .badDeviceToken, .deviceTokenNotForTopic: .purge
         case .unregistered, .expiredToken: .purgeIfOlder
-        case .badTopic, .missingTopic, .topicDisallowed, .badCertificate, .badCertificateEnvironment, .invalidProviderToken,
-            .missingProviderToken, .forbidden, .badEnvironmentKeyIDInToken, .badEnvironmentKeyInToken:
+        case .badTopic, .missingTopic, .topicDisallowed, .badCertificate, .badCertificateEnvironment, .missingProviderToken,
+            .forbidden, .badEnvironmentKeyIDInToken, .badEnvironmentKeyInToken:
             .configuration
         case .badCollapseID, .badExpirationDate, .badMessageID, .badPriority, .duplicateHeaders, .invalidPushType,
             .missingDeviceToken, .payloadEmpty, .badPath, .methodNotAllowed, .payloadTooLarge:
             .drop
         case .idleTimeout, .shutdown, .tooManyProviderTokenUpdates: .reconnect
-        case .expiredProviderToken: .renewProviderToken
+        case .expiredProviderToken, .invalidProviderToken: .renewProviderToken
         case .unrelatedKeyIDInToken: .reconnectOnce
         case .tooManyRequests: .holdToken
         case .internalServerError, .serviceUnavailable: .retry
@@ -141,7 +141,7 @@ struct Retry: Sendable, Equatable {
     var leastMs: UInt64 = 0
     /// No more requests are sent on this connection.
     var replacesConnection = false
-    /// Apple reported the provider token as expired.
+    /// Apple refused the provider token. The lane renews it if it may, and retries without a wait then.
     var renewsProviderToken = false
     /// No other push is sent to this token until the retry.
     var holdsToken = false
@@ -151,7 +151,6 @@ struct Retry: Sendable, Equatable {
 struct History: Sendable, Equatable {
     /// Attempts that were followed by a wait.
     var failures = 0
-    var renewedProviderToken = false
     var reconnected = false
 }
 
@@ -197,10 +196,7 @@ extension Answer {
             defer { history.reconnected = true }
             let waits = history.reconnected || reason == .tooManyProviderTokenUpdates
             return .retry(Retry(waits: waits, leastMs: retryAfterMs ?? 0, replacesConnection: true))
-        case .renewProviderToken:
-            guard !history.renewedProviderToken else { return configuration }
-            history.renewedProviderToken = true
-            return .retry(Retry(waits: false, replacesConnection: true, renewsProviderToken: true))
+        case .renewProviderToken: return .retry(Retry(replacesConnection: true, renewsProviderToken: true))
         case .reconnectOnce:
             guard !history.reconnected else { return configuration }
             history.reconnected = true

@@ -96,14 +96,14 @@ extension APNsReason {
         case .expiredProviderToken:
             Explanation(
                 "the provider token is older than an hour by Apple's clock", .settings,
-                "if this repeats, set this machine's clock: tokens are renewed after 50 minutes")
+                "set this machine's clock, which is behind: by it tokens are renewed after 50 minutes")
         case .forbidden:
             Explanation(
                 "this provider is not allowed to do this", .settings, "check key, team and topic with `mayfly apns check`")
         case .invalidProviderToken:
             Explanation(
                 "the provider token is not valid", .settings,
-                "key, key id and team id must belong together (the id is in the .p8 file's name), the key must not be revoked, and this machine's clock must not be ahead. Check with `mayfly apns check` and `mayfly apns jwt --verify`"
+                "key, key id and team id must belong together (the id is in the .p8 file's name), the key must not be revoked, and this machine's clock must not be over half an hour ahead. Check with `mayfly apns check` and `mayfly apns jwt --verify`"
             )
         case .missingProviderToken:
             Explanation(
@@ -187,7 +187,7 @@ extension Reaction {
         case .drop: "the token is kept, no further attempt"
         case .retry: "again after a wait"
         case .reconnect: "again on a new connection"
-        case .renewProviderToken: "again with a new provider token on a new connection, once; then an alarm"
+        case .renewProviderToken: "again with a new provider token and connection; then an alarm, and again after waits"
         case .reconnectOnce: "again on a new connection, once; then an alarm"
         case .holdToken: "again after a wait, without other pushes to this token"
         }

@@ -22,6 +22,8 @@ final class Lane: DeliveryOwner {
     private var holds = TokenHolds()
     /// When the first push since the last response was lost or refused.
     private var unansweredSince: UInt64?
+    /// Why Apple refuses the provider token, until it accepts one.
+    private var tokenRefusal: APNsReason?
     private var isStopped = false
     private var isPumping = false
     private var isPumpDue = false
@@ -84,9 +86,9 @@ final class Lane: DeliveryOwner {
         guard !isPumping else { return }
         isPumping = true
         defer { isPumping = false }
+        moveSilent()
         if !queue.isEmpty {
             filling: for connection in pool.connections {
-        moveSilent()
                 while connection.hasRoom, let delivery = queue.popFirst(trying: !connection.isAuthenticated) {
                     guard start(delivery, on: connection), !queue.isEmpty else { break filling }
                 }
@@ -96,8 +98,6 @@ final class Lane: DeliveryOwner {
         watchQueue()
     }
 
-    /// Pumps at the end of the turn. No request can start inside a connection's events.
-    func pumpLater() {
     /// Queues the pushes of silent connections for their second attempt on another one, under the same `apns-id`.
     private func moveSilent() {
         for delivery in pool.takeSilent().reversed() {
@@ -109,6 +109,8 @@ final class Lane: DeliveryOwner {
         }
     }
 
+    /// Pumps at the end of the turn. No request can start inside a connection's events.
+    func pumpLater() {
         guard !isPumpDue else { return }
         isPumpDue = true
         loop.atEndOfTurn { [self] in
@@ -182,7 +184,11 @@ final class Lane: DeliveryOwner {
 
     private func giveUp(_ delivery: Delivery) {
         let none: APNsReason = pool.isReady ? .late : .unreachable
-        let last = delivery.lastFailure ?? (0, none)
+        let last = delivery.lastFailure ?? tokenRefusal.map { (403, $0) } ?? (0, none)
+        if last.status == 403 {
+            raise(.configuration(environment, topic: delivery.topic.name, last.reason))
+            return finish(delivery, .failed(status: last.status, reason: last.reason, verdict: .configuration))
+        }
         // Lost pushes raise their own alarm.
         if last.status != 0 {
             raise(.givenUp(environment, topic: delivery.topic.name, status: last.status, last.reason))
@@ -212,6 +218,7 @@ final class Lane: DeliveryOwner {
         pool.answered(by: connection)
         delivery.topic.isAnswered()
         unansweredSince = nil
+        noteAdmission(answer, attempt)
         let now = loop.now
         let topic = delivery.topic
         let isRefusal = answer.status != 200 && answer.reaction == .purge
@@ -236,7 +243,15 @@ final class Lane: DeliveryOwner {
         case .retry(let retry):
             delivery.lastFailure = (answer.status, answer.reason)
             if retry.replacesConnection { connection.retire() }
-            if retry.renewsProviderToken { renewProviderToken(attempt.issued, topic.name) }
+            var retry = retry
+            if retry.renewsProviderToken {
+                let isRenewed = renewProviderToken(attempt.issued, answer.reason, topic.name)
+                if !isRenewed, delivery.push.isTrial || signer == nil {
+                    return finish(
+                        delivery, .failed(status: answer.status, reason: answer.reason, verdict: .configuration))
+                }
+                retry.waits = !isRenewed
+            }
             self.retry(delivery, retry)
         }
     }
@@ -267,17 +282,30 @@ final class Lane: DeliveryOwner {
         guard let reason = goAway.reason else { return }
         switch reason.reaction {
         case .configuration, .reconnectOnce: raise(.configuration(environment, topic: account.topicNames, reason))
-        case .renewProviderToken: renewProviderToken(connection.lastIssued, account.topicNames)
+        case .renewProviderToken: _ = renewProviderToken(connection.lastIssued, reason, account.topicNames)
         default: break
         }
     }
 
-    private func renewProviderToken(_ refused: ProviderToken.Issued?, _ topic: String) {
-        guard let signer, let refused else { return }
-        // The token is too young to be expired, so one of the two clocks is wrong.
-        if !signer.renew(after: refused, nowMs: shared.wallMs()) {
-            raise(.configuration(environment, topic: topic, .expiredProviderToken))
+    /// - Returns: true if the current token differs from `refused`.
+    private func renewProviderToken(_ refused: ProviderToken.Issued?, _ reason: APNsReason, _ topic: String) -> Bool {
+        if let signer, let refused {
+            let isExpired = reason == .expiredProviderToken
+            tokenRefusal = reason
+            let isRenewed = signer.renew(after: refused, isExpired: isExpired, nowMs: shared.wallMs(), monotonicMs: loop.now)
+            // No token is sent that is older by this machine's clock, so that clock is wrong even if the next token is accepted.
+            if isRenewed, !isExpired { return true }
+            raise(.configuration(environment, topic: topic, reason))
+            return isRenewed
         }
+        raise(.configuration(environment, topic: topic, reason))
+        return false
+    }
+
+    private func noteAdmission(_ answer: Answer, _ attempt: Attempt) {
+        guard answer.admission == .admitted else { return }
+        tokenRefusal = nil
+        if let signer, let issued = attempt.issued, signer.noteAdmission(of: issued) { raise(.clockAhead(environment)) }
     }
 
     private func retry(_ delivery: Delivery, _ retry: Retry) {

@@ -3,10 +3,10 @@ import Sealing
 import Sodium
 public import TLS
 
-/// The JWT that authenticates the provider with Apple. All connections use the same one for 50 minutes.
+/// The JWT that authenticates the provider with Apple. All connections use the same one until it is dated 50 minutes back.
 ///
-/// Apple rejects tokens older than an hour, and more than one new token in 20 minutes. So the issue time is stored across restarts: a token
-/// signed again with the same `iat` counts as the same. The JWT itself is never stored.
+/// Apple rejects tokens older than an hour or from its future, and more than one new token in 20 minutes. So the issue time is stored across
+/// restarts: a token signed again with the same `iat` counts as the same. The JWT itself is never stored.
 public struct ProviderToken: Sendable {
     /// A JWT and its issue time. Secret while it is valid.
     public struct Issued: Sendable, Equatable, Redacted {
@@ -27,6 +27,12 @@ public struct ProviderToken: Sendable {
     static let lifeS: UInt64 = 50 * 60
     /// Minimum age before Apple accepts another.
     static let leastLifeS: UInt64 = 20 * 60
+    /// How far a token is dated back, so that a clock slightly ahead of Apple's doesn't date it in Apple's future.
+    static let backdatedS: UInt64 = 60
+    /// How far the next one is dated back if Apple calls that token invalid: the most that leaves `leastLifeS` of `lifeS`.
+    static let furtherBackdatedS = lifeS - leastLifeS
+    /// The least time between new tokens that refusals cause.
+    static let leastRenewalMs: UInt64 = 60_000
 
     public let keyID: String
     public let teamID: String
@@ -36,6 +42,12 @@ public struct ProviderToken: Sendable {
     private var issued: Issued?
     /// The issue time of an earlier run, until it is used or too old.
     private var storedIssuedAtS: UInt64?
+    /// When a refusal caused a new token, in monotonic ms.
+    private var renewedAtMs: UInt64?
+    /// Apple has accepted the current token.
+    private(set) var isAdmitted = false
+    /// The current token is dated further back than usual, because Apple called the one before invalid.
+    private(set) var isDatedFurtherBack = false
 
     /// - Parameters:
     ///   - keyID: `kid`.
@@ -60,21 +72,42 @@ public struct ProviderToken: Sendable {
     /// - Throws: if signing fails.
     public mutating func current(nowMs: UInt64) throws(TLSError) -> Issued {
         let now = nowMs / 1000
-        // A token from the future was issued with a wrong clock. Apple would reject it.
-        if let issued, issued.issuedAtS <= now, now - issued.issuedAtS < Self.lifeS { return issued }
+        // A token from the future was issued with a wrong clock. Apple would reject it, unless the clock is wrong only now.
+        if let issued, issued.issuedAtS <= now || isAdmitted, Self.age(issued.issuedAtS, now) < Self.lifeS { return issued }
         if let stored = storedIssuedAtS, stored <= now, now - stored < Self.lifeS { return try issue(stored) }
-        return try issue(now)
+        return try issue(now - min(now, Self.backdatedS))
     }
 
-    /// Issues a new token after Apple reported `refused` as expired. Does nothing if it was replaced already, or is too young.
+    /// Issues a new token after Apple refused `refused`. Does nothing if that one was replaced already, if a refusal caused a new one within the
+    /// last minute, or if Apple has accepted it and it is too young to be replaced.
+    /// - Parameters:
+    ///   - isExpired: Apple called the token expired. Otherwise it may be from Apple's future, so the new one is dated further back.
+    ///   - nowMs: unix ms.
+    ///   - monotonicMs: a clock that nobody sets.
     /// - Returns: true if the current token differs from `refused`.
-    mutating func renew(after refused: Issued, nowMs: UInt64) throws(TLSError) -> Bool {
+    mutating func renew(
+        after refused: Issued, isExpired: Bool, nowMs: UInt64, monotonicMs: UInt64
+    ) throws(TLSError) -> Bool {
         let now = nowMs / 1000
         guard issued == refused else { return true }
-        guard refused.issuedAtS > now || now - refused.issuedAtS >= Self.leastLifeS else { return false }
-        _ = try issue(now)
+        if let renewedAtMs, monotonicMs - renewedAtMs < Self.leastRenewalMs { return false }
+        // What Apple has accepted is not from its future.
+        let goesFurtherBack = !isExpired && !isAdmitted
+        let issuedAtS = now - min(now, goesFurtherBack ? Self.furtherBackdatedS : Self.backdatedS)
+        let isYoung = refused.issuedAtS <= now && issuedAtS < refused.issuedAtS + Self.leastLifeS
+        guard !isAdmitted || !isYoung else { return false }
+        renewedAtMs = monotonicMs
+        _ = try issue(issuedAtS)
+        isDatedFurtherBack = goesFurtherBack
         return true
     }
+
+    /// Apple has accepted `admitted`.
+    mutating func noteAdmission(of admitted: Issued) {
+        if issued == admitted { isAdmitted = true }
+    }
+
+    private static func age(_ issuedAtS: UInt64, _ now: UInt64) -> UInt64 { now - min(now, issuedAtS) }
 
     private mutating func issue(_ now: UInt64) throws(TLSError) -> Issued {
         let input = signingInput(now)
@@ -82,6 +115,7 @@ public struct ProviderToken: Sendable {
         let issued = Issued(issuedAtS: now, jwt: input + "." + Base64.url.encode(signature.span))
         self.issued = issued
         storedIssuedAtS = nil
+        (isAdmitted, isDatedFurtherBack) = (false, false)
         return issued
     }
 
@@ -160,7 +194,15 @@ final class Signer {
     func isStored(_ issuedAtS: UInt64) { storedIssuedAtS = issuedAtS }
 
     /// - Returns: true if the current token differs from `refused`.
-    func renew(after refused: ProviderToken.Issued, nowMs: UInt64) -> Bool {
-        (try? token.renew(after: refused, nowMs: nowMs)) ?? false
+    func renew(after refused: ProviderToken.Issued, isExpired: Bool, nowMs: UInt64, monotonicMs: UInt64) -> Bool {
+        (try? token.renew(after: refused, isExpired: isExpired, nowMs: nowMs, monotonicMs: monotonicMs)) ?? false
+    }
+
+    /// Apple has accepted `admitted`.
+    /// - Returns: true if that shows that this machine's clock is ahead: a token that was dated less far back was refused.
+    func noteAdmission(of admitted: ProviderToken.Issued) -> Bool {
+        guard !token.isAdmitted else { return false }
+        token.noteAdmission(of: admitted)
+        return token.isAdmitted && token.isDatedFurtherBack
     }
 }

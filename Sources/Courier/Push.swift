@@ -22,6 +22,8 @@ public struct Push: Sendable {
     public var sealedAtMs: UInt64
     /// When the courier gives up, in Unix ms.
     public var deadlineMs: UInt64
+    /// The push ends once Apple has refused a renewed provider token too, because somebody waits for that answer. Others wait for their deadline.
+    public var isTrial = false
     /// Called before each attempt. Returns false once the token must not be used.
     public var isWanted: @Sendable () -> Bool
 

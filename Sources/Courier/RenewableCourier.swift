@@ -126,11 +126,13 @@ public struct Probe: Sendable {
 
     /// - Parameter deadlineMs: in Unix ms, by the sender's deadline clock.
     public func push(deadlineMs: UInt64) throws -> Push {
-        Push(
+        var push = Push(
             apnsID: Push.randomID(), token: try Secret(count: 32) { _ in }, environment: environment, topic: topic,
             type: .background, priority: 5, expirationS: 0, payload: Array(#"{"aps":{"content-available":1}}"#.utf8),
             sealedAtMs: 0,
             deadlineMs: deadlineMs)
+        push.isTrial = true
+        return push
     }
 }
 

@@ -177,7 +177,7 @@ import Vocabulary
         let accounts = [try Account(.token(Self.token("SECRETKEY1")), topics: ["com.one"])]
         let script: ScriptedServer.Script = { _ in [.answer(403, #"{"reason":"InvalidProviderToken"}"#)] }
         try await Stage.play(accounts: accounts, script: script) { stage in
-            _ = await stage.courier.send(Push.sample(topic: "com.one"))
+            _ = await stage.courier.send(Push.sample(deadlineInMs: 250, topic: "com.one"))
             let text = "\(stage.alarms.all)"
             #expect(text.contains("com.one") && text.contains("production") && text.contains("InvalidProviderToken"))
             #expect(!text.contains("SECRETKEY1") && !text.contains("TEAM123456") && !text.contains("eyJ"))

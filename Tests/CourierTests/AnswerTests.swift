@@ -21,7 +21,7 @@ import Vocabulary
         (400, .invalidPushType, .drop), (400, .missingDeviceToken, .drop), (400, .missingTopic, .configuration),
         (400, .payloadEmpty, .drop), (400, .topicDisallowed, .configuration), (403, .badCertificate, .configuration),
         (403, .badCertificateEnvironment, .configuration), (403, .expiredProviderToken, .renewProviderToken),
-        (403, .forbidden, .configuration), (403, .invalidProviderToken, .configuration),
+        (403, .forbidden, .configuration), (403, .invalidProviderToken, .renewProviderToken),
         (403, .missingProviderToken, .configuration), (403, .unrelatedKeyIDInToken, .reconnectOnce),
         (403, .badEnvironmentKeyIDInToken, .configuration), (403, .badEnvironmentKeyInToken, .configuration),
         (404, .badPath, .drop), (405, .methodNotAllowed, .drop), (410, .expiredToken, .purgeIfOlder),
@@ -164,12 +164,14 @@ import Vocabulary
         #expect(step(200, #"{"reason":"BadDeviceToken"}"#) == .finish(.delivered))
     }
 
+    @Test func aRefusedProviderTokenEndsNoPush() {
+        for reason in ["ExpiredProviderToken", "InvalidProviderToken"] {
+            #expect(
+                step(403, #"{"reason":"\#(reason)"}"#) == .retry(Retry(replacesConnection: true, renewsProviderToken: true)))
+        }
+    }
+
     @Test func aSingleRetryHappensOnce() {
-        let expired = #"{"reason":"ExpiredProviderToken"}"#
-        #expect(step(403, expired) == .retry(Retry(waits: false, replacesConnection: true, renewsProviderToken: true)))
-        #expect(
-            step(403, expired, history: History(renewedProviderToken: true))
-                == .finish(.failed(status: 403, reason: .expiredProviderToken, verdict: .configuration)))
         let unrelated = #"{"reason":"UnrelatedKeyIdInToken"}"#
         #expect(step(403, unrelated) == .retry(Retry(waits: false, replacesConnection: true)))
         #expect(

@@ -53,15 +53,16 @@ import Vocabulary
         }
     }
 
-    @Test func aFreshProviderTokenReportedAsExpiredEndsRetries() async throws {
-        let script = Self.refusing(403, "ExpiredProviderToken") { _ in true }
+    @Test(arguments: [APNsReason.expiredProviderToken, .invalidProviderToken])
+    func aRefusedProviderTokenIsRenewedOnceAMinuteUntilTheDeadline(reason: APNsReason) async throws {
+        let script = Self.refusing(403, reason.rawValue) { _ in true }
         try await Stage.play(script: script) { stage in
-            let outcome = await stage.courier.send(Push.sample())
-            #expect(outcome == .failed(status: 403, reason: .expiredProviderToken, verdict: .configuration))
-            #expect(await stage.server.requests.count == 2)
-            // Apple would call a second one within 20 minutes too many.
-            #expect(stage.issued.all.count == 1)
-            #expect(stage.alarms.all == [.configuration(.production, topic: "example.app", .expiredProviderToken)])
+            let outcome = await stage.courier.send(Push.sample(deadlineInMs: 250))
+            #expect(outcome == .failed(status: 403, reason: reason, verdict: .configuration))
+            #expect((3...FaultyPeerTests.mostConnections).contains(await stage.server.requests.count))
+            #expect(Set(await stage.server.requests.map(\.apnsID)).count == 1)
+            #expect(Set(await stage.server.requests.compactMap { $0.fields["authorization"] }).count == 2)
+            #expect(stage.alarms.all == [.configuration(.production, topic: "example.app", reason)])
         }
     }
 
@@ -76,7 +77,7 @@ import Vocabulary
         }
     }
 
-    @Test(arguments: ["InvalidProviderToken", "Forbidden", "BadEnvironmentKeyIdInToken", "BadEnvironmentKeyInToken"])
+    @Test(arguments: ["MissingProviderToken", "Forbidden", "BadEnvironmentKeyIdInToken", "BadEnvironmentKeyInToken"])
     func aWrongConfigurationKeepsTheTokenAndTriesOnce(reason: String) async throws {
         let script = Self.refusing(403, reason) { _ in true }
         try await Stage.play(script: script) { stage in

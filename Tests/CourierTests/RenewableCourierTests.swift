@@ -109,9 +109,9 @@ import Vocabulary
             #expect(try await renewal == .refused(topic: "example.app", .production, .invalidProviderToken))
             #expect(await renewable.send(Push.sample(21)) == .delivered)
             let requests = await stage.server.requests
-            // The question, and each push once.
-            #expect(requests.filter { $0.connection > 1 }.map(\.token) == [Self.nobody])
-            #expect(Set(requests.map(\.apnsID)).count == requests.count && requests.count == 23)
+            // The question with two provider tokens, and each push once.
+            #expect(requests.filter { $0.connection > 1 }.map(\.token) == [Self.nobody, Self.nobody])
+            #expect(Set(requests.map(\.apnsID)).count == 23 && requests.count == 24)
             #expect(await stage.comes { await stage.server.openConnections == 1 })
             await renewable.stop(withinMs: 200)
         }

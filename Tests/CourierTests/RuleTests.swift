@@ -111,58 +111,78 @@ import Vocabulary
     @Test func isWhatAppleWants() throws {
         var token = try Self.make()
         let issued = try token.current(nowMs: Self.now + 999)
-        #expect(issued.issuedAtS == 1_700_000_000)
+        // A minute back: Apple refuses a token from its future.
+        #expect(issued.issuedAtS == 1_699_999_940)
         let parts = issued.jwt.split(separator: ".").map(String.init)
         try #require(parts.count == 3)
         #expect(parts[0] == "eyJhbGciOiJFUzI1NiIsImtpZCI6IkFCQ0RFMTIzNDUifQ")  // {"alg":"ES256","kid":"ABCDE12345"}
-        #expect(parts[1] == "eyJpc3MiOiJURUFNMTIzNDU2IiwiaWF0IjoxNzAwMDAwMDAwfQ")  // {"iss":"TEAM123456","iat":1700000000}
+        #expect(parts[1] == "eyJpc3MiOiJURUFNMTIzNDU2IiwiaWF0IjoxNjk5OTk5OTQwfQ")  // {"iss":"TEAM123456","iat":1699999940}
         #expect(parts[2].utf8.count == 86)  // 64 bytes: raw, not DER
     }
 
-    @Test func isKeptForFiftyMinutes() throws {
+    @Test func isKeptUntilItIsDatedFiftyMinutesBack() throws {
         var token = try Self.make()
         let first = try token.current(nowMs: Self.now)
-        #expect(try token.current(nowMs: Self.now + 50 * 60_000 - 1) == first)
-        let second = try token.current(nowMs: Self.now + 50 * 60_000)
-        #expect(second.issuedAtS == first.issuedAtS + 3000)
+        #expect(try token.current(nowMs: Self.now + 49 * 60_000 - 1) == first)
+        let second = try token.current(nowMs: Self.now + 49 * 60_000)
+        #expect(second.issuedAtS == first.issuedAtS + 49 * 60)
     }
 
     @Test func aClockThatWentBackMakesAnother() throws {
         var token = try Self.make()
         _ = try token.current(nowMs: Self.now)
-        #expect(try token.current(nowMs: Self.now - 60_000).issuedAtS == 1_699_999_940)
+        let again = try token.current(nowMs: Self.now - 120_000)
+        #expect(again.issuedAtS == 1_699_999_820)
+        // Apple has accepted this one: the clock is wrong only now.
+        token.noteAdmission(of: again)
+        #expect(try token.current(nowMs: Self.now - 3_600_000) == again)
     }
 
     @Test func aStoredOneIsUsedWhileItLasts() throws {
         var first = try Self.make()
         let stored = try first.current(nowMs: Self.now)
         var second = try Self.make(stored: stored.issuedAtS)
-        let again = try second.current(nowMs: Self.now + 49 * 60_000)
+        let again = try second.current(nowMs: Self.now + 48 * 60_000)
         // The same claims under another signature.
         #expect(again.issuedAtS == stored.issuedAtS)
         #expect(again.jwt.split(separator: ".").dropLast() == stored.jwt.split(separator: ".").dropLast())
-        #expect(try second.current(nowMs: Self.now + 51 * 60_000).issuedAtS == stored.issuedAtS + 51 * 60)
+        #expect(try second.current(nowMs: Self.now + 50 * 60_000).issuedAtS == stored.issuedAtS + 50 * 60)
     }
 
     @Test func aStoredBirthThatCanNotBeIsIgnored() throws {
         // From the future by a clock that was wrong, or long ago.
         for stored: UInt64 in [1_700_000_002, 1_700_000_001 - 3_000, 0, .max] {
             var token = try Self.make(stored: stored)
-            #expect(try token.current(nowMs: Self.now + 1000).issuedAtS == 1_700_000_001)
+            #expect(try token.current(nowMs: Self.now + 1000).issuedAtS == 1_699_999_941)
         }
     }
 
-    @Test func isRenewedAtMostEveryTwentyMinutes() throws {
+    @Test func refusalsRenewATokenAtMostOnceAMinute() throws {
         var token = try Self.make()
         let first = try token.current(nowMs: Self.now)
-        #expect(try !token.renew(after: first, nowMs: Self.now + 20 * 60_000 - 1))
-        #expect(try token.current(nowMs: Self.now) == first)
-        #expect(try token.renew(after: first, nowMs: Self.now + 20 * 60_000))
-        let second = try token.current(nowMs: Self.now + 20 * 60_000)
-        #expect(second != first)
+        #expect(try token.renew(after: first, isExpired: false, nowMs: Self.now, monotonicMs: 5))
+        let second = try token.current(nowMs: Self.now)
+        // From Apple's future: further back, and still good for the 20 minutes that Apple demands.
+        #expect(second.issuedAtS == 1_700_000_000 - 30 * 60)
+        #expect(token.isDatedFurtherBack)
+        #expect(try token.current(nowMs: Self.now + 20 * 60_000 - 1) == second)
         // The others of the same wave find it done.
-        #expect(try token.renew(after: first, nowMs: Self.now + 20 * 60_000))
-        #expect(try token.current(nowMs: Self.now + 20 * 60_000) == second)
+        #expect(try token.renew(after: first, isExpired: false, nowMs: Self.now, monotonicMs: 6))
+        #expect(try !token.renew(after: second, isExpired: true, nowMs: Self.now + 900_000, monotonicMs: 60_004))
+        #expect(try token.current(nowMs: Self.now) == second)
+        #expect(try token.renew(after: second, isExpired: true, nowMs: Self.now, monotonicMs: 60_005))
+        #expect(try token.current(nowMs: Self.now).issuedAtS == 1_699_999_940)
+        #expect(!token.isDatedFurtherBack)
+    }
+
+    @Test func anAcceptedTokenIsRenewedAfterTwentyMinutes() throws {
+        var token = try Self.make()
+        let first = try token.current(nowMs: Self.now)
+        token.noteAdmission(of: first)
+        #expect(try !token.renew(after: first, isExpired: true, nowMs: Self.now + 20 * 60_000 - 1, monotonicMs: 1_200_000))
+        #expect(try token.current(nowMs: Self.now) == first)
+        #expect(try token.renew(after: first, isExpired: true, nowMs: Self.now + 20 * 60_000, monotonicMs: 1_200_001))
+        #expect(try token.current(nowMs: Self.now + 20 * 60_000) != first)
     }
 
     @Test(arguments: ["", "has space", "quote\"", "a\\", "ü", String(repeating: "A", count: 33)])

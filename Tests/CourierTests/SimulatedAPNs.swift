@@ -1,6 +1,7 @@
 import APNsSimulator
 import EventLoop
 import Linux
+import Synchronization
 import TLS
 import Testing
 
@@ -22,6 +23,8 @@ struct SimulatedAPNs {
         var issuedAtS: UInt64?
         /// How far the simulator's clock is ahead of the courier's, ms.
         var aheadMs: UInt64 = 0
+        /// The courier's wall clock, which its provider tokens are dated by.
+        var clock = SetClock()
         var accounts: [Account]?
         var faults = FaultPlan()
     }
@@ -80,6 +83,7 @@ struct SimulatedAPNs {
         configuration.sandbox = configuration.production
         configuration.trust = .authorities(Stage.identity.certificate)
         configuration.timing = setting.timing
+        configuration.wallMs = { [clock = setting.clock] in clock.nowMs }
         courier = try Courier(loop: ours, configuration)
     }
 
@@ -114,6 +118,17 @@ struct SimulatedAPNs {
     var accepted: [AcceptedPush] { get async { await simulator.pushes } }
     var connections: Int { get async { await simulator.counts.connections } }
     var refusals: Int { get async { await simulator.counts.refused.values.reduce(0, +) } }
+}
+
+/// A wall clock that is ahead of the machine's, or behind it.
+final class SetClock: Sendable {
+    private let aheadMs: Mutex<Int64>
+
+    init(aheadMs: Int64 = 0) { self.aheadMs = Mutex(aheadMs) }
+
+    var nowMs: UInt64 { UInt64(Int64(Clock.wallMs) + aheadMs.withLock(\.self)) }
+
+    func set(aheadMs: Int64) { self.aheadMs.withLock { $0 = aheadMs } }
 }
 
 extension Fault {

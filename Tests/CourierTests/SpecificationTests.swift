@@ -133,7 +133,7 @@ import Vocabulary
         (.badDeviceToken, .end(.purge(ifSealedBefore: nil))), (.deviceTokenNotForTopic, .end(.purge(ifSealedBefore: nil))),
         (.badTopic, .end(.configuration)), (.missingTopic, .end(.configuration)), (.topicDisallowed, .end(.configuration)),
         (.badCertificate, .end(.configuration)), (.badCertificateEnvironment, .end(.configuration)),
-        (.invalidProviderToken, .end(.configuration)), (.missingProviderToken, .end(.configuration)),
+        (.missingProviderToken, .end(.configuration)),
         (.forbidden, .end(.configuration)), (.badEnvironmentKeyID, .end(.configuration)),
         (.badEnvironmentKey, .end(.configuration)), (.badCollapseID, .end(.keep)), (.badExpirationDate, .end(.keep)),
         (.badMessageID, .end(.keep)), (.badPriority, .end(.keep)), (.duplicateHeaders, .end(.keep)),
@@ -144,8 +144,8 @@ import Vocabulary
         (.tooManyRequests, .again(connections: 1)), (.internalServerError, .again(connections: 1)),
         (.serviceUnavailable, .again(connections: 1)),
     ]
-    /// ReactionTests shows these.
-    static let apart: Set<Reason> = [.unregistered, .expiredToken, .expiredProviderToken]
+    /// ReactionTests and SkewedClockTests show these.
+    static let apart: Set<Reason> = [.unregistered, .expiredToken, .expiredProviderToken, .invalidProviderToken]
 
     @Test func everyReasonHasARow() {
         #expect(Set(Self.rows.map(\.0)).union(Self.apart) == Set(Reason.allCases))

@@ -38,7 +38,7 @@ import Vocabulary
         try await SimulatedAPNs.play(setting) { world in
             #expect(await world.send() == .delivered)
             #expect(await world.simulator.counts.refused.isEmpty)
-            #expect(world.issued.all.count { $0 >= now } == issues)
+            #expect(world.issued.all.count { $0 >= now - ProviderToken.backdatedS } == issues)
         }
     }
 
@@ -54,8 +54,11 @@ import Vocabulary
             setting.simulator.keys = [try SimulatedAPNs.key(keyID, team: team, environments: Set(environments))]
         }
         try await SimulatedAPNs.play(setting) { world in
-            #expect(await world.send() == .failed(status: 403, reason: reason, verdict: .configuration))
-            #expect(await world.refusals == 1)
+            let outcome = await world.send { $0.deadlineMs = Clock.wallMs + 250 }
+            #expect(outcome == .failed(status: 403, reason: reason, verdict: .configuration))
+            // A key may be invalid because of a clock, which can be set before the deadline.
+            #expect(await world.refusals == 1 || reason == .invalidProviderToken)
+            #expect(await world.refusals <= FaultyPeerTests.mostConnections)
             #expect(world.alarms.all.count == 1)
         }
     }

@@ -99,10 +99,11 @@ struct TrialPush {
                 "no APNs key or certificate is configured for \(type.rawValue) pushes to \(topic), so nothing was sent")
         }
         let now = Clock.wallMs
-        let push = Push(
+        var push = Push(
             apnsID: Push.randomID(), token: token, environment: environment, topic: topic, type: type,
             priority: UInt8(clamping: rendered.priority), expirationS: template.expiration(nowMs: now, tokenExpiryMs: .max),
             payload: rendered.payload, sealedAtMs: now, deadlineMs: now + Self.waitMs)
+        push.isTrial = true
         let (outcome, uniqueID) = try await deliver(push)
         let json = configuration.has("json")
         if json {
