@@ -404,8 +404,8 @@ final class Connection: EventSource {
         var due = timing.tickMs
         if phase == .ready, flights.isEmpty, liveness.pingedAt == nil {
             due = lastTraffic + timing.idleMs - min(now, lastTraffic + timing.idleMs)
-        } else if let silentAt = liveness.silentAt, !isSilent {
-            due = min(due, silentAt - min(now, silentAt))
+        } else if let verdict = liveness.nextVerdict(now: now), !isSilent {
+            due = min(due, verdict - min(now, verdict))
         }
         timer = loop.after(max(1, due)) { [unowned self] in tick() }
     }
@@ -418,7 +418,11 @@ final class Connection: EventSource {
         case .connecting, .handshaking, .settling:
             if now - startedAt >= timing.connectMs { return end(.timedOut) }
         case .ready:
-            if liveness.isSilent(now: now) { confirmSilence(now) }
+            if liveness.isSilent(now: now) {
+                confirmSilence(now)
+            } else if liveness.isDoubtful(now: now) {
+                owner.connectionIsDoubtful()
+            }
             guard phase == .ready else { return }
             giveUpOverdue(now)
             guard phase == .ready else { return }

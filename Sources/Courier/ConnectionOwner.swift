@@ -8,6 +8,8 @@ protocol ConnectionOwner: AnyObject {
     func connectionNeedsReplacement(_ connection: Connection)
     /// A PING checks whether the peer is alive, because a request may go unanswered.
     func connectionIsInDoubt(_ connection: Connection)
+    /// The PING has gone unanswered for half of its time.
+    func connectionIsDoubtful()
     /// The peer sent ENHANCE_YOUR_CALM.
     func connectionIsThrottled(_ connection: Connection)
     /// The connection accepts no more requests. Requests in flight continue.

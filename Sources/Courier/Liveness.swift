@@ -45,6 +45,11 @@ struct Liveness {
     /// No frame has followed a PING in time.
     func isSilent(now: UInt64) -> Bool { silentAt.map { now >= $0 } ?? false }
 
-    /// A PING has gone unanswered for half of its time. Until it is answered, a request would only lose time.
-    func isDoubtful(now: UInt64) -> Bool { silentAt.map { now + timing.pingMs / 2 >= $0 } ?? false }
+    /// From when the peer is doubtful: half of a PING's time has passed. Until a frame comes, a request would only lose time.
+    var doubtfulAt: UInt64? { silentAt.map { $0 - timing.pingMs / 2 } }
+
+    func isDoubtful(now: UInt64) -> Bool { doubtfulAt.map { now >= $0 } ?? false }
+
+    /// The next moment at which the peer becomes doubtful or dead. Nil without an unanswered PING.
+    func nextVerdict(now: UInt64) -> UInt64? { isDoubtful(now: now) ? silentAt : doubtfulAt }
 }

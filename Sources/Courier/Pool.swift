@@ -69,8 +69,11 @@ final class Pool: ConnectionOwner {
         let waiting = waiting || connections.isEmpty && needsSecondAttempts
         if !waiting { fullSince = nil }
         guard !isStopped, dial == nil, pause == nil else { return }
+        // While every connection is doubtful, one more is made ready for the second attempts.
         let isCalledFor =
-            connections.isEmpty ? waiting : connections.contains { $0.needsReplacement } || waiting && isDueToGrow()
+            connections.allSatisfy(\.isDoubtful)
+            ? waiting || connections.contains(where: \.isBusy)
+            : connections.contains { $0.needsReplacement } || waiting && isDueToGrow()
         if isCalledFor { open() }
     }
 
@@ -188,6 +191,8 @@ final class Pool: ConnectionOwner {
     func connectionIsInDoubt(_ connection: Connection) {
         for other in connections where other !== connection { other.pingIfQuiet() }
     }
+
+    func connectionIsDoubtful() { lane.pump() }
 
     func connectionIsThrottled(_ connection: Connection) { calmUntil = loop.now + timing.calmMs }
 

@@ -1,3 +1,4 @@
+import APNsSimulator
 import EventLoop
 import HTTP2
 import Linux
@@ -12,7 +13,7 @@ import Vocabulary
     /// The deadlines of these pushes come before the time-out of a request, so only a second attempt delivers them.
     static let timing: Timing = {
         var timing = Stage.timing
-        (timing.requestMs, timing.lateMs, timing.pingMs) = (20_000, 20, 100)
+        timing.requestMs = 20_000
         return timing
     }()
 
@@ -28,7 +29,10 @@ import Vocabulary
         let script: ScriptedServer.Script = { request in
             request.connection == 1 ? [.answer(200), .send, .freeze] : [.settings(10), .answer(200)]
         }
-        try await Stage.play(timing: Self.timing, script: script) { stage in
+        // Only the PING that goes with the push finds the connection dead.
+        var timing = Self.timing
+        (timing.quietMs, timing.lateMs) = (10, 20_000)
+        try await Stage.play(timing: timing, script: script) { stage in
             #expect(await stage.courier.send(Push.sample(1)) == .delivered)
             try await stage.loop.sleep(30)
             #expect(await stage.courier.send(Push.sample(2)) == .delivered)
@@ -68,6 +72,21 @@ import Vocabulary
             #expect(await stage.send((1...20).map { Push.sample($0) }).allSatisfy { $0 == .delivered })
             #expect(await stage.server.requests.count == 21)
             #expect(await stage.server.connections == 1)
+        }
+    }
+
+    /// It reads no PING for a while, though not long enough to be left. One more connection is made ready meanwhile.
+    @Test func aPauseIsNoReasonToSendTwice() async throws {
+        let setting = try SimulatedAPNs.setting { setting in
+            (setting.timing.requestMs, setting.timing.lateMs, setting.timing.pingMs) = (20_000, 20, 1_000)
+        }
+        try await SimulatedAPNs.play(setting) { world in
+            #expect(await world.send(1000) == .delivered)
+            await world.plan(.with { $0.pauseMs = 700 })
+            #expect(await world.send(1...40).allSatisfy { $0 == .delivered })
+            #expect(await world.accepted.count == 41)
+            #expect(await world.courier.figures.retries == 0)
+            #expect(await world.connections == 2)
         }
     }
 
@@ -157,6 +176,7 @@ import Vocabulary
         var liveness = Liveness(Self.timing, now: 0)
         liveness.pinged(now: 5_000)
         #expect(!liveness.isDoubtful(now: 5_999) && liveness.isDoubtful(now: 6_000))
+        #expect(liveness.nextVerdict(now: 5_999) == 6_000 && liveness.nextVerdict(now: 6_000) == 7_000)
         #expect(!liveness.isSilent(now: 6_999) && liveness.isSilent(now: 7_000))
         liveness.read(now: 6_500)
         #expect(!liveness.isDoubtful(now: 7_499) && !liveness.isSilent(now: 8_499) && liveness.isSilent(now: 8_500))

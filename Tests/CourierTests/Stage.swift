@@ -42,7 +42,7 @@ struct Stage {
     static let key = try! ES256.PrivateKey()
 
     static let timing = Timing(
-        connectMs: 1000, nextAddressMs: 50, nextAddressConnectedMs: 150, requestMs: 150, lateMs: 50, pingMs: 100, tickMs: 5,
+        connectMs: 1000, nextAddressMs: 50, nextAddressConnectedMs: 150, requestMs: 150, lateMs: 50, pingMs: 400, tickMs: 5,
         retry: Backoff(firstMs: 20, longestMs: 200), reconnect: Backoff(firstMs: 10, longestMs: 100))
 
     /// Plays `body` against `script`.
