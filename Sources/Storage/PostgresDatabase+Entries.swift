@@ -14,12 +14,8 @@ extension PostgresDatabase {
         switch entry {
         case .event(let op):
             countEntry()
-            let window = try window()
-            if case .tokenOpened = op { try refuseAtWrongClock() }
-            try append(op, window: window)
+            try append(op, window: try window())
         case .sealed(let id, let expires, let isLong):
-            _ = try window()
-            try refuseAtWrongClock()
             try insertWaiting(
                 batch: boundary(after: moment, isLong: isLong), rank: 3, id: id, until: timing.untilMs(expiryMs: expires),
                 cause: nil)
@@ -31,9 +27,6 @@ extension PostgresDatabase {
                 cause: expires <= moment ? .expired(untilMs: until) : cause)
         }
     }
-
-    /// Purges and outcomes are recorded all the same, at the time on which the clocks agreed last.
-    private func refuseAtWrongClock() throws { if let fault = journal.fault { throw fault } }
 
     /// - Parameter time: unix milliseconds.
     private func boundary(after time: UInt64, isLong: Bool) -> Int64 {

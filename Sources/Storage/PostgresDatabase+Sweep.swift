@@ -93,7 +93,7 @@ extension PostgresDatabase {
             $0.time(0)
         }
         let latest = try latestWindow()
-        return max(try journal.agreed(on: clock, latest: latest), latest * 1_000)
+        return max(try journal.agreed(on: clock, latest: latest).clock, latest * 1_000)
     }
 
     /// One node sweeps at a time. Otherwise two would wait for each other's rows.

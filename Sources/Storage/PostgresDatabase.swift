@@ -53,6 +53,10 @@ final class PostgresDatabase: Database, EngineRows {
         var backlog: Backlog?
         /// The rows that may need a new partition.
         var inserted: [(table: String, expires: Int64)] = []
+        /// False if this machine's clock doesn't confirm the database's.
+        var isConfirmed = true
+        /// True if it stores something new.
+        var isAdmitted = false
         /// Why it has no window.
         var clockFault: StoreError?
         /// An error that `moment` could not throw.
@@ -228,12 +232,14 @@ final class PostgresDatabase: Database, EngineRows {
         journal.note(Backlog(count: schedule.time(1), stamp: schedule.time(2)))
         guard let read = open?.clock else { return }
         let (closed, latest) = (schedule.time(0), schedule.time(6))
-        let clock: UInt64
-        do throws(StoreError) { clock = try journal.agreed(on: read, latest: latest) } catch {
+        let comparison: AgreedClock.Comparison
+        do throws(StoreError) { comparison = try journal.agreed(on: read, latest: latest) } catch {
             open?.clockFault = error
             return
         }
+        let clock = comparison.clock
         open?.clock = clock
+        open?.isConfirmed = comparison.isConfirmed
         // The log's order follows from this: no entry gets a window before a committed one, whatever the clock does.
         open?.window = max(clock / 1_000 / journal.resolution * journal.resolution, latest, closed + journal.resolution)
         open?.latest = latest
@@ -333,17 +339,21 @@ final class PostgresDatabase: Database, EngineRows {
     private static let lockNames: UInt64 = 1 << 31
 
     /// Waits until every transaction has ended that may have read the schedule before its last change. That change must have counted the backlog.
-    /// Call it outside of a transaction. It takes the locks one by one, and writers that know the last count don't wait for them.
+    /// Call it outside of a transaction: a lock that is held while this waits for the next one could close a circle.
     func waitForWriters() throws {
-        try read {
-            _ = try rows(
+        let older = try read {
+            try rows(
                 """
-                SELECT pg_advisory_xact_lock($1::bigint::int, name) FROM (SELECT DISTINCT objid::bigint::int AS name FROM pg_locks
-                WHERE locktype = 'advisory' AND objsubid = 2 AND classid::bigint = $1
+                SELECT DISTINCT objid::bigint FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2 AND classid::bigint = $1
                 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
-                AND objid::bigint <> (SELECT stamp % $2 FROM schedule) ORDER BY 1) AS older
+                AND objid::bigint <> (SELECT stamp % $2 FROM schedule)
                 """, .int(salt), .time(Self.lockNames)
-            ) { _ in }
+            ) { $0.int(0) }
+        }
+        for name in older {
+            try read {
+                _ = try rows("SELECT pg_advisory_xact_lock($1::bigint::int, $2::bigint::int)", .int(salt), .int(name)) { _ in }
+            }
         }
     }
 
@@ -391,8 +401,8 @@ final class PostgresDatabase: Database, EngineRows {
     var clock: UInt64 { open?.clock ?? 0 }
 
     func admit(_ use: LedgerUse) throws(StoreError) {
-        if let fault = journal.fault { throw fault }
         if journal.isFull(use.rawValue) { throw .ledgerBehind }
+        open?.isAdmitted = true
     }
 
     /// Call it with a count that this transaction made. Others learn of it when it is durable.
@@ -457,6 +467,8 @@ final class PostgresDatabase: Database, EngineRows {
     private func commit() throws {
         guard let open else { return }
         if let failure = open.failure { throw failure }
+        // Purges and outcomes are recorded all the same, at the time on which the clocks agreed last.
+        if open.isAdmitted, !open.isConfirmed { throw StoreError.wrongClock }
         try send("COMMIT", as: .nothing)
         do {
             try receive()

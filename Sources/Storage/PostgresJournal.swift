@@ -180,13 +180,12 @@ final class PostgresJournal: Sendable {
     /// - Parameters:
     ///   - clock: the database's, unix ms.
     ///   - latest: the latest window with an entry, unix seconds.
-    /// - Returns: the time to use, unix ms.
-    func agreed(on clock: UInt64, latest: UInt64) throws(StoreError) -> UInt64 {
+    func agreed(on clock: UInt64, latest: UInt64) throws(StoreError) -> AgreedClock.Comparison {
         do throws(StoreError) {
             let comparison = try clocks.agreed.compare(clock)
             state.withLock { $0.clockIsWrong = !comparison.isConfirmed }
             if latest * 1_000 > now() { isBehind(latest * 1_000) }
-            return comparison.clock
+            return comparison
         } catch {
             state.withLock { $0.clockIsWrong = true }
             throw error

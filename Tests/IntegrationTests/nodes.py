@@ -47,9 +47,9 @@ class Node(Broker):
 
     @property
     def leads(self):
-        """True if this node holds the lease, and it has not expired."""
+        """True if this node holds the lease, and renewed it less than a term ago."""
         now = "floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
-        return bool(self.deployment_schema.run(f"SELECT 1 FROM lease WHERE holder = %s AND held_until > {now}", self.name))
+        return bool(self.deployment_schema.run(f"SELECT 1 FROM lease WHERE holder = %s AND held_until > {now} - 10000", self.name))
 
     @property
     def is_serving(self):

@@ -52,6 +52,21 @@ import Testing
         #expect(read == reading(hour + 61_000, hour + 61_000, isHeld: false))
     }
 
+    /// The log of other nodes is ahead. The ratchet follows as after a step.
+    @Test func aRaisedClockRunsAtHalfSpeed() {
+        var clock = clock()
+        let hour: UInt64 = 3_600_000
+        clock.raise(to: start - 1)
+        #expect(clock.read(wallMs: start, bootMs: 1000) == reading(0, 0, isHeld: false))
+        clock.raise(to: start + hour)
+        #expect(clock.read(wallMs: start + 2000, bootMs: 3000) == reading(hour + 1000, 1000, isHeld: true))
+        let read = clock.read(wallMs: start + 122_000, bootMs: 123_000)
+        #expect(read == reading(hour + 61_000, hour + 61_000, isHeld: false))
+        // A small one is like drift.
+        clock.raise(to: start + hour + 62_000)
+        #expect(clock.read(wallMs: start + 122_000, bootMs: 123_000) == reading(hour + 62_000, hour + 62_000, isHeld: false))
+    }
+
     @Test func aRevertedStepDoesNotProlongTheHold() {
         var clock = clock()
         let day: UInt64 = 86_400_000

@@ -1,6 +1,7 @@
 import Ledger
 import TestPostgres
 import Testing
+import Vocabulary
 
 @testable import Storage
 

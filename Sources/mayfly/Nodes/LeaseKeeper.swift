@@ -12,8 +12,8 @@ actor LeaseKeeper: LoopActor {
     private let report: @Sendable (_ isLeaving: Bool) -> NodeReport
     /// When the term ends.
     private nonisolated let end: Mutex<UInt64>
-    /// Why nothing can be stored, though the database answers.
-    private nonisolated let fault = Mutex<StoreError?>(nil)
+    /// The fault of the store that was logged last.
+    private var fault: StoreError?
     private nonisolated let alarm = Mutex<@Sendable () -> Void> {}
     /// When the other nodes have had time to renew their terms after an outage.
     private nonisolated let settled = Mutex<UInt64>(0)
@@ -38,13 +38,13 @@ actor LeaseKeeper: LoopActor {
 
     /// Why this node can't serve. Nil if it can.
     nonisolated var hindrance: String? {
-        if let fault = fault.withLock(\.self) { return "\(fault)" }
+        if let fault = store.fault { return "\(fault)" }
         return isCurrent ? nil : "this node could not renew its term in the database. It tries again every 2 s"
     }
 
     /// Waits while the term is not current, e.g. after this process was suspended, or while the database lacks entries of the log.
     nonisolated func waitUntilCurrent() async {
-        while !isCurrent || fault.withLock(\.self) == .lostCommits { guard (try? await loop.sleep(50)) != nil else { return } }
+        while !isCurrent || store.fault == .lostCommits { guard (try? await loop.sleep(50)) != nil else { return } }
     }
 
     func run() async {
@@ -83,11 +83,8 @@ actor LeaseKeeper: LoopActor {
     nonisolated func onFault(_ alarm: @escaping @Sendable () -> Void) { self.alarm.withLock { $0 = alarm } }
 
     private func note(_ found: StoreError?) {
-        let before = fault.withLock { fault in
-            defer { fault = found }
-            return fault
-        }
-        if found == before { return }
+        if found == fault { return }
+        fault = found
         guard let found else { return Terminal.log("database: this node can store again") }
         Terminal.log(.error, "database: \(found)")
         alarm.withLock(\.self)()
