@@ -11,7 +11,7 @@ public final class OperatorHandler: HTTPHandler {
     private let apns: APNsControl
     private let version: String
     private let publicServer: HTTPServer
-    private let hindrance: @Sendable () -> String?
+    private let reasonNotReady: @Sendable () -> String?
     private let leads: @Sendable () -> Bool
     private let hasLoneKeys: @Sendable () -> Bool
     private let expiries: Expiries
@@ -20,18 +20,18 @@ public final class OperatorHandler: HTTPHandler {
     /// - Parameters:
     ///   - version: the program's version, for the metrics.
     ///   - publicServer: the server for apps, whose connections the metrics count.
-    ///   - hindrance: returns why this node can't serve, e.g. without its term. Nil if it can.
+    ///   - reasonNotReady: returns why this node can't serve, e.g. without its term. Nil if it can.
     ///   - leads: returns true if this node publishes the log.
     ///   - hasLoneKeys: returns true if a stop of this node would forget everything sealed.
     ///   - expiries: when certificates in use expire.
     public init(
         broker: Broker, apns: APNsControl, version: String, publicServer: HTTPServer,
-        hindrance: @escaping @Sendable () -> String? = { nil }, leads: @escaping @Sendable () -> Bool = { true },
+        reasonNotReady: @escaping @Sendable () -> String? = { nil }, leads: @escaping @Sendable () -> Bool = { true },
         hasLoneKeys: @escaping @Sendable () -> Bool = { false }, expiries: Expiries
     ) {
         self.hasLoneKeys = hasLoneKeys
         self.expiries = expiries
-        self.hindrance = hindrance
+        self.reasonNotReady = reasonNotReady
         self.leads = leads
         self.broker = broker
         self.apns = apns
@@ -52,7 +52,7 @@ public final class OperatorHandler: HTTPHandler {
 
     private var readiness: HTTPResponse {
         guard ready.withLock(\.self) else { return Self.text(503, "not ready\n") }
-        if let hindrance = hindrance() { return Self.text(503, "not ready: \(hindrance)\n") }
+        if let reasonNotReady = reasonNotReady() { return Self.text(503, "not ready: \(reasonNotReady)\n") }
         return Self.text(200, broker.timeLead.map { "ready\n\($0)\n" } ?? "ready\n")
     }
 

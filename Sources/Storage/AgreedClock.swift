@@ -1,8 +1,8 @@
 public import Linux
 import Synchronization
 
-/// This machine's wall clock as the database's has confirmed it last, and since then by a clock that doesn't step. So no single clock that is set
-/// wrong, here or at the server, moves broker time. Times are unix ms.
+/// The wall clock at its last agreement with the database's, plus the time since boot that has passed. So one clock that is set wrong, here or at
+/// the server, doesn't move broker time. Times are unix ms.
 public final class AgreedClock: Sendable {
     /// The largest difference at which two clocks confirm each other, milliseconds.
     static let largestDifferenceMs: UInt64 = 60_000
@@ -33,14 +33,14 @@ public final class AgreedClock: Sendable {
     }
 
     struct Comparison {
-        /// The database's clock, or this one if that has stepped.
-        let clock: UInt64
+        /// The database's clock, or the agreed time if the database's clock differs from it.
+        var clock: UInt64
         /// True if the wall clock confirms the database's.
         let isConfirmed: Bool
     }
 
     /// Compares the database's clock with this machine's.
-    /// - Throws: `.wrongClock` if they have never been equal. Then nobody knows which of them is wrong.
+    /// - Throws: `.wrongClock` if they have never agreed within a minute. Then nobody knows which of them is wrong.
     func compare(_ database: UInt64) throws(StoreError) -> Comparison {
         let (wall, boot) = (wall(), boot())
         if Self.isClose(database, wall) {

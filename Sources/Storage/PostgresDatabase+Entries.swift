@@ -225,6 +225,8 @@ extension PostgresDatabase {
         ) { $0.int(0) != 0 }[0]
         guard isSwept else { return }
         let window = try nextWindow(schedule)
+        // Two batches can't share a window.
+        guard window > schedule.lastBatch else { return }
         try queue("UPDATE batch SET window_start = $1 WHERE moment = $2", .time(window), .time(moment))
         schedule.lastBatch = window
         try save(schedule)

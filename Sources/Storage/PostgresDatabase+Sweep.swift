@@ -10,6 +10,7 @@ extension PostgresDatabase {
             let clock = try time()
             return (min(now, clock), clock)
         }
+        try recordAbsence(until: clock)
         let jobsDue = now - min(now, jobSlack)
         let due = try read {
             try rows(
@@ -87,7 +88,7 @@ extension PostgresDatabase {
             """, .time(due), .number(limit), .text(journal.node?.name ?? ""), read: Transaction.key)
     }
 
-    /// The time outside of transactions, unix ms: the database's clock or, if that has stepped, this machine's. Never before the log's latest window.
+    /// The time outside of transactions, unix ms: the agreed time, and never before the log's latest window.
     func time() throws -> UInt64 {
         let clock = try only("SELECT coalesce($1, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint)", databaseClock) {
             $0.time(0)

@@ -38,12 +38,16 @@ final class PostgresDatabase: Database, EngineRows {
 
     private struct OpenTransaction {
         let deadline: UInt64
-        /// The database's time, unix ms, or this machine's if that has stepped. Nil until the server has answered.
+        /// The agreed time, unix ms. See `AgreedClock`. Nil until the server has answered.
         var clock: UInt64?
         /// The last boundary at which a batch could be frozen, unix seconds.
         var boundary: UInt64 = 0
-        /// The least size of the log's head, since this node has seen it.
+        /// The largest head seen before this transaction. A smaller one means lost commits.
         let head: UInt64
+        let node: PostgresNode?
+        let leaseTerm: UInt64?
+        /// True if the database has a smaller log, or earlier terms, than before.
+        var hasLostCommits = false
         var window: UInt64?
         /// The latest window with a committed entry, unix seconds.
         var latest: UInt64 = 0
@@ -55,7 +59,7 @@ final class PostgresDatabase: Database, EngineRows {
         var inserted: [(table: String, expires: Int64)] = []
         /// False if this machine's clock doesn't confirm the database's.
         var isConfirmed = true
-        /// True if it stores something new.
+        /// True if it may seal, open or store something new. Then both clocks must agree.
         var isAdmitted = false
         /// Why it has no window.
         var clockFault: StoreError?
@@ -109,8 +113,17 @@ final class PostgresDatabase: Database, EngineRows {
         }
         connection = made
         journal.forgetStamp()
+        if !facts.isNull(0) { try checkHead(made) }
         (self.host, sessionNode, isListening) = (host, nil, false)
         try nameSession(made)
+    }
+
+    /// A failover always means a new connection. So no read is answered by a server that has lost commits.
+    private func checkHead(_ connection: Connection) throws {
+        let head = journal.head
+        try connection.send("SELECT coalesce((SELECT size FROM log), 0)")
+        guard let answer = try connection.receive(deadlineMs: Self.longestAnswerMs).last, answer.next() else { return }
+        if answer.time(0) < head { journal.note(head: answer.time(0), isLost: true) }
     }
 
     private func nameSession(_ connection: Connection) throws {
@@ -231,10 +244,12 @@ final class PostgresDatabase: Database, EngineRows {
     private func note(_ schedule: QueryResult) {
         journal.note(Backlog(count: schedule.time(1), stamp: schedule.time(2)))
         guard let read = open?.clock else { return }
+        noteLosses(schedule)
         let (closed, latest) = (schedule.time(0), schedule.time(6))
         let comparison: AgreedClock.Comparison
         do throws(StoreError) { comparison = try journal.agreed(on: read, latest: latest) } catch {
             open?.clockFault = error
+            open?.isConfirmed = false
             return
         }
         let clock = comparison.clock
@@ -245,7 +260,16 @@ final class PostgresDatabase: Database, EngineRows {
         open?.latest = latest
         open?.boundary = schedule.time(3)
         open?.identity = schedule.isNull(5) ? nil : Identity(number: schedule.text(4), incarnation: schedule.text(5))
-        if let open { journal.note(head: schedule.time(7), atLeast: open.head) }
+    }
+
+    /// A smaller log, or an earlier term of this node or of its lease, shows that a failover has lost commits.
+    private func noteLosses(_ schedule: QueryResult) {
+        guard let transaction = open else { return }
+        let isLost =
+            schedule.time(7) < transaction.head || schedule.time(8) < transaction.node?.term ?? 0
+            || schedule.time(9) < transaction.leaseTerm ?? 0
+        open?.hasLostCommits = isLost
+        journal.note(head: schedule.time(7), isLost: isLost)
     }
 
     private func noteFailure(_ error: StoreError) { open?.failure = error }
@@ -312,12 +336,13 @@ final class PostgresDatabase: Database, EngineRows {
         pending.append(.nothing)
     }
 
-    /// Waits for a lock before this transaction has its window. Whoever waits for it can't keep a window open.
+    /// Waits for a lock before this transaction has a writer's lock, so that no closing waits for it.
     func lockFirst(_ key: LockKey) throws { try beginIfNeeded(after: [key.number(salt: salt)]) }
 
     private func beginIfNeeded(after first: [Int64] = [], locking numbers: [Int64] = []) throws {
         if open == nil {
-            open = OpenTransaction(deadline: Clock.monotonicMs + transactionMs, head: journal.head)
+            open = OpenTransaction(
+                deadline: Clock.monotonicMs + transactionMs, head: journal.head, node: journal.node, leaseTerm: journal.leaseTerm)
             try send("BEGIN", as: .nothing)
             try lock(first)
             // This lock is taken before the schedule is read. `waitForWriters` waits for whoever has an older one.
@@ -335,25 +360,36 @@ final class PostgresDatabase: Database, EngineRows {
 
     var databaseClock: SQLValue { journal.databaseClock.map { .time($0()) } ?? .null }
 
-    /// A writer's lock is named after the last count of the backlog that its node knows.
+    /// A writer's lock is named by the newest `stamp` that its node has read.
     private static let lockNames: UInt64 = 1 << 31
 
-    /// Waits until every transaction has ended that may have read the schedule before its last change. That change must have counted the backlog.
-    /// Call it outside of a transaction: a lock that is held while this waits for the next one could close a circle.
+    /// Waits for all writers that may not have seen the last committed schedule. Call `countBacklog` in that commit: it names the locks.
+    ///
+    /// It looks at the locks and takes none: a waiting exclusive request would keep all writers out that don't know the new name.
     func waitForWriters() throws {
+        let deadline = Clock.monotonicMs + Self.longestAnswerMs
         let older = try read {
             try rows(
                 """
-                SELECT DISTINCT objid::bigint FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2 AND classid::bigint = $1
+                SELECT DISTINCT virtualtransaction FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2 AND classid::bigint = $1
                 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
                 AND objid::bigint <> (SELECT stamp % $2 FROM schedule)
                 """, .int(salt), .time(Self.lockNames)
-            ) { $0.int(0) }
+            ) { $0.text(0) }
         }
-        for name in older {
-            try read {
-                _ = try rows("SELECT pg_advisory_xact_lock($1::bigint::int, $2::bigint::int)", .int(salt), .int(name)) { _ in }
+        if older.isEmpty { return }
+        while try read({
+            try exists(
+                """
+                SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2 AND classid::bigint = $1
+                AND virtualtransaction = ANY (string_to_array($2, chr(10)))
+                """, .int(salt), .text(older.joined(separator: "\n")))
+        }) {
+            guard Clock.monotonicMs < deadline else {
+                throw StoreError.unavailable("a transaction that began earlier doesn't end")
             }
+            // This only sleeps.
+            _ = Poll.wait(-1, .read, until: Clock.monotonicMs + 2)
         }
     }
 
@@ -363,9 +399,9 @@ final class PostgresDatabase: Database, EngineRows {
         try send(
             """
             SELECT closed_up_to, backlog, stamp, coalesce(looked, 0), pg_current_xact_id()::text, incarnation.name::text,
-            greatest((SELECT max(window_start) FROM entry), (SELECT max(window_start) FROM batch), log.window_start, 0), coalesce(log.size, 0),
-            CASE WHEN $1::text IS NULL OR (SELECT term FROM member WHERE name = $1) = $2 THEN 0 ELSE ('the term of this node has ended ' || stamp)::bigint END
-            FROM schedule LEFT JOIN incarnation ON true LEFT JOIN log ON true
+            greatest((SELECT max(window_start) FROM entry), (SELECT max(window_start) FROM batch), log.window_start, 0), coalesce(log.size, 0), coalesce(member.term, 0), lease.term,
+            CASE WHEN coalesce(member.term, 0) <= $2 THEN 0 ELSE ('the term of this node has ended ' || stamp)::bigint END
+            FROM schedule CROSS JOIN lease LEFT JOIN incarnation ON true LEFT JOIN log ON true LEFT JOIN member ON member.name = $1
             """, [node.map { .text($0.name) } ?? .null, .time(node?.term ?? 0)], as: .schedule)
     }
 
@@ -376,12 +412,16 @@ final class PostgresDatabase: Database, EngineRows {
         if open?.clock == nil { try receive() }
         if let fault = open?.clockFault { throw fault }
         guard let window = open?.window, let clock = open?.clock else { throw StoreError.unavailable("an answer is missing") }
-        if journal.fault == .lostCommits { throw StoreError.lostCommits }
-        if !isResuming, journal.isAbsence(until: clock) { throw Absence(clock: clock) }
+        if open?.hasLostCommits == true { throw StoreError.lostCommits }
+        try checkAbsence(clock)
         return window
     }
 
-    /// This node had no success for a minute, by the database's clock. It must record that before anything else.
+    private func checkAbsence(_ clock: UInt64) throws {
+        if !isResuming, journal.isAbsence(until: clock) { throw Absence(clock: clock) }
+    }
+
+    /// This node had no success for a minute of agreed time. It must record that before anything else.
     private struct Absence: Error { let clock: UInt64 }
 
     /// The transaction's time, unix ms: the database's clock, and never before the log's latest window or a boundary that was processed. A token that
@@ -435,7 +475,7 @@ final class PostgresDatabase: Database, EngineRows {
     private static let mostTries = 4
 
     /// Records that this node was absent. Other connections wait meanwhile, so that no entry precedes it.
-    private func recordAbsence(until clock: UInt64) throws {
+    func recordAbsence(until clock: UInt64) throws {
         try journal.resume(at: clock) {
             isResuming = true
             defer { isResuming = false }
@@ -451,6 +491,7 @@ final class PostgresDatabase: Database, EngineRows {
         do {
             let value = try body()
             let clock = open?.clock
+            if isSignOfLife, let clock { try checkAbsence(clock) }
             try commit()
             if isSignOfLife, let clock { journal.noteAlive(at: clock) }
             return value
@@ -467,7 +508,8 @@ final class PostgresDatabase: Database, EngineRows {
     private func commit() throws {
         guard let open else { return }
         if let failure = open.failure { throw failure }
-        // Purges and outcomes are recorded all the same, at the time on which the clocks agreed last.
+        if open.hasLostCommits { throw StoreError.lostCommits }
+        // Purges and outcomes never wait: they get the last agreed time.
         if open.isAdmitted, !open.isConfirmed { throw StoreError.wrongClock }
         try send("COMMIT", as: .nothing)
         do {

@@ -33,14 +33,21 @@ final class PostgresJournal: Sendable {
         var primary = 0
         /// Until when to avoid a host, on the monotonic clock, milliseconds.
         var avoided: [Int: UInt64] = [:]
-        /// The database's time of the last success, unix ms. Nil before the first one.
+        /// The agreed time of the last success, unix ms. Nil before the first one.
         var alive: UInt64?
         /// The largest size of the log's head that was seen.
         var head: UInt64 = 0
         var hasLostCommits = false
         var clockIsWrong = false
         /// What other nodes have renewed last, and since when that is known, on the monotonic clock.
-        var renewals: [String: Renewal] = [:]
+        var renewals: [Renewed: Renewal] = [:]
+    }
+
+    /// What a process renews.
+    enum Renewed: Hashable {
+        case term(of: String)
+        case lease(of: String?)
+        case report(of: String)
     }
 
     private struct Renewal {
@@ -182,9 +189,12 @@ final class PostgresJournal: Sendable {
     ///   - latest: the latest window with an entry, unix seconds.
     func agreed(on clock: UInt64, latest: UInt64) throws(StoreError) -> AgreedClock.Comparison {
         do throws(StoreError) {
-            let comparison = try clocks.agreed.compare(clock)
+            var comparison = try clocks.agreed.compare(clock)
             state.withLock { $0.clockIsWrong = !comparison.isConfirmed }
-            if latest * 1_000 > now() { isBehind(latest * 1_000) }
+            let now = now()
+            if latest * 1_000 > now { isBehind(latest * 1_000) }
+            // After a step back, the log follows broker time at half speed. It must not stand still while the keys go on.
+            if now > comparison.clock + AgreedClock.largestDifferenceMs { comparison.clock = now }
             return comparison
         } catch {
             state.withLock { $0.clockIsWrong = true }
@@ -192,15 +202,15 @@ final class PostgresJournal: Sendable {
         }
     }
 
-    /// The largest size of the log's head that was seen. Read it before a statement that reads the size, and pass it to `note(head:atLeast:)`.
+    /// The largest size of the log's head that was seen.
     var head: UInt64 { state.withLock(\.head) }
 
+    /// Records a head that must not be lost. A smaller head later means lost commits.
     func note(head: UInt64) { state.withLock { $0.head = max($0.head, head) } }
 
-    /// A smaller head than one that was seen shows that a failover has lost commits.
-    func note(head: UInt64, atLeast least: UInt64) {
+    func note(head: UInt64, isLost: Bool) {
         note(head: head)
-        state.withLock { $0.hasLostCommits = head < least }
+        state.withLock { $0.hasLostCommits = isLost }
     }
 
     /// A new log begins.
@@ -210,7 +220,7 @@ final class PostgresJournal: Sendable {
 
     /// Judges whether another process still renews a stamp: by this process's monotonic clock, since any wall clock may step.
     /// - Parameter stamp: its present value. 0: another node has ended it. 1: it was given up.
-    func life(of name: String, stamp: UInt64) -> NodeLife {
+    func life(_ name: Renewed, stamp: UInt64) -> NodeLife {
         let now = clocks.monotonic()
         return state.withLock { state in
             var renewal = state.renewals[name] ?? Renewal(stamp: stamp, since: now)
@@ -222,15 +232,15 @@ final class PostgresJournal: Sendable {
     }
 
     /// How long a stamp has not changed, milliseconds. 0 if it was not seen before.
-    func unchangedMs(_ name: String, stamp: UInt64) -> UInt64 {
-        _ = life(of: name, stamp: stamp)
+    func unchangedMs(_ name: Renewed, stamp: UInt64) -> UInt64 {
+        _ = life(name, stamp: stamp)
         return state.withLock { clocks.monotonic() - ($0.renewals[name]?.since ?? clocks.monotonic()) }
     }
 
     // MARK: Absence
 
     /// Records `resumption` with `record` if this node had no success for a minute. Others wait until that is done, so that no entry precedes it.
-    /// - Parameter clock: the database's, unix ms.
+    /// - Parameter clock: the agreed time, unix ms.
     func resume(at clock: UInt64, _ record: () throws -> Void) throws {
         try resuming.withLock { _ in if isAbsence(until: clock) { try record() } }
     }
@@ -242,7 +252,7 @@ final class PostgresJournal: Sendable {
         }
     }
 
-    /// - Parameter clock: the database's, unix ms.
+    /// - Parameter clock: the agreed time, unix ms.
     func noteAlive(at clock: UInt64) { state.withLock { $0.alive = max($0.alive ?? 0, clock) } }
 }
 
@@ -259,7 +269,7 @@ struct PostgresClocks: Sendable {
 /// What is known about another process of the deployment.
 public enum NodeLife: Sendable {
     case renewed
-    /// Too short a time has passed since its stamp was first read.
+    /// Its stamp was read less than a term ago and has not changed yet.
     case unknown
     case over
 }

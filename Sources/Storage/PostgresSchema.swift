@@ -62,7 +62,7 @@ enum PostgresSchema {
         -- How many entries of the head are in the folder of the node that leads. Rows of `unpublished` are kept for other nodes' folders.
         ALTER TABLE log ADD COLUMN published BIGINT NOT NULL DEFAULT 0;
 
-        -- The node that leads, where others reach it, and until when. See `Lease`.
+        -- The node that leads, and where others reach it. `held_until` rises at each renewal. 1: given up. See `Lease`.
         CREATE TABLE lease (
             one BIGINT PRIMARY KEY CHECK (one = 1), holder TEXT, address TEXT NOT NULL, held_until BIGINT NOT NULL, term BIGINT NOT NULL);
         INSERT INTO lease (one, address, held_until, term) VALUES (1, '', 0, 0);
@@ -70,7 +70,7 @@ enum PostgresSchema {
         -- A name that the server loses in a crash or a failover, as all rows of such a table.
         CREATE UNLOGGED TABLE incarnation (one BIGINT PRIMARY KEY CHECK (one = 1), name UUID NOT NULL);
 
-        -- Each node's last report (see `NodeReport`), its term, and until when it serves.
+        -- Each node's last report (see `NodeReport`), and its term. `held_until` rises at each renewal. 0: ended by another node. 1: given up.
         CREATE TABLE member (
             name TEXT PRIMARY KEY, term BIGINT NOT NULL DEFAULT 0, held_until BIGINT NOT NULL DEFAULT 0, steps BIGINT NOT NULL,
             ledger_size BIGINT NOT NULL, seen BIGINT NOT NULL);

@@ -7,7 +7,7 @@ public struct Lease: Sendable, Equatable {
     public var holder: String?
     /// Where other nodes reach the holder. Empty if it shares its keys with none.
     public var address: String
-    /// Larger at each renewal. 0 or 1 while nobody has it.
+    /// Larger at each renewal. 0 or 1 if it was ended or given up.
     public var stamp: UInt64
     /// How often the lease has been taken.
     public var term: UInt64
@@ -97,8 +97,12 @@ extension PostgresStore {
                     try database.extend(node, leaseTerm, isLeaving: isLeaving, report)
                 }
             } catch {
-                if StoreError(any: error) == .superseded { return false }
-                throw error
+                switch StoreError(any: error) {
+                case .superseded: return false
+                // The server with this node's term may come back, and the keys must still be here then.
+                case .lostCommits: return true
+                case let other: throw other
+                }
             }
         }
     }
@@ -126,8 +130,9 @@ extension PostgresStore {
         guard let name = journal.node?.name else { return [] }
         return try await runAside { database in
             // Most of the time there are none.
-            guard try database.read({ try !database.goneOwners(besides: name).isEmpty }) else { return [] }
-            let gone = try database.write { try database.endTermsOfGoneOwners(besides: name) }
+            let owners = try database.read { try database.goneOwners(besides: name) }
+            if owners.isEmpty { return [] }
+            let gone = try database.write { try database.endTerms(owners) }
             try database.waitForWriters()
             return try database.write { try database.takeJobs(of: gone, for: name) }.sorted { $0.deadline < $1.deadline }
         }
@@ -145,7 +150,7 @@ extension PostgresDatabase {
             "SELECT holder, address, held_until, term FROM lease"
         ) { row in
             let holder = row.isNull(0) ? nil : row.text(0)
-            let life = journal.life(of: "lease of \(holder ?? "")", stamp: row.time(2))
+            let life = journal.life(.lease(of: holder), stamp: row.time(2))
             return Lease(
                 holder: holder, address: row.text(1), stamp: row.time(2), term: row.time(3), isFree: life == .over)
         }
@@ -155,7 +160,7 @@ extension PostgresDatabase {
     func join(_ name: String) throws -> UInt64? {
         _ = try lockSchedule()
         let stamp = try first("SELECT held_until FROM member WHERE name = $1", .text(name)) { $0.time(0) } ?? 0
-        guard journal.life(of: name, stamp: stamp) == .over else { return nil }
+        guard journal.life(.term(of: name), stamp: stamp) == .over else { return nil }
         try countBacklog()
         return try first(
             """
@@ -219,34 +224,50 @@ extension PostgresDatabase {
             """, .text(report.name), .time(report.steps), .time(report.ledgerSize))
     }
 
-    func reports() throws -> [NodeReport] {
+    func reports() throws -> [NodeReport] { try memberRows().map(\.report) }
+
+    private func memberRows() throws -> [(report: NodeReport, stamp: UInt64)] {
         try rows("SELECT name, steps, ledger_size, seen, held_until FROM member ORDER BY name") { row in
             var report = NodeReport(name: row.text(0), steps: row.time(1), ledgerSize: row.time(2))
-            report.silentMs = journal.unchangedMs("report of \(report.name)", stamp: row.time(3))
-            report.life = journal.life(of: report.name, stamp: row.time(4))
-            return report
+            report.silentMs = journal.unchangedMs(.report(of: report.name), stamp: row.time(3))
+            report.life = journal.life(.term(of: report.name), stamp: row.time(4))
+            return (report, row.time(4))
         }
+    }
+
+    /// Counts other nodes that renewed their term in the last minute by the database's clock. One look can't tell more.
+    func recentNodes(besides name: String) throws -> Int {
+        try rows(
+            """
+            SELECT count(*) FROM member WHERE name <> $1 AND held_until > floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint - 60000
+            """, .text(name)
+        ) { Int($0.int(0)) }[0]
     }
 
     // MARK: Jobs
 
-    /// Returns the nodes whose term has run out and that own jobs.
-    func goneOwners(besides name: String) throws -> [String] {
-        let over = try reports().filter { $0.name != name && $0.life == .over }.map(\.name)
+    /// Returns the nodes whose term has run out and that own jobs, with the stamp that they have not renewed.
+    func goneOwners(besides name: String) throws -> [(name: String, stamp: UInt64)] {
+        let over = try memberRows().filter { $0.report.name != name && $0.report.life == .over }
         if over.isEmpty { return [] }
-        return try rows(
-            "SELECT DISTINCT owner FROM job WHERE owner = ANY (string_to_array($1, chr(10)))", .text(over.joined(separator: "\n"))
+        let owners = try rows(
+            "SELECT DISTINCT owner FROM job WHERE owner = ANY (string_to_array($1, chr(10)))",
+            .text(over.map(\.report.name).joined(separator: "\n"))
         ) { $0.text(0) }
+        return over.filter { owners.contains($0.report.name) }.map { ($0.report.name, $0.stamp) }
     }
 
-    func endTermsOfGoneOwners(besides name: String) throws -> [String] {
+    /// - Parameter gone: as `goneOwners` returned them. One that was renewed since goes on.
+    /// - Returns: the names of those whose terms are ended now.
+    func endTerms(_ gone: [(name: String, stamp: UInt64)]) throws -> [String] {
         _ = try lockSchedule()
-        // Renewals wait for these rows, so none of these nodes comes back meanwhile.
-        _ = try rows("SELECT 1 FROM member FOR UPDATE") { _ in }
-        let gone = try goneOwners(besides: name)
-        for owner in gone { _ = try change("UPDATE member SET term = term + 1, held_until = 0 WHERE name = $1", .text(owner)) }
-        if !gone.isEmpty { try countBacklog() }
-        return gone
+        let ended = try gone.filter { owner in
+            try change(
+                "UPDATE member SET term = term + 1, held_until = 0 WHERE name = $1 AND held_until = $2",
+                [.text(owner.name), .time(owner.stamp)]) == 1
+        }
+        try countBacklog()
+        return ended.map(\.name)
     }
 
     func takeJobs(of owners: [String], for name: String) throws -> [JobRecord] {

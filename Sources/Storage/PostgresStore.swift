@@ -138,7 +138,11 @@ public final class PostgresStore: Store {
                 if access == .write {
                     finish = try database.write { try operation.run(database.transaction) }
                 } else {
-                    finish = try database.read { try operation.run(database.transaction) }
+                    finish = try database.read {
+                        // What is missing there may only be lost.
+                        if database.journal.fault == .lostCommits { throw StoreError.lostCommits }
+                        return try operation.run(database.transaction)
+                    }
                 }
                 finish()
             } catch {
@@ -252,7 +256,7 @@ public final class PostgresStore: Store {
         return isDone
     }
 
-    /// Call it with the size of the published log. From then on a database with a smaller one has lost commits.
+    /// Records a head that must not be lost. A smaller head later means lost commits.
     public func noteFolder(size: UInt64) { journal.note(head: size) }
 
     /// Why nothing new can be stored now, as the last transaction found: `.wrongClock` or `.lostCommits`.

@@ -160,11 +160,12 @@ public enum StoreError: Error, Sendable, Equatable, CustomStringConvertible {
         case .ledgerBehind:
             "too many ledger entries wait to be published. Only purges are accepted until the log folder can be written again"
         case .wrongClock:
-            "the database's clock and this machine's differ by more than a minute, so nothing is stored. Set both right, e.g. with chrony"
+            "the database's clock and this machine's differ by more than a minute, so no new room, token or push is stored. Set both, e.g. "
+                + "with chrony"
         case .lostCommits:
-            "the database has lost entries that are published, as after a failover to a server that lacked them. Nothing is stored or pushed. "
+            "the database has lost commits, as after a failover to a server that lacked them. Nothing is stored or pushed. "
                 + "Bring back the server that has them. If it is gone, stop all nodes and begin a new log with an empty database"
-        case .superseded: "another node holds the lease now, so this one can't write"
+        case .superseded: "another node has ended this node's term, so it can't write"
         case .closed: "the store is closed"
         }
     }

@@ -110,10 +110,16 @@ public final class StoreSnapshot {
     /// Returns the sealed tokens of rooms, soonest expiry first.
     public func sealedTokens() throws(StoreError) -> [SealedTokens] { try use { try $0.sealedTokens() } }
     public func logHead() throws(StoreError) -> LogHead? { try use { try $0.logHead() } }
-    /// Returns the reports of all nodes, also of nodes that are gone. Returns none for a file.
-    public func reports() throws(StoreError) -> [NodeReport] {
-        guard case .postgres(let database) = engine else { return [] }
-        return try use { _ in try database.reports() }
+    /// Counts other nodes that renewed their term in the last minute. 0 for a file.
+    public func recentNodes(besides name: String) throws(StoreError) -> Int {
+        guard case .postgres(let database) = engine else { return 0 }
+        return try use { _ in try database.recentNodes(besides: name) }
+    }
+
+    /// - Throws: `.wrongClock` if the server's clock and this machine's differ by more than a minute.
+    public func checkClock() throws(StoreError) {
+        guard case .postgres(let database) = engine else { return }
+        try use { _ in _ = try database.time() }
     }
 
     public func mark(_ name: String) throws(StoreError) -> [UInt8]? { try use { try $0.mark(name) } }

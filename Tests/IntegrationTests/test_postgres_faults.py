@@ -377,7 +377,7 @@ def test_a_failover_that_lost_commits():
         eventually(lambda: int((state / "ledger/checkpoint").read_text().split("\n")[1]) > size, what="a head that the standby lacks")
         primary.stop()
         standby.promote()
-        eventually(lambda: "has lost entries that are published" in broker.printed(), 30, what="the line")
+        eventually(lambda: "has lost commits" in broker.printed(), 30, what="the line")
         create(broker).expect(503, "storage_unavailable")
         ready = f"{broker.operator_url}/readyz"
         assert http_status(ready) == 503 and broker.metric("alarms_total") >= 1

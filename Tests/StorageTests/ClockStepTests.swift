@@ -8,7 +8,8 @@ import Vocabulary
 
 @testable import Storage
 
-/// The clocks of nodes and database step, both ways and by up to hours. The log verifies after each step, and no node takes another for dead.
+/// The clocks of nodes and database step forwards and backwards, by up to eight hours. The log verifies after each step, and no node takes another for
+/// dead.
 @Suite struct ClockStepTests {
     // Promise: clock-steps-keep-the-log
     @Test(arguments: [(1, 1), (3, 3)] as [(Int, UInt64)])
@@ -29,6 +30,30 @@ import Vocabulary
             try await deployment.publish()
         }
         try await deployment.end()
+    }
+
+    /// While the clock is behind the log, the log's time must go on with the keys, even if nobody calls.
+    @Test(arguments: [true, false]) func aQuietLogVerifiesAfterAStepBack(hasEntry: Bool) async throws {
+        var deployment = try await Stepping(nodes: 2, seed: 1)
+        deployment.stepAll(by: 7_200_000)
+        try await deployment.renew()
+        if hasEntry { try await deployment.open() }
+        deployment.stepAll(by: -7_200_000)
+        try await deployment.beQuiet(seconds: 7_200)
+        try await deployment.end()
+    }
+
+    /// The sweep comes first, and is a sign of life. It must not hide that the time before was passed over.
+    @Test func aStepUnderAnOpenPushIsAGap() async throws {
+        for step: Int64 in [600_000, 90_000_000] {
+            var deployment = try await Stepping(nodes: 1, seed: 1)
+            try await deployment.open()
+            deployment.stepAll(by: step)
+            try await deployment.sweep()
+            try await deployment.finishAll()
+            try await deployment.beQuiet(seconds: 600)
+            try await deployment.end()
+        }
     }
 
     // Promise: wrong-clock-stores-nothing
@@ -219,6 +244,20 @@ private struct Stepping {
     }
 
     mutating func finishAll() async throws { while !jobs.isEmpty { try await finishSome() } }
+
+    /// Only what runs by itself.
+    mutating func beQuiet(seconds: UInt64) async throws {
+        for _ in 0..<seconds / 10 {
+            pass(10_000)
+            try await sweep()
+            try await ratchet()
+            try await publish()
+        }
+    }
+
+    func sweep() async throws {
+        for node in nodes { while try await node.store.sweep(now: node.time.now, limit: 20, jobSlack: 30_000).more {} }
+    }
 
     // MARK: The node that leads
 

@@ -233,18 +233,20 @@ import Vocabulary
     @Test func aNodeWhoseClockIsAheadPurgesByTheDatabases() async throws {
         let (fixture, first, second) = try pair()
         let (room, _, _) = try await fixture.create(1)
-        let ahead: UInt64 = 86_400_000
-        #expect(try await first.sweep(now: fixture.clock.now + ahead, limit: 10, jobSlack: 0).rooms == 0)
-        let counts = try await first.counts()
-        #expect(counts.rooms == 1 && counts.tokens == 1)
+        let (day, wall): (Int64, TestClock) = (86_400_000, TestClock(fixture.clock.now))
+        let agreed = AgreedClock(wall: { wall.now }, boot: { fixture.clock.now })
         let other = try PostgresStore(
             uri: TestPostgres.schema(named: fixture.folder), resolution: 1, timing: nil, waitingLimit: 1_000, resumption: [],
-            connections: 2,
-            now: { fixture.clock.now + ahead }, clocks: fixture.clock.clocks)
+            connections: 2, now: { agreed.nowMs }, clocks: PostgresClocks(agreed: agreed, database: { fixture.clock.now }))
+        #expect(try await other.sweep(now: agreed.nowMs, limit: 10, jobSlack: 0).rooms == 0)
+        wall.step(day)
+        #expect(try await other.sweep(now: wall.now, limit: 10, jobSlack: 0).rooms == 0)
+        let counts = try await first.counts()
+        #expect(counts.rooms == 1 && counts.tokens == 1)
         let due = try #require(try await first.nextExpiry(jobSlack: 0))
-        #expect(try await other.nextExpiry(jobSlack: 0) == due + ahead)
+        #expect(try await other.nextExpiry(jobSlack: 0) == due)
         fixture.clock.advance(room.expires - fixture.clock.now)
-        #expect(try await other.sweep(now: fixture.clock.now + ahead, limit: 10, jobSlack: 0).rooms == 1)
+        #expect(try await other.sweep(now: wall.now, limit: 10, jobSlack: 0).rooms == 1)
         await other.shutDown()
         try await end(fixture, second)
     }

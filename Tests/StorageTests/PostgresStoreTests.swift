@@ -35,6 +35,28 @@ import Vocabulary
         try await fixture.close()
     }
 
+    /// The standby has an earlier term of this node: it stopped copying before the node's last start.
+    @Test func aNodeKeepsItsKeysIfItsTermIsLost() async throws {
+        let fixture = try Fixture(.postgres)
+        let store = store(fixture)
+        #expect(try await store.takeLease("a", address: "", after: 0))
+        try await fixture.create(1)
+        let schema = TestPostgres.name(fixture.folder)
+        for (table, back, again) in [
+            ("member", "term = term - 1", "term = term + 1"), ("lease", "term = term - 1", "term = term + 1"),
+        ] {
+            _ = try TestPostgres.texts("UPDATE \(schema).\(table) SET \(back)")
+            #expect(try await store.renew(NodeReport(name: "a", steps: 1, ledgerSize: 1)))
+            #expect(store.fault == .lostCommits)
+            await #expect(throws: StoreError.lostCommits) { try await fixture.create(2) }
+            // What is missing may only be lost.
+            await #expect(throws: StoreError.lostCommits) { _ = try await store.read { try $0.jobs() } }
+            _ = try TestPostgres.texts("UPDATE \(schema).\(table) SET \(again)")
+            #expect(try await store.renew(NodeReport(name: "a", steps: 1, ledgerSize: 1)) && store.fault == nil)
+        }
+        try await fixture.close()
+    }
+
     /// Its opening is in no ledger.
     @Test(arguments: Engine.allCases) func aLostJobIsNotHeld(engine: Engine) async throws {
         let fixture = try Fixture(engine)

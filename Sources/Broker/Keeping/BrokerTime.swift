@@ -30,7 +30,7 @@ public final class BrokerTime: Sendable {
         clock.withLock { $0 = BrokerClock(persistedMs: persisted, wallMs: wall(), bootMs: boot()) }
     }
 
-    /// Continues after the latest window of a log that other nodes write too, unix ms. The ratchet follows as after a step of the wall clock.
+    /// Raises broker time to the log's latest window, unix ms. The ratchet follows as after a step of the wall clock.
     public func raise(to time: UInt64) {
         clock.withLock { clock in
             _ = clock.read(wallMs: wall(), bootMs: boot())
@@ -55,8 +55,7 @@ public final class BrokerTime: Sendable {
         let seconds = secondsAhead
         guard seconds > BrokerClock.largestStepMs / 1_000 else { return nil }
         let end = Timestamp.text((wallMs / 1_000 + 2 * seconds) * 1_000)
-        return
-            "The clock was ahead, and the log's times follow it: they are \(seconds) s ahead until \(end). Expiries are late until then."
+        return "The clock was set back. Log times are \(seconds) s ahead of it until \(end), and tokens expire late until then."
     }
 
     /// The time by which the ratchet steps, unix ms.

@@ -261,7 +261,7 @@ public actor Outbox: LoopActor, BrokerPart {
             return try await store.engine.read { try $0.holds(job, token: needsToken) }
         } catch {
             if error == .closed { throw .stopping }
-            // A failed read doesn't prove the token is gone. We acknowledged this push, so send it.
+            // A failed read doesn't prove the token is gone. We acknowledged this push, so send it. After lost commits the sender waits.
             return true
         }
     }

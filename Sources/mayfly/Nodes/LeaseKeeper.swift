@@ -37,7 +37,7 @@ actor LeaseKeeper: LoopActor {
     nonisolated var isSettled: Bool { Clock.boottimeMs >= settled.withLock(\.self) }
 
     /// Why this node can't serve. Nil if it can.
-    nonisolated var hindrance: String? {
+    nonisolated var reasonNotReady: String? {
         if let fault = store.fault { return "\(fault)" }
         return isCurrent ? nil : "this node could not renew its term in the database. It tries again every 2 s"
     }
@@ -80,7 +80,10 @@ actor LeaseKeeper: LoopActor {
     }
 
     /// Sets what is called at each new fault.
-    nonisolated func onFault(_ alarm: @escaping @Sendable () -> Void) { self.alarm.withLock { $0 = alarm } }
+    nonisolated func onFault(_ alarm: @escaping @Sendable () -> Void) {
+        if store.fault != nil { alarm() }
+        self.alarm.withLock { $0 = alarm }
+    }
 
     private func note(_ found: StoreError?) {
         if found == fault { return }

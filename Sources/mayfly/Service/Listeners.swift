@@ -37,7 +37,7 @@ struct Listeners: Sendable {
             broker: broker,
             audit: AuditFiles(
                 LedgerFolder(settings.state.ledger), key: parts.state.ledgerKey.verifierKey,
-                isCurrent: { [member = parts.state.member] in member.map { $0.lease.hindrance == nil } ?? true }),
+                isCurrent: { [member = parts.state.member] in member.map { $0.lease.reasonNotReady == nil } ?? true }),
             proxies: settings.proxies, authenticator: settings.authenticator, companion: parts.companion,
             monitor: parts.monitor, calls: parts.calls, webhookSecrets: settings.webhooks?.secrets)
         let configured = try Self.publicConfiguration(settings, broker.shares)
@@ -53,7 +53,8 @@ struct Listeners: Sendable {
             whatToSet: APNsSettings.whatToSet, renew: renew)
         let lease = parts.state.member?.lease
         operatorHandler = OperatorHandler(
-            broker: broker, apns: apns, version: Mayfly.version, publicServer: publicServer, hindrance: { lease?.hindrance },
+            broker: broker, apns: apns, version: Mayfly.version, publicServer: publicServer,
+            reasonNotReady: { lease?.reasonNotReady },
             leads: { [state = parts.state] in state.leads }, hasLoneKeys: { [keys = parts.loneKeys] in keys.isTrue },
             expiries: parts.expiries)
         var table = ShareTable.standard

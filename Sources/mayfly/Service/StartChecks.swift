@@ -158,7 +158,8 @@ struct StartChecks {
         init(_ snapshot: StoreSnapshot, own: String) throws {
             recorded = try RecordedTimes(snapshot)
             rotation = try RotationMark.read(try snapshot.mark(RotationMark.name))
-            otherNodes = try snapshot.reports().count { $0.life != .over && $0.name != own }
+            otherNodes = try snapshot.recentNodes(besides: own)
+            try snapshot.checkClock()
         }
     }
 
