@@ -58,7 +58,7 @@ extension PostgresDatabase {
         result.more = isMore || others.isMore
         // A frozen batch may have been waiting for these purges.
         try settle()
-        journal.noteAlive(at: clock)
+        journal.noteAlive(at: clock, isResuming: false)
         return result
     }
 

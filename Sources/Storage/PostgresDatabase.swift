@@ -493,7 +493,7 @@ final class PostgresDatabase: Database, EngineRows {
             let clock = open?.clock
             if isSignOfLife, let clock { try checkAbsence(clock) }
             try commit()
-            if isSignOfLife, let clock { journal.noteAlive(at: clock) }
+            if isSignOfLife, let clock { journal.noteAlive(at: clock, isResuming: isResuming) }
             return value
         } catch let error as PostgresError where error.isOutOfRange {
             let inserted = open?.inserted ?? []

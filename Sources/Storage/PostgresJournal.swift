@@ -245,15 +245,20 @@ final class PostgresJournal: Sendable {
         try resuming.withLock { _ in if isAbsence(until: clock) { try record() } }
     }
 
-    func isAbsence(until clock: UInt64) -> Bool {
-        state.withLock { state in
-            guard let alive = state.alive else { return false }
-            return state.hasStarted && clock > alive && clock - alive > Self.longestSilence && !resumption.isEmpty
-        }
+    func isAbsence(until clock: UInt64) -> Bool { state.withLock { isAbsence($0, clock) } }
+
+    private func isAbsence(_ state: State, _ clock: UInt64) -> Bool {
+        guard let alive = state.alive else { return false }
+        return state.hasStarted && clock > alive && clock - alive > Self.longestSilence && !resumption.isEmpty
     }
 
+    /// Does nothing after an absence until that is recorded: the clock may have stepped ahead and back since.
     /// - Parameter clock: the agreed time, unix ms.
-    func noteAlive(at clock: UInt64) { state.withLock { $0.alive = max($0.alive ?? 0, clock) } }
+    func noteAlive(at clock: UInt64, isResuming: Bool) {
+        state.withLock { state in
+            if isResuming || !isAbsence(state, clock) { state.alive = max(state.alive ?? 0, clock) }
+        }
+    }
 }
 
 /// The clocks of a PostgreSQL store. Tests replace them.

@@ -56,6 +56,19 @@ import Vocabulary
         }
     }
 
+    /// A sweep that met the first step must not count the second one as known.
+    @Test func aSecondStepUnderAnOpenPushIsAGap() async throws {
+        var deployment = try await Stepping(nodes: 1, seed: 1)
+        try await deployment.renew()
+        deployment.nodes[0].store.journal.noteAlive(at: deployment.database.now + 600_000, isResuming: false)
+        try await deployment.open()
+        deployment.stepAll(by: 600_000)
+        try await deployment.sweep()
+        try await deployment.finishAll()
+        try await deployment.beQuiet(seconds: 60)
+        try await deployment.end()
+    }
+
     // Promise: wrong-clock-stores-nothing
     @Test func aDatabaseClockThatDiffersIsRefused() async throws {
         var deployment = try await Stepping(nodes: 1, seed: 1)
