@@ -24,6 +24,10 @@ final class Lane: DeliveryOwner {
     private var unansweredSince: UInt64?
     /// Why Apple refuses the provider token, until it accepts one.
     private var tokenRefusal: APNsReason?
+    /// The latest date of a provider token that Apple called invalid, until it accepts one.
+    private var refusedIssuedAtS: UInt64?
+    /// When Apple last accepted a provider token.
+    private var admittedAt: UInt64?
     private var isStopped = false
     private var isPumping = false
     private var isPumpDue = false
@@ -138,7 +142,7 @@ final class Lane: DeliveryOwner {
         let now = loop.now
         do throws(TLSError) {
             let wallMs = shared.wallMs()
-            let issued = try signer?.current(nowMs: wallMs)
+            let issued = try signer?.current(nowMs: wallMs, monotonicMs: now)
             if signer != nil, issued == nil {
                 queue.prepend(delivery)
                 return false
@@ -292,8 +296,10 @@ final class Lane: DeliveryOwner {
         if let signer, let refused {
             let isExpired = reason == .expiredProviderToken
             tokenRefusal = reason
-            let isRenewed = signer.renew(after: refused, isExpired: isExpired, nowMs: shared.wallMs(), monotonicMs: loop.now)
-            // No token is sent that is older by this machine's clock, so that clock is wrong even if the next token is accepted.
+            if !isExpired { refusedIssuedAtS = max(refused.issuedAtS, refusedIssuedAtS ?? 0) }
+            let isRenewed = signer.renew(
+                after: refused, isExpired: isExpired, laneAdmittedAtMs: admittedAt, nowMs: shared.wallMs(), monotonicMs: loop.now)
+            // We never send a token that our clock calls expired. So this clock is behind, even if Apple accepts the next token.
             if isRenewed, !isExpired { return true }
             raise(.configuration(environment, topic: topic, reason))
             return isRenewed
@@ -304,8 +310,10 @@ final class Lane: DeliveryOwner {
 
     private func noteAdmission(_ answer: Answer, _ attempt: Attempt) {
         guard answer.admission == .admitted else { return }
-        tokenRefusal = nil
-        if let signer, let issued = attempt.issued, signer.noteAdmission(of: issued) { raise(.clockAhead(environment)) }
+        let refused = refusedIssuedAtS
+        (tokenRefusal, refusedIssuedAtS, admittedAt) = (nil, nil, loop.now)
+        guard let signer, let issued = attempt.issued else { return }
+        if signer.noteAdmission(of: issued, afterRefusalOf: refused, monotonicMs: loop.now) { raise(.clockAhead(environment)) }
     }
 
     private func retry(_ delivery: Delivery, _ retry: Retry) {

@@ -29,10 +29,12 @@ public struct ProviderToken: Sendable {
     static let leastLifeS: UInt64 = 20 * 60
     /// How far a token is dated back, so that a clock slightly ahead of Apple's doesn't date it in Apple's future.
     static let backdatedS: UInt64 = 60
-    /// How far the next one is dated back if Apple calls that token invalid: the most that leaves `leastLifeS` of `lifeS`.
+    /// How far the token after a refused one is dated back. It leaves `leastLifeS` until the next renewal.
     static let furtherBackdatedS = lifeS - leastLifeS
     /// The least time between new tokens that refusals cause.
     static let leastRenewalMs: UInt64 = 60_000
+    /// The same while Apple accepts tokens in other lanes only. A new one could cost those their pushes.
+    private static let leastLifeMs = leastLifeS * 1000
 
     public let keyID: String
     public let teamID: String
@@ -42,8 +44,12 @@ public struct ProviderToken: Sendable {
     private var issued: Issued?
     /// The issue time of an earlier run, until it is used or too old.
     private var storedIssuedAtS: UInt64?
+    /// When Apple accepts a successor of the current token, in monotonic ms. Its date doesn't show its age, because it may be dated further back.
+    private var youngUntilMs: UInt64 = 0
     /// When a refusal caused a new token, in monotonic ms.
     private var renewedAtMs: UInt64?
+    /// When Apple last accepted a token, in monotonic ms.
+    private var admittedAtMs: UInt64?
     /// Apple has accepted the current token.
     private(set) var isAdmitted = false
     /// The current token is dated further back than usual, because Apple called the one before invalid.
@@ -69,47 +75,62 @@ public struct ProviderToken: Sendable {
     }
 
     /// Returns the current token, and issues a new one if needed.
+    /// - Parameters:
+    ///   - nowMs: unix ms.
+    ///   - monotonicMs: the monotonic clock.
     /// - Throws: if signing fails.
-    public mutating func current(nowMs: UInt64) throws(TLSError) -> Issued {
+    public mutating func current(nowMs: UInt64, monotonicMs: UInt64) throws(TLSError) -> Issued {
         let now = nowMs / 1000
-        // A token from the future was issued with a wrong clock. Apple would reject it, unless the clock is wrong only now.
+        // A token dated in the future came from a wrong clock, so replace it. Keep it if Apple accepted it: then the clock is wrong now.
         if let issued, issued.issuedAtS <= now || isAdmitted, Self.age(issued.issuedAtS, now) < Self.lifeS { return issued }
-        if let stored = storedIssuedAtS, stored <= now, now - stored < Self.lifeS { return try issue(stored) }
-        return try issue(now - min(now, Self.backdatedS))
+        if let stored = storedIssuedAtS, stored <= now, now - stored < Self.lifeS {
+            return try issue(stored, youngUntilMs: monotonicMs + Self.leastLifeMs - min(now - stored, Self.leastLifeS) * 1000)
+        }
+        return try issue(now - min(now, Self.backdatedS), youngUntilMs: monotonicMs + Self.leastLifeMs)
     }
 
-    /// Issues a new token after Apple refused `refused`. Does nothing if that one was replaced already, if a refusal caused a new one within the
-    /// last minute, or if Apple has accepted it and it is too young to be replaced.
+    /// Issues a new token after Apple refused `refused`. Does nothing if
+    /// - another token has replaced it,
+    /// - Apple has accepted it, and it was issued less than 20 minutes ago, or
+    /// - a refusal caused a new token within the last minute, or the last 20 while Apple accepts this key's tokens in other lanes only.
     /// - Parameters:
     ///   - isExpired: Apple called the token expired. Otherwise it may be from Apple's future, so the new one is dated further back.
+    ///   - laneAdmittedAtMs: when Apple last accepted a token in the lane of the refusal, in monotonic ms. Nil if never.
     ///   - nowMs: unix ms.
-    ///   - monotonicMs: a clock that nobody sets.
+    ///   - monotonicMs: the monotonic clock.
     /// - Returns: true if the current token differs from `refused`.
     mutating func renew(
-        after refused: Issued, isExpired: Bool, nowMs: UInt64, monotonicMs: UInt64
+        after refused: Issued, isExpired: Bool, laneAdmittedAtMs: UInt64?, nowMs: UInt64, monotonicMs: UInt64
     ) throws(TLSError) -> Bool {
         let now = nowMs / 1000
         guard issued == refused else { return true }
-        if let renewedAtMs, monotonicMs - renewedAtMs < Self.leastRenewalMs { return false }
-        // What Apple has accepted is not from its future.
+        guard !isAdmitted || monotonicMs >= youngUntilMs else { return false }
+        func isRecent(_ ms: UInt64?) -> Bool { ms.map { monotonicMs - $0 < Self.leastLifeMs } ?? false }
+        let leastMs = isRecent(admittedAtMs) && !isRecent(laneAdmittedAtMs) ? Self.leastLifeMs : Self.leastRenewalMs
+        if let renewedAtMs, monotonicMs - renewedAtMs < leastMs { return false }
+        // An accepted token isn't in Apple's future, so don't date the next one further back.
         let goesFurtherBack = !isExpired && !isAdmitted
-        let issuedAtS = now - min(now, goesFurtherBack ? Self.furtherBackdatedS : Self.backdatedS)
-        let isYoung = refused.issuedAtS <= now && issuedAtS < refused.issuedAtS + Self.leastLifeS
-        guard !isAdmitted || !isYoung else { return false }
         renewedAtMs = monotonicMs
-        _ = try issue(issuedAtS)
+        _ = try issue(
+            now - min(now, goesFurtherBack ? Self.furtherBackdatedS : Self.backdatedS),
+            youngUntilMs: monotonicMs + Self.leastLifeMs)
         isDatedFurtherBack = goesFurtherBack
         return true
     }
 
     /// Apple has accepted `admitted`.
-    mutating func noteAdmission(of admitted: Issued) {
+    mutating func noteAdmission(of admitted: Issued, monotonicMs: UInt64) {
+        admittedAtMs = monotonicMs
         if issued == admitted { isAdmitted = true }
     }
 
+    /// True if this is the current token, and dated further back than usual.
+    func isDatedFurtherBack(_ issued: Issued) -> Bool { isDatedFurtherBack && issued == self.issued }
+
     private static func age(_ issuedAtS: UInt64, _ now: UInt64) -> UInt64 { now - min(now, issuedAtS) }
 
-    private mutating func issue(_ now: UInt64) throws(TLSError) -> Issued {
+    private mutating func issue(_ now: UInt64, youngUntilMs: UInt64) throws(TLSError) -> Issued {
+        self.youngUntilMs = youngUntilMs
         let input = signingInput(now)
         let signature = try key.sign(Array(input.utf8).span)
         let issued = Issued(issuedAtS: now, jwt: input + "." + Base64.url.encode(signature.span))
@@ -181,8 +202,8 @@ final class Signer {
     }
 
     /// Returns nil while the issue time is being stored. Without it, a crash would cost a second token within 20 minutes.
-    func current(nowMs: UInt64) throws(TLSError) -> ProviderToken.Issued? {
-        let issued = try token.current(nowMs: nowMs)
+    func current(nowMs: UInt64, monotonicMs: UInt64) throws(TLSError) -> ProviderToken.Issued? {
+        let issued = try token.current(nowMs: nowMs, monotonicMs: monotonicMs)
         guard let store = token.store, issued.issuedAtS != storedIssuedAtS else { return issued }
         if issued.issuedAtS != givenIssuedAtS {
             givenIssuedAtS = issued.issuedAtS
@@ -194,15 +215,19 @@ final class Signer {
     func isStored(_ issuedAtS: UInt64) { storedIssuedAtS = issuedAtS }
 
     /// - Returns: true if the current token differs from `refused`.
-    func renew(after refused: ProviderToken.Issued, isExpired: Bool, nowMs: UInt64, monotonicMs: UInt64) -> Bool {
-        (try? token.renew(after: refused, isExpired: isExpired, nowMs: nowMs, monotonicMs: monotonicMs)) ?? false
+    func renew(
+        after refused: ProviderToken.Issued, isExpired: Bool, laneAdmittedAtMs: UInt64?, nowMs: UInt64, monotonicMs: UInt64
+    ) -> Bool {
+        (try? token.renew(
+            after: refused, isExpired: isExpired, laneAdmittedAtMs: laneAdmittedAtMs, nowMs: nowMs, monotonicMs: monotonicMs))
+            ?? false
     }
 
     /// Apple has accepted `admitted`.
-    /// - Returns: true if that shows that this machine's clock is ahead: a token that was dated less far back was refused.
-    func noteAdmission(of admitted: ProviderToken.Issued) -> Bool {
-        guard !token.isAdmitted else { return false }
-        token.noteAdmission(of: admitted)
-        return token.isAdmitted && token.isDatedFurtherBack
+    /// - Parameter refusedIssuedAtS: the date of a token that Apple called invalid in the same lane since it last accepted one.
+    /// - Returns: true if the clock is ahead: Apple refused a later date and accepts this one.
+    func noteAdmission(of admitted: ProviderToken.Issued, afterRefusalOf refusedIssuedAtS: UInt64?, monotonicMs: UInt64) -> Bool {
+        token.noteAdmission(of: admitted, monotonicMs: monotonicMs)
+        return token.isDatedFurtherBack(admitted) && refusedIssuedAtS.map { $0 > admitted.issuedAtS } ?? false
     }
 }

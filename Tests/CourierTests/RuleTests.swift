@@ -110,7 +110,7 @@ import Vocabulary
 
     @Test func isWhatAppleWants() throws {
         var token = try Self.make()
-        let issued = try token.current(nowMs: Self.now + 999)
+        let issued = try token.current(nowMs: Self.now + 999, monotonicMs: 0)
         // A minute back: Apple refuses a token from its future.
         #expect(issued.issuedAtS == 1_699_999_940)
         let parts = issued.jwt.split(separator: ".").map(String.init)
@@ -122,67 +122,104 @@ import Vocabulary
 
     @Test func isKeptUntilItIsDatedFiftyMinutesBack() throws {
         var token = try Self.make()
-        let first = try token.current(nowMs: Self.now)
-        #expect(try token.current(nowMs: Self.now + 49 * 60_000 - 1) == first)
-        let second = try token.current(nowMs: Self.now + 49 * 60_000)
+        let first = try token.current(nowMs: Self.now, monotonicMs: 0)
+        #expect(try token.current(nowMs: Self.now + 49 * 60_000 - 1, monotonicMs: 0) == first)
+        let second = try token.current(nowMs: Self.now + 49 * 60_000, monotonicMs: 0)
         #expect(second.issuedAtS == first.issuedAtS + 49 * 60)
     }
 
     @Test func aClockThatWentBackMakesAnother() throws {
         var token = try Self.make()
-        _ = try token.current(nowMs: Self.now)
-        let again = try token.current(nowMs: Self.now - 120_000)
+        _ = try token.current(nowMs: Self.now, monotonicMs: 0)
+        let again = try token.current(nowMs: Self.now - 120_000, monotonicMs: 0)
         #expect(again.issuedAtS == 1_699_999_820)
         // Apple has accepted this one: the clock is wrong only now.
-        token.noteAdmission(of: again)
-        #expect(try token.current(nowMs: Self.now - 3_600_000) == again)
+        token.noteAdmission(of: again, monotonicMs: 0)
+        #expect(try token.current(nowMs: Self.now - 3_600_000, monotonicMs: 0) == again)
     }
 
     @Test func aStoredOneIsUsedWhileItLasts() throws {
         var first = try Self.make()
-        let stored = try first.current(nowMs: Self.now)
+        let stored = try first.current(nowMs: Self.now, monotonicMs: 0)
         var second = try Self.make(stored: stored.issuedAtS)
-        let again = try second.current(nowMs: Self.now + 48 * 60_000)
+        let again = try second.current(nowMs: Self.now + 48 * 60_000, monotonicMs: 0)
         // The same claims under another signature.
         #expect(again.issuedAtS == stored.issuedAtS)
         #expect(again.jwt.split(separator: ".").dropLast() == stored.jwt.split(separator: ".").dropLast())
-        #expect(try second.current(nowMs: Self.now + 50 * 60_000).issuedAtS == stored.issuedAtS + 50 * 60)
+        #expect(try second.current(nowMs: Self.now + 50 * 60_000, monotonicMs: 0).issuedAtS == stored.issuedAtS + 50 * 60)
     }
 
     @Test func aStoredBirthThatCanNotBeIsIgnored() throws {
         // From the future by a clock that was wrong, or long ago.
         for stored: UInt64 in [1_700_000_002, 1_700_000_001 - 3_000, 0, .max] {
             var token = try Self.make(stored: stored)
-            #expect(try token.current(nowMs: Self.now + 1000).issuedAtS == 1_699_999_941)
+            #expect(try token.current(nowMs: Self.now + 1000, monotonicMs: 0).issuedAtS == 1_699_999_941)
         }
     }
 
     @Test func refusalsRenewATokenAtMostOnceAMinute() throws {
         var token = try Self.make()
-        let first = try token.current(nowMs: Self.now)
-        #expect(try token.renew(after: first, isExpired: false, nowMs: Self.now, monotonicMs: 5))
-        let second = try token.current(nowMs: Self.now)
+        let first = try token.current(nowMs: Self.now, monotonicMs: 0)
+        #expect(try token.renew(after: first, isExpired: false, laneAdmittedAtMs: nil, nowMs: Self.now, monotonicMs: 5))
+        let second = try token.current(nowMs: Self.now, monotonicMs: 0)
         // From Apple's future: further back, and still good for the 20 minutes that Apple demands.
         #expect(second.issuedAtS == 1_700_000_000 - 30 * 60)
         #expect(token.isDatedFurtherBack)
-        #expect(try token.current(nowMs: Self.now + 20 * 60_000 - 1) == second)
+        #expect(try token.current(nowMs: Self.now + 20 * 60_000 - 1, monotonicMs: 0) == second)
         // The others of the same wave find it done.
-        #expect(try token.renew(after: first, isExpired: false, nowMs: Self.now, monotonicMs: 6))
-        #expect(try !token.renew(after: second, isExpired: true, nowMs: Self.now + 900_000, monotonicMs: 60_004))
-        #expect(try token.current(nowMs: Self.now) == second)
-        #expect(try token.renew(after: second, isExpired: true, nowMs: Self.now, monotonicMs: 60_005))
-        #expect(try token.current(nowMs: Self.now).issuedAtS == 1_699_999_940)
+        #expect(try token.renew(after: first, isExpired: false, laneAdmittedAtMs: nil, nowMs: Self.now, monotonicMs: 6))
+        #expect(
+            try !token.renew(
+                after: second, isExpired: true, laneAdmittedAtMs: nil, nowMs: Self.now + 900_000, monotonicMs: 60_004))
+        #expect(try token.current(nowMs: Self.now, monotonicMs: 0) == second)
+        #expect(try token.renew(after: second, isExpired: true, laneAdmittedAtMs: nil, nowMs: Self.now, monotonicMs: 60_005))
+        #expect(try token.current(nowMs: Self.now, monotonicMs: 0).issuedAtS == 1_699_999_940)
         #expect(!token.isDatedFurtherBack)
     }
 
     @Test func anAcceptedTokenIsRenewedAfterTwentyMinutes() throws {
         var token = try Self.make()
-        let first = try token.current(nowMs: Self.now)
-        token.noteAdmission(of: first)
-        #expect(try !token.renew(after: first, isExpired: true, nowMs: Self.now + 20 * 60_000 - 1, monotonicMs: 1_200_000))
-        #expect(try token.current(nowMs: Self.now) == first)
-        #expect(try token.renew(after: first, isExpired: true, nowMs: Self.now + 20 * 60_000, monotonicMs: 1_200_001))
-        #expect(try token.current(nowMs: Self.now + 20 * 60_000) != first)
+        let first = try token.current(nowMs: Self.now, monotonicMs: 0)
+        token.noteAdmission(of: first, monotonicMs: 0)
+        #expect(
+            try !token.renew(
+                after: first, isExpired: true, laneAdmittedAtMs: nil, nowMs: Self.now + 20 * 60_000, monotonicMs: 1_199_999))
+        #expect(try token.current(nowMs: Self.now, monotonicMs: 0) == first)
+        #expect(
+            try token.renew(
+                after: first, isExpired: true, laneAdmittedAtMs: nil, nowMs: Self.now + 20 * 60_000, monotonicMs: 1_200_000))
+        #expect(try token.current(nowMs: Self.now + 20 * 60_000, monotonicMs: 1_200_000) != first)
+    }
+
+    /// Its date makes it look old. Another lane of the key is refused whatever the token.
+    @Test func anAcceptedTokenThatIsDatedFurtherBackIsYoung() throws {
+        var token = try Self.make()
+        func renew(_ refused: ProviderToken.Issued, _ ms: UInt64) throws -> Bool {
+            try token.renew(
+                after: refused, isExpired: false, laneAdmittedAtMs: nil, nowMs: Self.now + ms, monotonicMs: ms)
+        }
+        let first = try token.current(nowMs: Self.now, monotonicMs: 0)
+        #expect(try renew(first, 0))
+        let second = try token.current(nowMs: Self.now, monotonicMs: 0)
+        token.noteAdmission(of: second, monotonicMs: 1_000)
+        for ms: UInt64 in [2_000, 60_000, 600_000, 1_199_000] { #expect(try !renew(second, ms)) }
+        #expect(try token.current(nowMs: Self.now + 1_199_000, monotonicMs: 1_199_000) == second)
+    }
+
+    /// It is refused first after each issue, before Apple accepts the new token elsewhere.
+    @Test func aLaneThatIsAlwaysRefusedCausesOneTokenInTwentyMinutes() throws {
+        var token = try Self.make()
+        func renew(lane admittedAtMs: UInt64?, _ ms: UInt64) throws -> Bool {
+            let refused = try token.current(nowMs: Self.now + ms, monotonicMs: ms)
+            return try token.renew(
+                after: refused, isExpired: false, laneAdmittedAtMs: admittedAtMs, nowMs: Self.now + ms, monotonicMs: ms)
+        }
+        token.noteAdmission(of: try token.current(nowMs: Self.now, monotonicMs: 0), monotonicMs: 2_900_000)
+        #expect(try token.current(nowMs: Self.now + 2_940_000, monotonicMs: 2_940_000).issuedAtS == 1_700_002_880)
+        #expect(try renew(lane: nil, 2_940_000))
+        for ms: UInt64 in [3_000_000, 3_060_000, 4_000_000] { #expect(try !renew(lane: nil, ms)) }
+        // A lane whose own tokens were accepted until now doesn't wait.
+        #expect(try renew(lane: 2_900_000, 4_000_000))
     }
 
     @Test(arguments: ["", "has space", "quote\"", "a\\", "ü", String(repeating: "A", count: 33)])
@@ -241,7 +278,7 @@ import Vocabulary
         var dumped = ""
         dump(push, to: &dumped)
         var token = try ProviderTokenTests.make()
-        let issued = try token.current(nowMs: ProviderTokenTests.now)
+        let issued = try token.current(nowMs: ProviderTokenTests.now, monotonicMs: 0)
         dump(issued, to: &dumped)
         dump(token, to: &dumped)
         let attempt = Attempt(startedAt: 0, startedAtWallMs: 0, issued: issued)
@@ -259,7 +296,7 @@ import Vocabulary
     /// As Apple advises: secrets and what never repeats stay out of HPACK's tables, but for the first value, which brings the name there.
     @Test func fieldsAreIndexedAsAppleAdvises() throws {
         var token = try ProviderTokenTests.make()
-        let issued = try token.current(nowMs: ProviderTokenTests.now)
+        let issued = try token.current(nowMs: ProviderTokenTests.now, monotonicMs: 0)
         var headers = RequestHeaders(.sandbox)
         var rounds: [[String: HTTP2Headers.Indexing]] = []
         for _ in 1...3 {
@@ -292,7 +329,7 @@ import Vocabulary
     /// What stays in the block from one push to the next is never the other push's.
     @Test func eachPushHasItsOwnFields() throws {
         var token = try ProviderTokenTests.make()
-        let issued = try token.current(nowMs: ProviderTokenTests.now)
+        let issued = try token.current(nowMs: ProviderTokenTests.now, monotonicMs: 0)
         let first = Push.sample()
         var other = first
         (other.topic, other.type, other.priority, other.apnsID) = ("org.example.other", .background, 5, "other")

@@ -124,4 +124,22 @@ import Vocabulary
             #expect(stage.alarms.all.count == 1)
         }
     }
+
+    /// Apple refuses the key in the sandbox only. Production's acceptance of the next token says nothing about the clock.
+    @Test func aKeyThatIsRefusedInOneLaneIsNoWrongClock() async throws {
+        let body = ReactionTests.reason("InvalidProviderToken")
+        let script: ScriptedServer.Script = { request in
+            request.token == Push.sampleHex(1) ? [.answer(403, body)] : [.settings(10), .answer(200)]
+        }
+        try await Stage.play(script: script) { stage in
+            var refused = Push.sample(1, deadlineInMs: 1_000)
+            refused.environment = .sandbox
+            async let outcome = stage.courier.send(refused)
+            #expect(await stage.comes { await stage.server.requests.count >= 2 })
+            #expect(await stage.courier.send(Push.sample(2)) == .delivered)
+            #expect(await outcome == .failed(status: 403, reason: .invalidProviderToken, verdict: .configuration))
+            #expect(stage.issued.all.count == 2)
+            #expect(stage.alarms.all == [.configuration(.sandbox, topic: "example.app", .invalidProviderToken)])
+        }
+    }
 }
