@@ -43,17 +43,7 @@ struct Answer: Sendable, Equatable {
         }
     }
 
-    /// Derived from the reason, or from the status if the reason is unknown.
-    var reaction: Reaction {
-        guard reason == .other else { return reason.reaction }
-        return switch status {
-        case 403: .configuration
-        case 410: .purgeIfOlder
-        case 429: .holdToken
-        case 500...599: .retry
-        default: .drop
-        }
-    }
+    var reaction: Reaction { reason.reaction(status: status) }
 }
 
 /// The `reason` and `timestamp` of a response's JSON object.
@@ -105,9 +95,29 @@ public enum Reaction: Sendable, Equatable {
     case reconnectOnce
     /// Retry after a wait. Send nothing else to this token until then.
     case holdToken
+
+    /// False if such a push is retried until its deadline although nothing is wrong with it or the settings.
+    public var isFinal: Bool {
+        switch self {
+        case .retry, .reconnect, .holdToken: false
+        case .purge, .purgeIfOlder, .configuration, .drop, .renewProviderToken, .reconnectOnce: true
+        }
+    }
 }
 
 extension APNsReason {
+    /// The reaction to a response. Unknown reasons count by their status.
+    public func reaction(status: Int) -> Reaction {
+        guard self == .other else { return reaction }
+        return switch status {
+        case 403: .configuration
+        case 410: .purgeIfOlder
+        case 429: .holdToken
+        case 500...599: .retry
+        default: .drop
+        }
+    }
+
     public var reaction: Reaction {
         switch self {
         case .badDeviceToken, .deviceTokenNotForTopic: .purge

@@ -181,9 +181,11 @@ final class Lane: DeliveryOwner {
         parked[ObjectIdentifier(delivery)] = (delivery, timer)
     }
 
-    /// Ends a push whose token was destroyed.
+    /// Ends a push that is no longer wanted. Apple may have it if its last attempt got no response.
     private func drop(_ delivery: Delivery) {
-        finish(delivery, .failed(status: delivery.lastFailure?.status ?? 0, reason: .revoked, verdict: .keep))
+        let last = delivery.lastFailure
+        let reason: APNsReason = last?.reason == .unknown ? .unknown : .revoked
+        finish(delivery, .failed(status: last?.status ?? 0, reason: reason, verdict: .keep))
     }
 
     private func giveUp(_ delivery: Delivery) {

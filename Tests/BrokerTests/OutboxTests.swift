@@ -65,6 +65,21 @@ import Vocabulary
         }
     }
 
+    /// Apple was overloaded until their deadlines: no refusal, and the courier has an alarm of its own.
+    @Test(arguments: [(500, .internalServerError), (503, .other), (429, .tooManyRequests)] as [(Int, APNsReason)])
+    func aPushThatIsGivenUpIsNoRefusal(status: Int, reason: APNsReason) async throws {
+        let outcome: @Sendable () -> Outcome = { .failed(status: status, reason: reason, verdict: .keep) }
+        try await WatchedBroker.play(Policy.rooms(""), outcome: outcome) { broker in
+            try await broker.makeRooms(1)
+            #expect(try await broker.knock(0) == .queued)
+            await broker.simulated.advance(1_000)
+            #expect(broker.sightings.count == 1)
+            #expect(!broker.simulated.prints.all.contains { $0.contains("refused a push") })
+            let text = await broker.simulated.run?.broker.metrics.exposition(version: "1", gauges: []) ?? ""
+            #expect(text.contains(#"mayfly_pushes_refused_total{reason="\#(reason.rawValue)"} 0"#))
+        }
+    }
+
     /// No broker runs when the pushes are due. They leave in a later slot, at the same offset in it.
     @Test(arguments: [30_000, 45_000, 50_000] as [UInt64])
     func aMissedPushLeavesInALaterSlot(_ away: UInt64) async throws {

@@ -331,7 +331,7 @@ public actor Outbox: LoopActor, BrokerPart {
         case .failed(let status, let reason, let verdict):
             metrics.add(.pushesFailed)
             if reason == .notConfigured { metrics.add(.pushesNotConfigured) }
-            if status != 0 { note(refusal: reason, status, of: job, verdict) }
+            if status != 0, reason.reaction(status: status).isFinal { note(refusal: reason, status, of: job, verdict) }
             return JobOutcome(
                 status: UInt16(clamping: status), reason: reason.recorded,
                 purge: Self.purges(verdict, sealedAt: push.sealedAtMs))
