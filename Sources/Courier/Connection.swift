@@ -48,6 +48,8 @@ final class Connection: EventSource {
     private(set) var lastIssued: ProviderToken.Issued?
     /// The stream ids are nearly used up.
     private(set) var needsReplacement = false
+    /// No frame has followed a PING for half of its time.
+    private(set) var isDoubtful = false
     /// No frame has followed a PING in time.
     private(set) var isSilent = false
 
@@ -99,8 +101,6 @@ final class Connection: EventSource {
         return http2.openStreams < (isAuthenticated ? allowedStreams : 1)
     }
 
-    var isDoubtful: Bool { liveness.isDoubtful(now: loop.now) }
-
     var isBusy: Bool { !flights.isEmpty }
 
     /// Sends one request. Call it only if `hasRoom`.
@@ -128,7 +128,7 @@ final class Connection: EventSource {
         if flights.count == 1 { setTimer() }
     }
 
-    /// Takes the requests whose second attempt is still to come from a silent connection. Their responses are no longer read.
+    /// Removes and returns the requests that get a second attempt. Their responses are ignored from now on.
     func takeSilent() -> [Delivery] {
         guard isSilent, phase == .ready else { return [] }
         var taken: [Delivery] = []
@@ -141,7 +141,7 @@ final class Connection: EventSource {
         return taken
     }
 
-    /// True if the connection is silent and has requests whose second attempt is still to come.
+    /// True if the connection is silent and some requests have had no second attempt.
     var needsSecondAttempts: Bool { isSilent && flights.values.contains { !$0.delivery.isSecondAttempt } }
 
     /// Accepts no more requests, and ends once those in flight are answered.
@@ -207,7 +207,7 @@ final class Connection: EventSource {
             guard count > 0 else { throw .closedByPeer }
             lastTraffic = loop.now
             liveness.read(now: loop.now)
-            isSilent = false
+            (isDoubtful, isSilent) = (false, false)
             bytesSinceAnswer += count
             try decrypt(count)
             if bytesSinceAnswer > Self.bytesPerAnswer { throw .flooding }
@@ -418,11 +418,7 @@ final class Connection: EventSource {
         case .connecting, .handshaking, .settling:
             if now - startedAt >= timing.connectMs { return end(.timedOut) }
         case .ready:
-            if liveness.isSilent(now: now) {
-                confirmSilence(now)
-            } else if liveness.isDoubtful(now: now) {
-                owner.connectionIsDoubtful()
-            }
+            if liveness.isDoubtful(now: now) { judgePeer(now) }
             guard phase == .ready else { return }
             giveUpOverdue(now)
             guard phase == .ready else { return }
@@ -431,10 +427,13 @@ final class Connection: EventSource {
         setTimer()
     }
 
-    private func confirmSilence(_ now: UInt64) {
+    /// The peer is doubtful or silent by the clock.
+    private func judgePeer(_ now: UInt64) {
         // If this process was stopped, the peer's frames wait in the socket.
         do throws(ConnectionEnd) { try read() } catch { return end(error) }
-        guard phase == .ready, !isSilent, liveness.isSilent(now: now) else { return }
+        guard phase == .ready, !isSilent, liveness.isDoubtful(now: now) else { return }
+        isDoubtful = true
+        guard liveness.isSilent(now: now) else { return owner.connectionIsDoubtful() }
         isSilent = true
         retire(.silent)
         // A connection that was retired before needs the call.

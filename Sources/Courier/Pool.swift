@@ -69,18 +69,24 @@ final class Pool: ConnectionOwner {
         let waiting = waiting || connections.isEmpty && needsSecondAttempts
         if !waiting { fullSince = nil }
         guard !isStopped, dial == nil, pause == nil else { return }
-        // While every connection is doubtful, one more is made ready for the second attempts.
         let isCalledFor =
-            connections.allSatisfy(\.isDoubtful)
-            ? waiting || connections.contains(where: \.isBusy)
-            : connections.contains { $0.needsReplacement } || waiting && isDueToGrow()
+            if connections.isEmpty {
+                waiting
+            } else if connections.allSatisfy(\.isDoubtful) {
+                // Make one more ready for the second attempts.
+                mayGrow && (waiting || connections.contains(where: \.isBusy))
+            } else {
+                connections.contains { $0.needsReplacement } || waiting && isDueToGrow()
+            }
         if isCalledFor { open() }
     }
+
+    private var mayGrow: Bool { connections.count < timing.connections && loop.now >= calmUntil }
 
     /// True if all streams have been in use for a while and the peer answers. A silent peer wouldn't answer on more connections either.
     private func isDueToGrow() -> Bool {
         let now = loop.now
-        guard connections.count < timing.connections, now >= calmUntil, connections.allSatisfy({ $0.isAuthenticated }) else {
+        guard mayGrow, connections.allSatisfy({ $0.isAuthenticated }) else {
             fullSince = nil
             return false
         }

@@ -109,6 +109,8 @@ actor ScriptedServer: LoopActor {
     var openConnections: Int { listener.peers.count }
     /// The connections that are open read and write nothing more.
     func freezeAll() { for peer in listener.peers.values { peer.perform(.freeze, 0) } }
+    /// Frozen connections read and write again.
+    func thawAll() { for peer in listener.peers.values { peer.thaw() } }
 }
 
 private final class Listener: EventSource {
@@ -233,7 +235,7 @@ private final class Peer: EventSource {
     }
 
     func perform(_ act: ScriptedServer.Act, _ stream: Int32) {
-        guard !frozen, registration != nil else { return }
+        guard registration != nil else { return }
         switch act {
         case .answer(let status, let body, let fields):
             var headers: HTTP2Headers = [":status": String(status)]
@@ -261,6 +263,12 @@ private final class Peer: EventSource {
             frozen = true
             if let registration { server.loop.modify(registration, []) }
         }
+    }
+
+    func thaw() {
+        frozen = false
+        if let registration { server.loop.modify(registration, .read) }
+        flush()
     }
 
     func flush() {

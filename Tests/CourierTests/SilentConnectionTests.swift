@@ -77,16 +77,113 @@ import Vocabulary
 
     /// It reads no PING for a while, though not long enough to be left. One more connection is made ready meanwhile.
     @Test func aPauseIsNoReasonToSendTwice() async throws {
+        let script: ScriptedServer.Script = { request in
+            switch request.number {
+            case 1: [.settings(1000), .answer(200)]
+            case 41: [.freeze, .answer(200)]
+            default: [.answer(200)]
+            }
+        }
+        var timing = Self.timing
+        (timing.lateMs, timing.pingMs) = (20, 3_000)
+        try await Stage.play(timing: timing, script: script) { stage in
+            #expect(await stage.courier.send(Push.sample(1000)) == .delivered)
+            async let outcomes = stage.send((1...40).map { Push.sample($0, deadlineInMs: 20_000) })
+            // Half of the PING's time is left after this.
+            #expect(await stage.comes { await stage.server.connections == 2 })
+            await stage.server.thawAll()
+            #expect(await outcomes.allSatisfy { $0 == .delivered })
+            #expect(await stage.server.requests.count == 41)
+            #expect(await stage.courier.figures.retries == 0)
+            #expect(await stage.server.connections == 2)
+        }
+    }
+
+    /// Each pause makes all connections doubtful. The pool stays within its limit.
+    @Test func pausesDoNotGrowThePoolBeyondItsLimit() async throws {
+        var timing = Self.timing
+        (timing.lateMs, timing.connections) = (10, 3)
+        try await Stage.play(timing: timing, script: ScriptedServer.accepting) { stage in
+            #expect(await stage.courier.send(Push.sample(1000)) == .delivered)
+            for number in 1...20 {
+                await stage.server.freezeAll()
+                async let outcome = stage.courier.send(Push.sample(number, deadlineInMs: 20_000))
+                try await stage.loop.sleep(timing.pingMs / 2 + 60)
+                await stage.server.thawAll()
+                #expect(await outcome == .delivered)
+            }
+            // A connection that a slow machine left as silent ends a little later.
+            #expect(await stage.comes { await (1...3).contains(stage.server.openConnections) })
+        }
+    }
+
+    /// The peer asked for calm, so a doubtful connection is no reason to open another one.
+    @Test func calmAlsoAppliesWhileAllConnectionsAreDoubtful() async throws {
+        let script: ScriptedServer.Script = { request in
+            switch request.onConnection {
+            case 1: [.settings(10), .answer(200)]
+            case 2: [.reset(.enhanceYourCalm)]
+            default: [.answer(200)]
+            }
+        }
+        var timing = Self.timing
+        timing.lateMs = 10
+        try await Stage.play(timing: timing, script: script) { stage in
+            for number in 1...2 { #expect(await stage.courier.send(Push.sample(number)) == .delivered) }
+            await stage.server.freezeAll()
+            async let outcome = stage.courier.send(Push.sample(3, deadlineInMs: 20_000))
+            try await stage.loop.sleep(timing.pingMs / 2 + 60)
+            #expect(await stage.server.connections == 1)
+            await stage.server.thawAll()
+            #expect(await outcome == .delivered)
+        }
+    }
+
+    /// This process was stopped just after it waited for events. The peer's frames are in the socket, and the timers are due.
+    @Test func aStopOfThisProcessOpensNoConnection() async throws {
+        let stops = Mutex(false)
         let setting = try SimulatedAPNs.setting { setting in
-            (setting.timing.requestMs, setting.timing.lateMs, setting.timing.pingMs) = (20_000, 20, 1_000)
+            (setting.timing.requestMs, setting.timing.quietMs) = (20_000, 10)
+            setting.loopClock = {
+                let stopsNow = stops.withLock { stops in
+                    defer { stops = false }
+                    return stops
+                }
+                let end = Clock.monotonicMs + (stopsNow ? 350 : 0)
+                while Clock.monotonicMs < end {}
+                return Clock.monotonicMs
+            }
         }
         try await SimulatedAPNs.play(setting) { world in
             #expect(await world.send(1000) == .delivered)
-            await world.plan(.with { $0.pauseMs = 700 })
-            #expect(await world.send(1...40).allSatisfy { $0 == .delivered })
-            #expect(await world.accepted.count == 41)
+            try await world.loop.sleep(30)
+            await world.plan(.with { $0.pauseMs = 100 })
+            async let outcome = world.send(1)
+            try await world.loop.sleep(30)
+            let loop = world.loop
+            loop.submit {
+                stops.withLock { $0 = true }
+                // The next turn begins without another look at the clock.
+                loop.submit {}
+            }
+            #expect(await outcome == .delivered)
+            #expect(await world.connections == 1)
             #expect(await world.courier.figures.retries == 0)
-            #expect(await world.connections == 2)
+        }
+    }
+
+    /// Apple may have the push, so its result is not known.
+    @Test func aPushOfASilentConnectionThatIsWithdrawnMayHaveBeenSent() async throws {
+        let isWanted = Mutex(true)
+        let script: ScriptedServer.Script = { _ in
+            isWanted.withLock { $0 = false }
+            return [.freeze]
+        }
+        try await Stage.play(timing: Self.timing, script: script) { stage in
+            var push = Push.sample(1)
+            push.isWanted = { isWanted.withLock(\.self) }
+            #expect(await stage.courier.send(push) == .failed(status: 0, reason: .unknown, verdict: .keep))
+            #expect(await stage.server.requests.count == 1)
         }
     }
 
@@ -122,15 +219,6 @@ import Vocabulary
         }
     }
 
-    // Real times of the dead peer: the constants, not the fast ones of the tests.
-    @Test func theTimesAreThoseOfTheSpecification() {
-        let timing = Timing()
-        #expect((120_000...180_000).contains(timing.idleMs))
-        #expect(timing.pingMs == 2_000)
-        // A request that is sent just before the connection dies: the PING, its time, and two ticks.
-        #expect(timing.lateMs + timing.pingMs + 2 * timing.tickMs <= 2_750)
-    }
-
     /// TCP connects, and the handshake is never answered. The first connection alone is hit.
     @Test func aHandshakeThatHangsIsTriedAgain() async throws {
         var timing = Self.timing
@@ -158,6 +246,17 @@ import Vocabulary
         #expect(pings == [250, 760, 1770, 3780, 7790, 15_800])
         liveness.answered()
         #expect(liveness.isLate(waitedMs: 250, now: 20_000))
+    }
+
+    /// By the real times. A request that is sent just before the connection dies waits longest.
+    @Test func aDeadPeerIsFoundWithinThreeSeconds() {
+        var liveness = Liveness(Self.timing, now: 0)
+        var found: UInt64?
+        for now in stride(from: UInt64(0), through: 10_000, by: Int(Self.timing.tickMs)) where found == nil {
+            if liveness.isLate(waitedMs: now, now: now) { liveness.pinged(now: now) }
+            if liveness.isSilent(now: now) { found = now }
+        }
+        #expect(found == 2_250)
     }
 
     /// PINGs that keep an idle connection alive don't delay the check of a later request.

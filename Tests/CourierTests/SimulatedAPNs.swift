@@ -25,6 +25,8 @@ struct SimulatedAPNs {
         var aheadMs: UInt64 = 0
         /// The courier's wall clock, which its provider tokens are dated by.
         var clock = SetClock()
+        /// The clock of the courier's loop, monotonic ms.
+        var loopClock: @Sendable () -> UInt64 = { Clock.monotonicMs }
         var accounts: [Account]?
         var faults = FaultPlan()
     }
@@ -56,7 +58,7 @@ struct SimulatedAPNs {
 
     static func play(_ setting: Setting? = nil, _ body: (SimulatedAPNs) async throws -> Void) async throws {
         let setting = try setting ?? Self.setting()
-        let loops = try (EventLoop(name: "simulator"), EventLoop(name: "courier"))
+        let loops = try (EventLoop(name: "simulator"), EventLoop(name: "courier", clock: setting.loopClock))
         try loops.0.start()
         try loops.1.start()
         let world = try await SimulatedAPNs(loops.0, loops.1, setting)
