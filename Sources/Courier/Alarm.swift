@@ -20,7 +20,7 @@ public enum Alarm: Sendable, Equatable, CustomStringConvertible {
     public var description: String {
         switch self {
         case .configuration(let environment, let topic, .expiredProviderToken):
-            "APNs (\(environment)) calls a provider token for \(topic) expired that is less than an hour old by this machine's clock. No token is purged. Set the clock, which is behind"
+            "APNs (\(environment)) reports an expired provider token for \(topic), but it is under an hour old here. This machine's clock is behind. Set it; no token is purged"
         case .configuration(let environment, let topic, .invalidProviderToken):
             "APNs (\(environment)) refuses this provider for \(topic): InvalidProviderToken. No token is purged. Check key, key id and team id, and whether this machine's clock is ahead"
         case .clockAhead(let environment):

@@ -78,7 +78,7 @@ final class Dial {
         if candidates.isEmpty { finish(.failure(lastCause)) } else { waitForSecondRound() }
     }
 
-    /// A packet that a network drops in silence costs one connection, not the next one.
+    /// One lost packet must cost only one connection attempt.
     private func waitForSecondRound() {
         guard !secondRound.isEmpty else { return }
         timer = loop.after(timing.nextAddressConnectedMs) { [self] in

@@ -27,10 +27,10 @@ struct Liveness {
 
     private func quietMs(_ now: UInt64) -> UInt64 { now - min(now, lastRead) }
 
-    /// True if a request that goes out now takes a PING with it.
+    /// True if a request that is sent now needs a PING with it.
     func isIdle(now: UInt64) -> Bool { pingedAt == nil && quietMs(now) >= timing.quietMs }
 
-    /// True if nothing has been read for long enough that another connection's doubt concerns this one, too.
+    /// True if the PINGs of another connection should test this one, too.
     func isQuiet(now: UInt64) -> Bool { pingedAt == nil && quietMs(now) >= timing.lateMs }
 
     /// True if a request that has waited for `waitedMs` needs a PING. A peer that acknowledges PINGs but is slow gets fewer and fewer.
@@ -45,7 +45,7 @@ struct Liveness {
     /// No frame has followed a PING in time.
     func isSilent(now: UInt64) -> Bool { silentAt.map { now >= $0 } ?? false }
 
-    /// From when the peer is doubtful: half of a PING's time has passed. Until a frame comes, a request would only lose time.
+    /// When the peer becomes doubtful: half of the PING timeout. No request is sent until a frame arrives.
     var doubtfulAt: UInt64? { silentAt.map { $0 - timing.pingMs / 2 } }
 
     func isDoubtful(now: UInt64) -> Bool { doubtfulAt.map { now >= $0 } ?? false }

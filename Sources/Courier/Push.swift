@@ -22,9 +22,9 @@ public struct Push: Sendable {
     public var sealedAtMs: UInt64
     /// When the courier gives up, in Unix ms.
     public var deadlineMs: UInt64
-    /// The push ends once Apple has refused a renewed provider token too, because somebody waits for that answer. Others wait for their deadline.
+    /// True for a push whose sender waits for the result. It ends when Apple refuses the renewed provider token; others retry until their deadline.
     public var isTrial = false
-    /// Called before each attempt. Returns false once the token must not be used.
+    /// Called before each attempt. Returns false if the push is no longer wanted.
     public var isWanted: @Sendable () -> Bool
 
     public init(

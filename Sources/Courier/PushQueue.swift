@@ -80,7 +80,7 @@ extension Topic {
         isSilent = false
     }
 
-    /// The push left its connection without an answer, for which the topic isn't to blame.
+    /// The push left its connection unanswered, through no fault of the topic.
     func isReturned() { underWay -= 1 }
 
     func isLost() {

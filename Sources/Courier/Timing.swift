@@ -8,7 +8,7 @@ struct Timing: Sendable {
     var nextAddressConnectedMs: UInt64 = 2_000
     /// From a request to its response.
     var requestMs: UInt64 = 10_000
-    /// A request that goes out after this long without a frame from the peer takes a PING with it.
+    /// A request after this long without a frame is sent together with a PING.
     var quietMs: UInt64 = 1_000
     /// From a request to a PING that checks whether the peer is alive. Doubles with each acknowledgement until there is a response.
     var lateMs: UInt64 = 250
