@@ -153,7 +153,7 @@ extension Transaction {
             try rows(
                 """
                 SELECT expires, id, due, generation, answer, sealed, user_name, creator_name FROM timer
-                WHERE id IN (SELECT purge_id FROM registration_index WHERE value = $1 LIMIT $2)
+                WHERE id IN (SELECT purge_id FROM registration_index WHERE value = $1) LIMIT $2
                 """, .digest(index), .number(limit), read: Self.timer)
         }
     }

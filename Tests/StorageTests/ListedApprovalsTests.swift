@@ -48,4 +48,27 @@ import Vocabulary
         #expect(try await fixture.store.nextExpiry(jobSlack: 0) == nil, "no index is left")
         try await fixture.close()
     }
+
+    /// An index outlives its approval. Such indexes don't count.
+    @Test(arguments: Engine.allCases) func forgottenApprovalsDontCount(engine: Engine) async throws {
+        let fixture = try Fixture(engine)
+        let asked = Fixture.index(7, 1, expires: fixture.clock.now + 1_200_000)
+        func begin(_ number: Int) async throws -> TimerRecord {
+            let timer = timer(fixture, number, due: 10_000)
+            #expect(try await fixture.apply(AudienceChange(timer: .begin(timer, listed: [asked]))) == .done)
+            return timer
+        }
+        for number in 1...3 {
+            let timer = try await begin(number)
+            let end = TimerChange.settle(id: timer.id, expires: timer.expires, answer: 1)
+            #expect(try await fixture.apply(AudienceChange(timer: end)) == .done)
+        }
+        fixture.clock.advance(700_000)
+        _ = try await fixture.store.sweep(now: fixture.clock.now, limit: 10, jobSlack: 0)
+        #expect(try await fixture.store.read { try $0.timers() }.isEmpty)
+        for number in 4...6 { _ = try await begin(number) }
+        #expect(try await fixture.store.read { try $0.timers(listed: [asked], limit: 9) }.count == 3)
+        #expect(try await fixture.store.read { try $0.timers(listed: [asked], limit: 2) }.count == 2)
+        try await fixture.close()
+    }
 }
