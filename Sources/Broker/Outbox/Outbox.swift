@@ -197,7 +197,7 @@ public actor Outbox: LoopActor, BrokerPart {
                 try await check(entry)
                 push = try render(entry)
             }
-            outcome = try await send(push, of: entry.job)
+            outcome = try await send(push, of: entry)
         } catch {
             switch error {
             case .ended(let ended): outcome = ended
@@ -235,11 +235,12 @@ public actor Outbox: LoopActor, BrokerPart {
         if isLate { throw .ended(JobOutcome(status: 0, reason: entry.isFromBefore ? .unknown : .unsent)) }
         if wanted.isRevoked(job.purgeID), !job.isLast { throw .ended(JobOutcome(status: 0, reason: .unsent)) }
         guard try await isStored(job) else { throw .ended(JobOutcome(status: 0, reason: .unsent)) }
-        // A newer push may have replaced this one while it waited. The clearing push of an approval may have left from another node.
-        let isPending = try await isPending(entry.asks)
-        guard isPending, wanted.isNewest(job.job, of: entry.target) else {
-            throw .ended(JobOutcome(status: 0, reason: .other))
+        // Another node may have cleared the approval.
+        guard try await isPending(entry.asks) else {
+            throw .ended(JobOutcome(status: 0, reason: entry.isFromBefore ? .unknown : .unsent))
         }
+        // A newer push may have replaced this one.
+        guard wanted.isNewest(job.job, of: entry.target) else { throw .ended(JobOutcome(status: 0, reason: .other)) }
     }
 
     /// True if this approval waits for its answer.
@@ -249,7 +250,7 @@ public actor Outbox: LoopActor, BrokerPart {
             return try await store.engine.read { try $0.timer(request) }?.answer == 0
         } catch {
             if error == .closed { throw .stopping }
-            // As above: without a proof that it has ended, the push is sent.
+            // A failed read doesn't prove that the approval has ended. Send the push.
             return true
         }
     }
@@ -319,14 +320,15 @@ public actor Outbox: LoopActor, BrokerPart {
         return try throwingOverload { () throws(SlotShortage) in try keys.content(of: job) }
     }
 
-    private func send(_ push: Push, of job: JobRecord) async throws(Unsent) -> JobOutcome {
+    private func send(_ push: Push, of entry: Entry) async throws(Unsent) -> JobOutcome {
+        let job = entry.job
         switch await courier.send(push) {
         case .delivered:
             metrics.add(.pushesDelivered)
             return JobOutcome(status: 200, reason: nil)
         case .failed(_, .stopped, _): throw .stopping
         case .failed(let status, .revoked, _):
-            let isGone = wanted.isRevoked(job.purgeID)
+            let isGone = wanted.isRevoked(job.purgeID) || entry.asks.map(wanted.isSettled) == true
             return JobOutcome(status: UInt16(clamping: status), reason: isGone ? .unsent : .other)
         case .failed(let status, let reason, let verdict):
             metrics.add(.pushesFailed)

@@ -49,6 +49,8 @@ final class WantedPushes: Sendable {
 
     func isRevoked(_ token: EntryID) -> Bool { state.withLock { $0.revoked.contains(token) } }
 
+    func isSettled(_ request: RequestID) -> Bool { state.withLock { $0.settled.contains(request) } }
+
     func isRenewed(_ token: EntryID) -> Bool { state.withLock { $0.renewed.contains(token) } }
 
     /// Adds a push, which is the newest unless another one has a later stamp.
@@ -91,7 +93,7 @@ final class WantedPushes: Sendable {
     var count: Int { state.withLock(\.newest.count) }
 }
 
-/// Tokens by purge id or approvals, each until no push about it can be queued any more.
+/// Ids of tokens or approvals. Each is kept until no queued push can refer to it.
 private struct Expiring<ID: OpaqueID> {
     private var ids: Set<ID> = []
     /// In order of time.
