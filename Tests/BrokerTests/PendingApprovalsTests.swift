@@ -1,4 +1,5 @@
 import Courier
+import Ledger
 import Storage
 import Synchronization
 import Testing
@@ -28,6 +29,14 @@ import Vocabulary
             shown[push.collapseID ?? "none"] = String(body ?? "")
         }
         return shown
+    }
+
+    /// The reasons in the log, after the broker's stop.
+    private static func failures(_ stage: Stage) async throws -> [APNsReason] {
+        await stage.simulated.stop()
+        return try await stage.simulated.entries().compactMap { entry in
+            if case .pushFailed(_, _, let reason) = entry.op { reason } else { nil }
+        }
     }
 
     private static func withdraw(_ request: RequestID, _ stage: Stage, _ caller: Principal = Stage.backEnd) async throws -> Int? {
@@ -76,7 +85,7 @@ import Vocabulary
     }
 
     /// What was reported before the approval is over: its answer puts the session to work.
-    @Test(arguments: ["processing", "idle", "awaitingAnswer", "completed", "error"])
+    @Test(arguments: ["processing", "idle", "awaitingApproval", "awaitingAnswer", "completed", "error"])
     func theLastReportIsShownAfterTheApprovals(state: String) async throws {
         try await Stage.play { stage in
             try await stage.start(9)
@@ -97,8 +106,38 @@ import Vocabulary
             await stage.advance(20_000)
             #expect(Self.shown(stage)?.request == request)
             await stage.advance(to: due + 100)
-            #expect(try #require(Self.shown(stage)) == (state, nil))
+            // The broker knows that no approval waits.
+            #expect(try #require(Self.shown(stage)) == (state == "awaitingApproval" ? "processing" : state, nil))
             #expect((1_000...1_060).contains(stage.pushes(to: 9).last?.number("elapsedSeconds") ?? 0))
+        }
+    }
+
+    /// The app may start its Live Activity while the approval is pending.
+    @Test func aReportBeforeTheActivityIsShownAfterTheApproval() async throws {
+        try await Stage.play { stage in
+            let (_, due) = try await stage.ask()
+            await stage.advance(1_000)
+            try await stage.take(.state("idle"))
+            try await stage.start(9)
+            await stage.advance(to: due + 20_000)
+            #expect(try #require(Self.shown(stage)) == ("idle", nil))
+        }
+    }
+
+    /// A policy may list 256 states, more than the stored code can tell apart.
+    @Test func noStateIsShownAsAQuestion() async throws {
+        let listed = #""values": ["idle","#
+        let more = (7...256).map { #""state\#($0)","# }.joined(separator: " ")
+        try await Stage.play(limits: [(listed, #""values": [\#(more) "idle","#)]) { stage in
+            try await stage.start(9)
+            for (state, shown) in [("awaitingAnswer", "awaitingAnswer"), ("completed", "processing"), ("error", "processing")] {
+                let (request, _) = try await stage.ask()
+                await stage.advance(20_000)
+                try await stage.take(.state(state))
+                #expect(try await stage.respond(request))
+                await stage.advance(20_000)
+                #expect(try #require(Self.shown(stage)) == (shown, nil))
+            }
         }
     }
 
@@ -218,6 +257,7 @@ import Vocabulary
             await stage.advance(5_000)
             #expect(stage.pushes(to: 1).count == 1, "the attempt before the answer")
             #expect(Self.center(stage, of: 2) == [request.base64url: "Answered elsewhere"])
+            #expect(try await Self.failures(stage) == [.unknown, .unknown], "the previous run may have sent them")
         }
     }
 
@@ -233,6 +273,7 @@ import Vocabulary
             #expect(try await stage.respond(request, from: 1))
             await stage.advance(5_000)
             #expect(await stage.count(.pushesFailed) == 0, "it was no longer wanted")
+            #expect(try await Self.failures(stage) == [.unsent])
         }
     }
 
@@ -345,6 +386,28 @@ import Vocabulary
             #expect(try await stage.companion.clearSession(Stage.backEnd, of: Stage.alice.user, session: Stage.session) == 1)
             #expect(try await stage.state(own)?.rawValue == Self.withdrawn)
             #expect(try await stage.state(others) == .pending)
+        }
+    }
+
+    /// Their names are equal, but one of them has the back end's scope.
+    @Test func aUserNamedLikeABackEndIsNotTheBackEnd() async throws {
+        let namesake = Principal(user: Stage.backEnd.user, isBackEnd: false, expiresMs: .max)
+        try await Stage.play { stage in
+            try await stage.register(1)
+            let own = try await stage.take(.approvalRequest, of: namesake, ownID: "approval", from: namesake).request
+            let asked = try await stage.take(.approvalRequest, ownID: "approval").request
+            let (users, backEnds) = (try #require(own), try #require(asked))
+            let named = RequestName(own: Array("approval".utf8))
+            // By the broker's id and by their own id of the same name.
+            _ = try await Self.withdraw(users, stage)
+            #expect(try await stage.companion.clearApproval(Stage.backEnd, request: named, excluding: nil) == 1)
+            #expect(try await stage.state(users, namesake) == .pending)
+            #expect(try await stage.state(backEnds)?.rawValue == Self.withdrawn)
+            try await stage.take(.approvalRequest)
+            #expect(try await stage.companion.clearSession(Stage.backEnd, session: Stage.session) == 1, "one user: Alice")
+            let before = stage.ends(namesake).count
+            #expect(try await stage.respond(users, namesake))
+            #expect(stage.ends(namesake).count == before + 1, "a back end was told of a user's own approval")
         }
     }
 

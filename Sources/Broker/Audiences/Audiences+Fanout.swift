@@ -197,7 +197,7 @@ extension Audiences {
             await outbox.revoke(change.purges.map(\.row.purgeID))
             await sweeper.scheduleScrub()
         }
-        // First the approval has ended, then its clearing pushes are queued. So none of them overtakes a push that still asks.
+        // Settle the approval before its clearing pushes are queued, so that no push still asks after one of them.
         if case .settle(let id, _, _, _) = change.timer { await outbox.settle(id) }
         await outbox.add(jobs, charge: charge)
         // Only now, so that `run` finds the stored rows.

@@ -5,31 +5,34 @@ public import Vocabulary
 
 // An approval waits for one answer or for its timeout. It is stored as a timer with a sealed note that names its user.
 extension Companion {
-    /// The sealed content of an approval: its user, its session, and the back end that gets its answer.
+    /// The sealed content of an approval: its user, its session, and who asked.
     struct RequestContent {
         var user: [UInt8]
         var session: [UInt8]
-        /// The back end that asked.
-        var creator: [UInt8]
+        /// The back end that asked, which gets the answer. Or the user itself.
+        var creator: CompanionReceiver
 
-        /// Each name follows its length in one byte.
+        /// `isBackEnd u8 || user || session || creator`. Each name follows its length in one byte.
         var encoded: [UInt8] {
-            var bytes: [UInt8] = []
-            for name in [user, session, creator] { bytes.append(name: name) }
+            var bytes: [UInt8] = [creator.isBackEnd ? 1 : 0]
+            for name in [user, session, creator.name] { bytes.append(name: name) }
             return bytes
         }
 
-        init(user: [UInt8], session: [UInt8], creator: [UInt8]) {
+        init(user: [UInt8], session: [UInt8], creator: CompanionReceiver) {
             (self.user, self.session, self.creator) = (user, session, creator)
         }
 
         init?(_ bytes: [UInt8]) {
             var rest = bytes[...]
-            guard let user = rest.popName(), let session = rest.popName(), let creator = rest.popName(), rest.isEmpty else {
-                return nil
-            }
-            (self.user, self.session, self.creator) = (user, session, creator)
+            guard let isBackEnd = rest.popFirst(), let user = rest.popName(), let session = rest.popName(),
+                let creator = rest.popName(), rest.isEmpty
+            else { return nil }
+            self.init(user: user, session: session, creator: CompanionReceiver(name: creator, isBackEnd: isBackEnd != 0))
         }
+
+        /// True if this back end asked. False for a user.
+        func isAsked(by caller: Principal) -> Bool { creator.isBackEnd && creator == CompanionReceiver(caller) }
 
         /// Returns nil if the row does not open.
         init?(_ timer: TimerRecord, _ keys: KeyRing) throws(BrokerError) {
@@ -48,13 +51,13 @@ extension Companion {
     /// Builds the row of an approval, or of a question.
     /// - Parameter ownID: the back end's own id for it.
     func timer(
-        _ id: RequestID, user: [UInt8], session: [UInt8], creator: [UInt8], ownID: [UInt8]?, isQuestion: Bool = false
+        _ id: RequestID, user: [UInt8], session: [UInt8], creator: Principal, ownID: [UInt8]?, isQuestion: Bool = false
     ) async throws(BrokerError) -> TimerRecord {
         guard let limits = audiences.limits.approvals else { throw .storageUnavailable }
         let now = time.now
         let due = now + limits.answerableMs
         let slot = ExpirySlot(generation: keys.currentGeneration, expiryMs: now + limits.keptMs)
-        let content = RequestContent(user: user, session: session, creator: creator)
+        let content = RequestContent(user: user, session: session, creator: CompanionReceiver(creator))
         let sealed = try available { () throws(SealingError) in
             try keys.sealNote(content.encoded, .timer, slot, [id.bytes], block: 128)
         }
@@ -63,7 +66,7 @@ extension Companion {
             let slot = await audiences.expirySlot(for: .request)
             names = RequestNames(
                 user: try await audiences.index(.request, slot, user, ownID),
-                creator: try await audiences.index(.request, slot, creator, ownID))
+                creator: try await audiences.index(.request, slot, creator.callerSpace, ownID))
         }
         return TimerRecord(
             id: id, due: due, expires: slot.expiryMs, generation: slot.generation, answer: isQuestion ? Self.question : 0,
@@ -81,8 +84,10 @@ extension Companion {
     private func request(_ name: RequestName, by principal: Principal) async throws(BrokerError) -> Request? {
         if let id = name.id, let found = try await request(id) { return found }
         guard let own = name.own else { return nil }
-        let indexes = try await audiences.indexes(.request, .request, [principal.user, own])
-        for namer in principal.isBackEnd ? [RequestNamer.user, .creator] : [.user] {
+        // A back end finds what it has asked for, then what a user of its name may find.
+        let namers: [(RequestNamer, name: [UInt8])] = [(.creator, principal.callerSpace), (.user, principal.user)]
+        for (namer, name) in namers where principal.isBackEnd || namer == .user {
+            let indexes = try await audiences.indexes(.request, .request, [name, own])
             let found = try await store.read { try $0.timer(named: indexes, by: namer) }
             if let request = try opened(found) { return request }
         }
@@ -96,14 +101,14 @@ extension Companion {
 
     /// Removes the notification of an approval or a question from the user's devices, except the one with this token.
     ///
-    /// The back end that asked for an approval withdraws it. If it has ended, nothing happens. For its user the approval stays open.
+    /// For the back end that asked, this withdraws a pending approval. For its user, it only clears the screen.
     /// - Returns: the number of pushes to devices. Nil if the request is unknown, or of another user and another back end.
     /// - Throws: `.tooManyPushes` if there is no room for all of them. Then none is sent.
     public func clearApproval(
         _ principal: Principal, request name: RequestName, excluding: Secret?
     ) async throws(BrokerError) -> Int? {
         guard let (timer, content) = try await request(name, by: principal) else { return nil }
-        let hasAsked = principal.isBackEnd && content.creator == principal.user
+        let hasAsked = content.isAsked(by: principal)
         guard hasAsked || content.user == principal.user else { return nil }
         if hasAsked, timer.answer != Self.question {
             guard timer.answer == 0 else { return 0 }
@@ -189,19 +194,19 @@ extension Companion {
     func withdrawAll(of session: [UInt8], _ user: [UInt8], askedBy backEnd: Principal) async throws(BrokerError) {
         let (indexes, now) = (try await indexes(of: .pending, user, session), time.now)
         for timer in try await store.read({ try $0.pendingTimers(listed: indexes, now: now) }) {
-            guard try RequestContent(timer, keys)?.creator == backEnd.user else { continue }
+            guard try RequestContent(timer, keys)?.isAsked(by: backEnd) == true else { continue }
             _ = try await withdraw(timer.id)
         }
     }
 
     /// Returns the user whom this back end has asked for approvals in a session. Returns nil if there is none, or more than one.
     func onlyUser(of session: [UInt8], askedBy backEnd: Principal) async throws(BrokerError) -> [UInt8]? {
-        let indexes = try await indexes(of: .asked, backEnd.user, session)
+        let indexes = try await indexes(of: .asked, backEnd.callerSpace, session)
         let found = try await store.read { try $0.timers(listed: indexes, limit: Self.maxAsked) }
         guard found.count < Self.maxAsked else { return nil }
         var users: Set<[UInt8]> = []
         for timer in found {
-            if let content = try RequestContent(timer, keys), content.creator == backEnd.user { users.insert(content.user) }
+            if let content = try RequestContent(timer, keys), content.isAsked(by: backEnd) { users.insert(content.user) }
         }
         return users.count == 1 ? users.first : nil
     }
@@ -220,7 +225,7 @@ extension Companion {
     }
 
     /// Returns the indexes under which a session's approvals may be listed.
-    /// - Parameter name: the user or the back end.
+    /// - Parameter name: the user, or who asked.
     func indexes(of list: RequestList, _ name: [UInt8], _ session: [UInt8]) async throws(BrokerError) -> [Digest] {
         try await audiences.indexes(.request, .request, [name, session, [list.rawValue]])
     }
@@ -234,7 +239,7 @@ extension Companion {
             timer,
             listed: [
                 try await audiences.index(.request, slot, user, session, [RequestList.pending.rawValue]),
-                try await audiences.index(.request, slot, creator.user, session, [RequestList.asked.rawValue]),
+                try await audiences.index(.request, slot, creator.callerSpace, session, [RequestList.asked.rawValue]),
             ])
     }
 
@@ -244,7 +249,7 @@ extension Companion {
     /// has expired.
     public func approval(_ principal: Principal, request name: RequestName) async throws(BrokerError) -> Approval? {
         guard let (timer, content) = try await request(name, by: principal),
-            content.user == principal.user || principal.isBackEnd && content.creator == principal.user,
+            content.user == principal.user || content.isAsked(by: principal),
             let state = Approval.State(rawValue: timer.answer)
         else { return nil }
         // The timeout has passed, but its timer has not been handled yet.

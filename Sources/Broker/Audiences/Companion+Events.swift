@@ -92,7 +92,7 @@ extension Companion {
         // A failed try means that something else happened in the session meanwhile.
         for _ in 0..<8 {
             var seen: SeenRecord?
-            if let eventID { seen = try await audiences.repeatMark(user, session, eventID, principal.eventSpace) }
+            if let eventID { seen = try await audiences.repeatMark(user, session, eventID, principal.callerSpace) }
             var (fanout, receipt, news) = try await fanout(
                 of: event, user: user, session: session, eventID: eventID, ownID: ownID, creator: principal)
             fanout.change.seen = seen
@@ -150,7 +150,7 @@ extension Companion {
                     let slot = await audiences.expirySlot(for: .session)
                     id = try await requestID(of: eventID, session, of: user, by: creator, at: slot)
                 }
-                let timer = try await timer(id, user: user, session: session, creator: creator.user, ownID: ownID)
+                let timer = try await timer(id, user: user, session: session, creator: creator, ownID: ownID)
                 (receipt.request, receipt.expires) = (timer.id, timer.due)
                 news = .approvalRequest(request: timer.id, session: session, expires: timer.due)
                 let request = AudienceEvent.Value.plain(.handle(Handle(timer.id)))
@@ -169,7 +169,7 @@ extension Companion {
                 if let ownID {
                     fanout.change.timer = .begin(
                         try await timer(
-                            id, user: user, session: session, creator: creator.user, ownID: ownID, isQuestion: true))
+                            id, user: user, session: session, creator: creator, ownID: ownID, isQuestion: true))
                 }
             case .complete(let success):
                 fanout += try await alert(success ? "task_complete" : "task_failed", ["sessionId": named], collapse: named, user)
@@ -219,24 +219,33 @@ extension Companion {
             AudienceEvent(template: template, collapse: collapse, fields: fields), to: audiences.devices(of: user), of: user)
     }
 
-    /// Returns what to keep of an event that an approval hides on Live Activities: 255 for a question, the place of a state among the policy's
-    /// words, and 0 for a session at work. An approval begins with 0. Returns nil if nothing is to be kept.
+    /// Returns the code of an event to store while an approval hides it: 0 working, 255 question, else the state's number. Nil keeps the stored
+    /// code.
     private func reportCode(of event: CompanionEvent, isPending: Bool) -> UInt8? {
         switch event {
         case .approvalRequest: 0
-        case .question: isPending ? .max : nil
+        case .question: isPending ? Self.questionCode : nil
         case .progress: isPending ? 0 : nil
-        case .state(let word, _):
-            isPending ? UInt8(clamping: audiences.policy.states.firstIndex(of: word).map { $0 + 1 } ?? 0) : nil
+        case .state(let word, _): isPending ? stateCode(word) : nil
         case .complete: nil
         }
     }
+
+    /// Returns 0 for a state without a number.
+    private func stateCode(_ word: String) -> UInt8 {
+        // The code is read when no approval is pending.
+        guard word != "awaitingApproval", let index = audiences.policy.states.firstIndex(of: word), index + 1 < Self.questionCode
+        else { return 0 }
+        return UInt8(index + 1)
+    }
+
+    private static let questionCode: UInt8 = .max
 
     /// Returns what Live Activities show when a session's last approval has ended: what was reported meanwhile, or the session at work.
     func reported(in session: SessionRecord?) -> (template: String, fields: [String: AudienceEvent.Value]) {
         let states = audiences.policy.states
         let code = Int(session?.reached ?? 0)
-        if code == UInt8.max { return ("activity_question", [:]) }
+        if code == Self.questionCode { return ("activity_question", [:]) }
         return (
             "activity_state", ["status": .plain(.choice((1..<states.count + 1).contains(code) ? states[code - 1] : "processing"))]
         )
@@ -259,7 +268,8 @@ extension Companion {
         var event = activityEvent(template, fields, elapsed: elapsed, isGiven: isGiven, session)
         try await audiences.check(event, sent: Self.sent)
         let activities = try await audiences.activities(of: user, session: session)
-        if activities.isEmpty { return Fanout() }
+        // An event looks for a pending approval even if it is shown nowhere: an activity may be registered before the approval ends.
+        if activities.isEmpty, ended != nil { return Fanout() }
         let (list, now) = (try await indexes(of: .pending, user, session), time.now)
         let oldest = try await store.read { try $0.pendingTimers(listed: list, except: ended?.id, now: now).first }
         var fanout = Fanout()
@@ -291,7 +301,7 @@ extension Companion {
         of event: [UInt8], _ session: [UInt8], of user: [UInt8], by creator: Principal, at slot: ExpirySlot
     ) async throws(BrokerError) -> RequestID {
         let index = try await audiences.index(
-            .seen, slot, user, session, event, creator.eventSpace, Array("request".utf8))
+            .seen, slot, user, session, event, creator.callerSpace, Array("request".utf8))
         // The index begins with its expiry.
         return RequestID(high: index.second, low: index.third)
     }
@@ -372,8 +382,12 @@ extension CompanionEvent {
 }
 
 extension Principal {
-    /// The namespace of event names: each caller has its own.
-    var eventSpace: [UInt8] { [isBackEnd ? 1 : 0] + user }
+    /// The namespace of a caller's ids. A user and a back end may have the same name.
+    var callerSpace: [UInt8] { [isBackEnd ? 1 : 0] + user }
+}
+
+extension CompanionReceiver {
+    init(_ principal: Principal) { self.init(name: principal.user, isBackEnd: principal.isBackEnd) }
 }
 
 extension Policy {

@@ -39,7 +39,7 @@ public actor Companion: LoopActor, BrokerPart {
     }
 
     func tell(_ content: RequestContent, _ message: CompanionMessage) async {
-        await send(message, to: CompanionReceiver(name: content.creator, isBackEnd: true))
+        if content.creator.isBackEnd { await send(message, to: content.creator) }
         await send(message, to: CompanionReceiver(name: content.user, isBackEnd: false))
     }
 
@@ -105,8 +105,8 @@ public actor Companion: LoopActor, BrokerPart {
     /// Removes a session's notifications from its user's devices, and ends its Live Activities. A back end also withdraws its pending approvals
     /// of this session.
     ///
-    /// - Parameter user: the session's user. Nil for the caller. A back end may leave it out if it has asked only this user for approvals in the
-    ///   session, in about ten minutes.
+    /// - Parameter user: the session's user. Nil for the caller. A back end may omit it if it asked only one user for approvals in this session
+    ///   during the last ten minutes.
     /// - Returns: the number of devices and Live Activities that get a push.
     /// - Throws: `.missingField` and `.anotherUser` if the caller may not name the user. `.tooManyPushes` if there is no room for all pushes. Then
     ///   some approvals may be withdrawn, and a repeated call withdraws the others.
@@ -133,7 +133,7 @@ public actor Companion: LoopActor, BrokerPart {
         throw .storageUnavailable
     }
 
-    /// Builds the pushes that replace a request's notification on the user's devices. An app removes what they show.
+    /// Builds the pushes that replace a request's notification on the user's devices. A running app then removes the text.
     func clearing(
         _ request: RequestID, of user: [UInt8], excluding: Secret?, because reason: ClearingReason
     ) async throws(BrokerError) -> Fanout {

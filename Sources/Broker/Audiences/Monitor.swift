@@ -101,7 +101,7 @@ extension Monitor {
             fanout.change.session = run
             // The second try includes devices that were sealed again. From then on the pushes to devices that are gone are left out.
             fanout.change.leavesOutGone = attempt > 0
-            if let eventID { fanout.change.seen = try await audiences.repeatMark(printer, eventID, principal.eventSpace) }
+            if let eventID { fanout.change.seen = try await audiences.repeatMark(printer, eventID, principal.callerSpace) }
             let outcome = fanout.change.isEmpty ? .done : try await audiences.apply(fanout)
             switch outcome {
             case .done: return (news, EventReceipt(pushes: fanout.pushes, throttled: fanout.throttled))

@@ -17,7 +17,7 @@ extension Drill {
 
         var users: Set<[UInt8]> { Set(approvals.map(\.content.user) + updates.map(\.user)) }
         /// A back end may have registered something too.
-        var callers: Set<[UInt8]> { users.union(approvals.map(\.content.creator)) }
+        var callers: Set<[UInt8]> { users.union(approvals.map(\.content.creator.name)) }
     }
 
     /// The part of `everything` for apps with accounts.
