@@ -16,7 +16,7 @@ actor Chats {
     private let push: PushRegistration
     private let show: @Sendable (String) -> Void
     private var chats: [Chat] = []
-    private var hasLoaded = false
+    private var loading: Task<Void, Never>?
     private var session: RoomSession?
 
     /// - Parameters:
@@ -29,25 +29,31 @@ actor Chats {
         push = PushRegistration(client: client)
     }
 
-    /// Takes over the chats of earlier launches, once. All that needs them calls this first, since a tap may come before anything else.
+    /// Loads the chats of earlier launches, once. Every method that uses chats calls it first, since a tap may come before anything else.
     func load() async {
-        guard !hasLoaded else { return }
+        // Calls that come meanwhile wait for the same load, so that none of them misses a chat.
+        if loading == nil { loading = Task { await loadKept() } }
+        await loading?.value
+    }
+
+    private func loadKept() async {
         let kept: [Chat]
         do {
-            kept = try storage.load()
+            kept = try storage.load().filter { chat in !chats.contains { $0.id == chat.id } }
         } catch {
             // Before the first unlock nothing can be read. The next call tries again.
+            loading = nil
             return show("the chats can't be read now")
         }
-        hasLoaded = true
-        chats = kept + chats.filter { chat in !kept.contains { $0.id == chat.id } }
+        chats += kept
         for chat in kept {
-            // A room may end while no app runs.
-            if chat.room.expiresAt < .now { await forget(chat) } else { keep(await push.add(chat.room)) }
+            // A room may end while no app runs. The phone's clock may be wrong, so within a day the broker decides.
+            if chat.room.expiresAt + 86_400 < .now { await forget(chat) } else { keep(await push.add(chat.room)) }
         }
     }
 
     func create(nickname: String) async throws -> JoinCode {
+        await load()
         let code = JoinCode.random()
         let token = await push.token
         let room = try await client.createRoom(code: code, token: token, lifetime: .seconds(3600))
@@ -56,6 +62,7 @@ actor Chats {
     }
 
     func accept(typed: String, nickname: String) async throws {
+        await load()
         guard let code = JoinCode(typed: typed) else { return show("that is no code") }
         let token = await push.token
         let room = try await client.acceptRoom(code: code, token: token)
@@ -68,7 +75,7 @@ actor Chats {
         keep(await push.add(chat.room, sent: sent))
     }
 
-    /// The chat goes on without being kept.
+    /// A failed save doesn't end the chat.
     private func save(_ chat: Chat) {
         do { try storage.save(chat) } catch { show("the chat can't be kept") }
     }
