@@ -330,6 +330,20 @@ import Vocabulary
         #expect(stage.presence.roomCount == 0 && stage.presence.socketCount == 0)
     }
 
+    /// A report that lapsed while the side had a socket needs no room id after a deliberate leave. The peer's node has it.
+    @Test func aLapsedReportKeepsNoRoomID() {
+        var stage = PresenceStage()
+        stage.join(1, one)
+        stage.report(one)
+        stage.join(PresenceState.remoteSocket(2), two)
+        stage.pass(46_000)
+        #expect(stage.presence.mayKnock(in: Self.room, isAlone: false))
+        stage.end(1, true)
+        stage.pass(6_000)
+        #expect(!stage.presence.isPresent(one) && stage.presence.isPresent(two))
+        #expect(!stage.presence.mayKnock(in: Self.room, isAlone: false))
+    }
+
     /// After random events a side has at most one timer, a side that waits has one, and no state is left in the end.
     @Test func randomEventsLeaveNoState() {
         for seed in 0..<200 as Range<UInt64> {

@@ -169,8 +169,8 @@ import Vocabulary
         }
     }
 
-    /// After any history one side comes and stays, and the other gives no sign of life from then on, or from the end of one of its sockets on. It is
-    /// knocked at within five seconds, or it has left deliberately. A report without a socket is believed until it lapses.
+    /// After a random history, one side waits and the other falls silent. The silent side is knocked at within 5 s, unless it left deliberately. A report
+    /// without a socket is believed until it lapses.
     @Test(arguments: [false, true])
     func whoeverWaitsIsNotLeftWaiting(waitsByReports: Bool) throws {
         for seed in 0..<3_000 as Range<UInt64> {

@@ -71,7 +71,8 @@ extension NodeMessage {
             self = .here(side, isNew: isNew != 0)
         case 3:
             guard let side = Self.side(&rest), let departure = rest.popFirst() else { return nil }
-            // A newer version may send more kinds. Knocking once too often costs less than not knocking.
+            // A newer version may send more kinds. Knocking once too often costs less than not knocking. Versions before the first
+            // release read each byte except 0 as deliberate.
             self = .gone(side, PresenceState.Departure(rawValue: departure) ?? .broken)
         case 4:
             guard let side = Self.side(&rest) else { return nil }

@@ -153,7 +153,6 @@ struct PresenceState {
     /// A side reports over HTTP that it leaves. Sockets that it has still open count again when it returns.
     mutating func reportLeaving(_ side: RoomSide, now: UInt64) -> [Effect] {
         var step = begin(side.room, now)
-        step.room[side.slot].reportedUntil = 0
         // A pong that is on its way was sent before the side left.
         step.room[side.slot].number += 1
         step.depart(side.slot, isDeliberate: true)
@@ -372,8 +371,8 @@ extension PresenceState {
 
         /// The last socket ended, or the app reported that it leaves, or its report has lapsed.
         mutating func depart(_ slot: UInt8, isDeliberate: Bool) {
-            let side = room[slot]
-            switch side.state {
+            room[slot].reportedUntil = 0
+            switch room[slot].state {
             case .absent, .grace(_, isDeliberate: true): return
             case .grace(_, isDeliberate: false): if !isDeliberate { return }
             case .present: room[slot].isAwaited = false
@@ -383,7 +382,7 @@ extension PresenceState {
             room[slot].state = .grace(until: now + timing.graceMs, isDeliberate: isDeliberate)
             if isDeliberate {
                 effects.append(.left(roomSide(slot)))
-                // A check that was put off finds a side that has left, and only a later arrival of the peer knocks at that.
+                // A deliberate leave cancels a postponed check. Only a later arrival of the peer causes a knock.
                 room[slot].checkAt = nil
             }
             // The peer is checked again only while this side stays.
