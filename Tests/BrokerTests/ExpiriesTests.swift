@@ -51,6 +51,23 @@ import Testing
         #expect(lines.count == before + 1)
     }
 
+    /// A certificate that a reload brings is reported at once. Files that are only read again are not.
+    @Test func aReplacedCertificateIsReportedAtOnce() {
+        let lines = Lines()
+        let expiries = Expiries(metrics: Metrics(), log: lines.log)
+        let now = Self.end - Self.day
+        expiries.report(nowS: now)
+        expiries.replace("tls", by: [expiry("tls-certificate")])
+        expiries.report(nowS: now + 600)
+        #expect(lines.count == 1)
+        expiries.replace("tls", by: [expiry("tls-certificate")])
+        expiries.report(nowS: now + 1_200)
+        #expect(lines.count == 1)
+        expiries.replace("tls", by: [expiry("tls-certificate", Self.end + 1)])
+        expiries.report(nowS: now + 1_800)
+        #expect(lines.count == 2)
+    }
+
     @Test func aRenewedCertificateIsReportedNoMore() {
         let lines = Lines()
         let expiries = Expiries(metrics: Metrics(), log: lines.log)

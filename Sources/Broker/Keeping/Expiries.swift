@@ -4,7 +4,7 @@ import Synchronization
 import Vocabulary
 
 /// Something that the broker works with and that expires, e.g. a certificate.
-public struct Expiry: Sendable {
+public struct Expiry: Equatable, Sendable {
     /// What it is for, e.g. `node-certificate`. It becomes a metric's label, so it is never a path, a subject or a host.
     public let use: String
     /// Unix seconds.
@@ -18,7 +18,7 @@ public struct Expiry: Sendable {
         (self.use, self.name, self.endS, self.remedy) = (use, name, endS, remedy)
     }
 
-    /// When the operator is warned, and when alarmed, in seconds before the end. The alert rules have the same times.
+    /// When the operator is warned, and when alarmed, in seconds before the expiry.
     static let (warnS, alarmS): (UInt64, UInt64) = (30 * dayS, 7 * dayS)
     private static let dayS: UInt64 = 86_400
 
@@ -50,10 +50,15 @@ public final class Expiries: Sendable {
 
     public init(metrics: Metrics, log: Logger) { (self.metrics, self.log) = (metrics, log) }
 
-    /// Replaces what one part of the broker has in use, after a start or a reload.
-    public func replace(_ source: String, by expiries: [Expiry]) { state.withLock { $0.sources[source] = expiries } }
+    /// Replaces what one part of the broker has in use, after a start or a reload. A change makes the next report due.
+    public func replace(_ source: String, by expiries: [Expiry]) {
+        state.withLock { state in
+            guard state.sources.updateValue(expiries, forKey: source) != expiries else { return }
+            state.reportedS = 0
+        }
+    }
 
-    /// The first end of each use, by use.
+    /// The earliest expiry of each use, by use.
     public var all: [Expiry] {
         let found = state.withLock { $0.sources.values.flatMap(\.self) }
         return Dictionary(grouping: found, by: \.use).values.compactMap { $0.min { $0.endS < $1.endS } }.sorted {

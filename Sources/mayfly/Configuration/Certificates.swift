@@ -3,7 +3,7 @@ import Linux
 import Storage
 import TLS
 
-/// When the configured certificates expire. Nothing else that is configured has an end: neither the keys for APNs and JWTs nor those of log and witnesses.
+/// Expiries of all configured certificates. Keys have no expiry.
 enum Certificates {
     /// - Parameter context: the public listener's. Nil without TLS.
     static func expiries(_ context: TLSContext?) -> [Expiry] {
