@@ -137,7 +137,10 @@ final class RawWebSocket {
 
     /// A phone may be suspended after its close frame, before its connection ends.
     @Test func theHandlerHearsOfTheCloseFrameAtOnce() async throws {
-        try await withServer { server, address, handler in
+        try await withServer {
+            // The connection stays open until this client ends it, however slow the machine is.
+            $0.lingerMs = 600_000
+        } _: { server, address, handler in
             let socket = try await RawWebSocket(address)
             socket.machine.close(.goingAway)
             try await socket.flush()
