@@ -211,7 +211,7 @@ def test_a_suspended_node_writes_nothing_once_another_leads(pair):
 def test_a_lone_node_says_what_its_restart_would_cost(pair):
     """At the start, and when it becomes alone: one line each, and one when another node has the keys too."""
     first, second = pair["a"], pair["b"]
-    alone, shared = "this node is alone, and its keys are only in memory", "another node has them too"
+    alone, shared = "this node is alone, and its keys are only in memory", "another node now has the keys"
 
     def lines(node, text):
         return node.printed().count(text)

@@ -3,7 +3,7 @@ import EventLoop
 import Storage
 import Synchronization
 
-/// Watches whether the keys would end with this node: no other node serves, and this one keeps no wrapped key file.
+/// Watches whether this node alone has the keys: no other node serves, and there is no wrapped key file.
 final class LoneKeys: Sendable {
     private let isLone = Mutex(false)
 
@@ -23,7 +23,7 @@ final class LoneKeys: Sendable {
     /// - Parameter otherNodes: returns how many other nodes serve. Their keys are in use, so they have them all.
     func run(on loop: EventLoop, otherNodes: @Sendable () async throws -> Int) async {
         while !Task.isCancelled {
-            // Without the database nobody knows. The lease reports the outage.
+            // If the database can't be read, keep the last result. The lease reports the outage.
             if let others = try? await otherNodes() { note(others == 0) }
             do { try await loop.sleep(Self.periodMs) } catch { return }
         }
@@ -38,7 +38,7 @@ final class LoneKeys: Sendable {
         if isNow {
             Terminal.log(.warning, "keys: \(Self.warning)")
         } else {
-            Terminal.log("keys: another node has them too, so this one may stop")
+            Terminal.log("keys: another node now has the keys, so this node can restart without a loss")
         }
     }
 }
