@@ -168,7 +168,8 @@ extension APNsReason {
                 "report it with the status in the log's entry, unless that is 0")
         case .unsent:
             Explanation(
-                "the push was never sent: the peer came back, the token was destroyed, or the job expired", .nobody,
+                "the push was never sent: the peer came back, the token was destroyed, the approval ended, or the job expired",
+                .nobody,
                 "nothing"
             )
         }
