@@ -5,13 +5,14 @@ import os
 import re
 import shutil
 import subprocess
+import time
 
 import pytest
 
 from certificates import Authority, openssl
 from mayfly import Client
 from nodes import Deployment
-from processes import BINARY, BUNDLE_ID, Broker, State, audit_verify, clean_environment, free_port, mayfly, quick_rooms
+from processes import BINARY, BUNDLE_ID, Broker, State, audit_verify, clean_environment, eventually, free_port, mayfly, quick_rooms
 from world import World
 
 NAMES = ["logging", "listeners", "proxies", "policies", "users", "state", "disk", "database", "keys", "clock", "witnesses", "log key", "copies", "log", "memory", "swap",
@@ -284,8 +285,11 @@ def test_a_lone_node_without_a_wrapped_key_file_is_a_warning():
         assert "this node is alone" in check(one, "--offline")["keys"][1]
         one.start()
         assert check(one, "--offline")["keys"][0] == "warning"
-        # For a second one this is no danger.
-        assert check(two, "--offline")["keys"] == ("good", "in the nodes' memory only")
+        # For a second one this is no danger, and it copies the log.
+        eventually(lambda: (one.folder / "ledger/tile/entries").exists(), what="a published window")
+        time.sleep(2)
+        found = check(two, "--offline")
+        assert found["keys"] == ("good", "in the nodes' memory only") and found["log"][0] == "good", found
         two.start()
         assert check(one, "--offline")["keys"][0] == "good"
         wrapping = deployment.state.parent / "wrapping.key"

@@ -163,12 +163,14 @@ struct StartChecks {
         }
     }
 
+    private var nodeName: String { configuration[.node] ?? ServiceSettings.defaultNode }
+
     private func database(_ timing: LedgerTiming?) throws -> (value: StoreFindings?, text: String) {
         guard try state.database.exists() else { return (nil, "none yet: the first start makes it") }
         return try CommandFailed.naming(state.shownDatabase) {
             guard let snapshot = try snapshot() else { return (nil, "") }
             if let timing { try snapshot.check(timing) }
-            let findings = try StoreFindings(snapshot, own: configuration[.node] ?? ServiceSettings.defaultNode)
+            let findings = try StoreFindings(snapshot, own: nodeName)
             return (findings, "\(state.shownDatabase) can be read, and has this version's tables")
         }
     }
@@ -185,7 +187,14 @@ struct StartChecks {
     }
 
     private func log(_ key: VerifierKey, _ copies: KeptCheckpointSettings) async throws -> String {
-        guard let (found, compared) = try await inspect(key, copies) else { return "none yet: the first start begins it" }
+        let inspected: (Sequencer.Inspection, compared: Int)?
+        do {
+            inspected = try await inspect(key, copies)
+        } catch Sequencer.Failure.gap {
+            guard try StoreSnapshot(state.database).recentNodes(besides: nodeName) > 0 else { throw Sequencer.Failure.gap }
+            return "its folder lacks entries that another node has; the next start copies them"
+        }
+        guard let (found, compared) = inspected else { return "none yet: the first start begins it" }
         let waits = found.lacking == 0 ? "" : "; the next start publishes the last \(found.lacking)"
         let continued = compared == 0 ? "" : "; it continues \(compared == 1 ? "its copy" : "its \(compared) copies")"
         return "\(found.head.size) entries, signed by this key, and the folder is this database's\(waits)\(continued)"
