@@ -399,9 +399,11 @@ final class PostgresDatabase: Database, EngineRows {
         try send(
             """
             SELECT closed_up_to, backlog, stamp, coalesce(looked, 0), pg_current_xact_id()::text, incarnation.name::text,
-            greatest((SELECT max(window_start) FROM entry), (SELECT max(window_start) FROM batch), log.window_start, 0), coalesce(log.size, 0), coalesce(member.term, 0), lease.term,
-            CASE WHEN coalesce(member.term, 0) <= $2 THEN 0 ELSE ('the term of this node has ended ' || stamp)::bigint END
-            FROM schedule CROSS JOIN lease LEFT JOIN incarnation ON true LEFT JOIN log ON true LEFT JOIN member ON member.name = $1
+            greatest((SELECT max(window_start) FROM entry), (SELECT max(window_start) FROM batch), (SELECT window_start FROM log), 0),
+            coalesce((SELECT size FROM log), 0), coalesce((SELECT term FROM member WHERE name = $1), 0), (SELECT term FROM lease),
+            CASE WHEN coalesce((SELECT term FROM member WHERE name = $1), 0) <= $2 THEN 0
+            ELSE ('the term of this node has ended ' || stamp)::bigint END
+            FROM schedule LEFT JOIN incarnation ON true
             """, [node.map { .text($0.name) } ?? .null, .time(node?.term ?? 0)], as: .schedule)
     }
 
