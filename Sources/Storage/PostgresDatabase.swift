@@ -378,6 +378,7 @@ final class PostgresDatabase: Database, EngineRows {
             ) { $0.text(0) }
         }
         if older.isEmpty { return }
+        var wait: UInt64 = 1
         while try read({
             try exists(
                 """
@@ -389,7 +390,8 @@ final class PostgresDatabase: Database, EngineRows {
                 throw StoreError.unavailable("a transaction that began earlier doesn't end")
             }
             // This only sleeps.
-            _ = Poll.wait(-1, .read, until: Clock.monotonicMs + 2)
+            _ = Poll.wait(-1, .read, until: Clock.monotonicMs + wait)
+            wait = min(wait * 2, 50)
         }
     }
 
