@@ -8,8 +8,12 @@ enum Certificates {
     /// - Parameter context: the public listener's. Nil without TLS.
     static func expiries(_ context: TLSContext?) -> [Expiry] {
         [
-            certificate(.tlsCertificate, context?.certificateExpiryS, "Replace it and reload, or apps will refuse it"),
-            authorities(.tlsClientCA, context?.authoritiesExpiryS, "Replace them and reload, or every client will be refused"),
+            certificate(
+                .tlsCertificate, context?.certificateExpiryS,
+                "Replace it and reload (restart if it is a credential of systemd), or apps will refuse it"),
+            authorities(
+                .tlsClientCA, context?.authoritiesExpiryS,
+                "Replace them and reload (restart if they are a credential of systemd), or every client will be refused"),
         ].compactMap(\.self)
     }
 
@@ -30,7 +34,9 @@ enum Certificates {
             guard case .certificate(let certificate) = app.identity else { return nil }
             return Expiry(
                 Key.apnsCertificate.rawValue, "the APNs certificate of \(app.topic)", endS: certificate.expiryS,
-                remedy: "Get another one from Apple, replace it and reload, or its pushes will fail")
+                remedy:
+                    "Get another one from Apple, replace it and reload (restart if it is a credential of systemd), or its pushes will fail"
+            )
         }
         if case .authorities(let text) = apns.trust {
             // It was readable when a context was made with it.

@@ -65,7 +65,9 @@ struct CertificateFiles: Sendable {
         if context.hasExpired {
             if isRenewal { throw certificate.failure("has expired") }
             Terminal.log(
-                .warning, "the certificate in \(certificate) has expired, so apps will refuse it. Renew it and send SIGHUP")
+                .warning,
+                "the certificate in \(certificate) has expired, so apps will refuse it. Renew it and send SIGHUP; restart if it is a credential of systemd"
+            )
         }
         if let clientCA {
             // The certificate is valid, so any error now is about the authorities.
