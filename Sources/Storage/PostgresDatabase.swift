@@ -27,6 +27,8 @@ final class PostgresDatabase: Database, EngineRows {
     private var isWriting = false
     /// True while this records that the node was absent.
     private var isResuming = false
+    /// True while this renews the node's term, which it does at a server that has lost commits too. Otherwise other nodes would end it.
+    private var isRenewing = false
 
     /// A transaction's number, and the server's incarnation that gave it.
     private struct Identity {
@@ -46,6 +48,8 @@ final class PostgresDatabase: Database, EngineRows {
         let head: UInt64
         let node: PostgresNode?
         let leaseTerm: UInt64?
+        /// The latest lease seen before this transaction.
+        let latestLease: UInt64
         /// True if the database has a smaller log, or earlier terms, than before.
         var hasLostCommits = false
         var window: UInt64?
@@ -123,7 +127,7 @@ final class PostgresDatabase: Database, EngineRows {
         let head = journal.head
         try connection.send("SELECT coalesce((SELECT size FROM log), 0)")
         guard let answer = try connection.receive(deadlineMs: Self.longestAnswerMs).last, answer.next() else { return }
-        if answer.time(0) < head { journal.note(head: answer.time(0), isLost: true) }
+        if answer.time(0) < head { journal.noteLoss() }
     }
 
     private func nameSession(_ connection: Connection) throws {
@@ -262,14 +266,19 @@ final class PostgresDatabase: Database, EngineRows {
         open?.identity = schedule.isNull(5) ? nil : Identity(number: schedule.text(4), incarnation: schedule.text(5))
     }
 
-    /// A smaller log, or an earlier term of this node or of its lease, shows that a failover has lost commits.
+    /// A smaller log, an earlier term, or another holder of this node's lease shows that a failover has lost commits. Whoever takes the lease ends
+    /// this node's term, so that this is not reached.
     private func noteLosses(_ schedule: QueryResult) {
         guard let transaction = open else { return }
-        let isLost =
-            schedule.time(7) < transaction.head || schedule.time(8) < transaction.node?.term ?? 0
-            || schedule.time(9) < transaction.leaseTerm ?? 0
-        open?.hasLostCommits = isLost
-        journal.note(head: schedule.time(7), isLost: isLost)
+        let (size, term, lease) = (schedule.time(7), schedule.time(8), schedule.time(9))
+        var isLost = size < transaction.head || term < transaction.node?.term ?? 0 || lease < transaction.latestLease
+        if let own = transaction.leaseTerm {
+            isLost = isLost || lease != own || schedule.isNull(10) || schedule.text(10) != transaction.node?.name
+        }
+        if isLost { journal.noteLoss() }
+        journal.note(head: size)
+        journal.note(lease: lease)
+        open?.hasLostCommits = journal.fault == .lostCommits
     }
 
     private func noteFailure(_ error: StoreError) { open?.failure = error }
@@ -342,7 +351,8 @@ final class PostgresDatabase: Database, EngineRows {
     private func beginIfNeeded(after first: [Int64] = [], locking numbers: [Int64] = []) throws {
         if open == nil {
             open = OpenTransaction(
-                deadline: Clock.monotonicMs + transactionMs, head: journal.head, node: journal.node, leaseTerm: journal.leaseTerm)
+                deadline: Clock.monotonicMs + transactionMs, head: journal.head, node: journal.node, leaseTerm: journal.leaseTerm,
+                latestLease: journal.latestLease)
             try send("BEGIN", as: .nothing)
             try lock(first)
             // This lock is taken before the schedule is read. `waitForWriters` waits for whoever has an older one.
@@ -402,7 +412,7 @@ final class PostgresDatabase: Database, EngineRows {
             """
             SELECT closed_up_to, backlog, stamp, coalesce(looked, 0), pg_current_xact_id()::text, incarnation.name::text,
             greatest((SELECT max(window_start) FROM entry), (SELECT max(window_start) FROM batch), (SELECT window_start FROM log), 0),
-            coalesce((SELECT size FROM log), 0), coalesce((SELECT term FROM member WHERE name = $1), 0), (SELECT term FROM lease),
+            coalesce((SELECT size FROM log), 0), coalesce((SELECT term FROM member WHERE name = $1), 0), (SELECT term FROM lease), (SELECT holder FROM lease),
             CASE WHEN coalesce((SELECT term FROM member WHERE name = $1), 0) <= $2 THEN 0
             ELSE ('the term of this node has ended ' || stamp)::bigint END
             FROM schedule LEFT JOIN incarnation ON true
@@ -478,6 +488,12 @@ final class PostgresDatabase: Database, EngineRows {
 
     private static let mostTries = 4
 
+    func renewing<Value>(_ body: () throws -> Value) throws -> Value {
+        isRenewing = true
+        defer { isRenewing = false }
+        return try write(isSignOfLife: false, body)
+    }
+
     /// Records that this node was absent. Other connections wait meanwhile, so that no entry precedes it.
     func recordAbsence(until clock: UInt64) throws {
         try journal.resume(at: clock) {
@@ -512,7 +528,7 @@ final class PostgresDatabase: Database, EngineRows {
     private func commit() throws {
         guard let open else { return }
         if let failure = open.failure { throw failure }
-        if open.hasLostCommits { throw StoreError.lostCommits }
+        if open.hasLostCommits, !isRenewing { throw StoreError.lostCommits }
         // Purges and outcomes never wait: they get the last agreed time.
         if open.isAdmitted, !open.isConfirmed { throw StoreError.wrongClock }
         try send("COMMIT", as: .nothing)

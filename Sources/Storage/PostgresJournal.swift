@@ -35,8 +35,9 @@ final class PostgresJournal: Sendable {
         var avoided: [Int: UInt64] = [:]
         /// The agreed time of the last success, unix ms. Nil before the first one.
         var alive: UInt64?
-        /// The largest size of the log's head that was seen.
+        /// The largest size of the log's head, and the latest term of the lease, that were seen.
         var head: UInt64 = 0
+        var latestLease: UInt64 = 0
         var hasLostCommits = false
         var clockIsWrong = false
         /// What other nodes have renewed last, and since when that is known, on the monotonic clock.
@@ -53,6 +54,7 @@ final class PostgresJournal: Sendable {
     private struct Renewal {
         var stamp: UInt64
         var since: UInt64
+        var lastRead: UInt64
         /// True if an earlier stamp was seen.
         var isRenewed = false
     }
@@ -205,26 +207,38 @@ final class PostgresJournal: Sendable {
     /// The largest size of the log's head that was seen.
     var head: UInt64 { state.withLock(\.head) }
 
-    /// Records a head that must not be lost. A smaller head later means lost commits.
-    func note(head: UInt64) { state.withLock { $0.head = max($0.head, head) } }
+    /// Records a head that must not be lost. A smaller head later means lost commits. What a server says that has lost some doesn't count.
+    func note(head: UInt64) { state.withLock { if !$0.hasLostCommits { $0.head = max($0.head, head) } } }
 
-    func note(head: UInt64, isLost: Bool) {
-        note(head: head)
-        state.withLock { $0.hasLostCommits = isLost }
-    }
+    /// The latest term of the lease that was seen.
+    var latestLease: UInt64 { state.withLock(\.latestLease) }
+
+    func note(lease term: UInt64) { state.withLock { if !$0.hasLostCommits { $0.latestLease = max($0.latestLease, term) } } }
+
+    /// Lasts until `forgetLoss`: the log of the wrong server may outgrow the lost one.
+    func noteLoss() { state.withLock { $0.hasLostCommits = true } }
+
+    /// The database has everything again.
+    func forgetLoss() { state.withLock { $0.hasLostCommits = false } }
 
     /// A new log begins.
     func forgetHead() { state.withLock { $0.head = 0 } }
 
     // MARK: Renewals
 
+    /// Nodes read all stamps every second or two.
+    private static let longestBlindMs: UInt64 = 5_000
+
     /// Judges whether another process still renews a stamp: by this process's monotonic clock, since any wall clock may step.
     /// - Parameter stamp: its present value. 0: another node has ended it. 1: it was given up.
     func life(_ name: Renewed, stamp: UInt64) -> NodeLife {
         let now = clocks.monotonic()
         return state.withLock { state in
-            var renewal = state.renewals[name] ?? Renewal(stamp: stamp, since: now)
-            if renewal.stamp != stamp { renewal = Renewal(stamp: stamp, since: now, isRenewed: true) }
+            var renewal = state.renewals[name] ?? Renewal(stamp: stamp, since: now, lastRead: now)
+            if renewal.stamp != stamp { renewal = Renewal(stamp: stamp, since: now, lastRead: now, isRenewed: true) }
+            // While nothing could be read, nothing could be renewed either.
+            if now - renewal.lastRead > Self.longestBlindMs { renewal.since = now }
+            renewal.lastRead = now
             state.renewals[name] = renewal
             if stamp <= 1 || now - renewal.since >= PostgresStore.leaseMs { return .over }
             return renewal.isRenewed ? .renewed : .unknown

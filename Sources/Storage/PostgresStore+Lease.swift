@@ -93,18 +93,22 @@ extension PostgresStore {
         let leaseTerm = journal.leaseTerm
         return try await renewing { database in
             do {
-                return try database.write(isSignOfLife: false) {
-                    try database.extend(node, leaseTerm, isLeaving: isLeaving, report)
-                }
+                return try database.renewing { try database.extend(node, leaseTerm, isLeaving: isLeaving, report) }
             } catch {
-                switch StoreError(any: error) {
-                case .superseded: return false
-                // The server with this node's term may come back, and the keys must still be here then.
-                case .lostCommits: return true
-                case let other: throw other
-                }
+                if StoreError(any: error) == .superseded { return false }
+                throw error
             }
         }
+    }
+
+    /// Ends `.lostCommits` if the database has this node's term and every lease that was seen.
+    /// - Parameter continues: returns true if the database's log is the one that this node has seen.
+    public func recheckCommits(_ continues: () async throws -> Bool) async throws {
+        guard journal.fault == .lostCommits else { return }
+        guard try await runAside({ database in try database.read { try database.hasAllTerms() } }), try await continues() else {
+            return
+        }
+        journal.forgetLoss()
     }
 
     /// Reports for a node that has not joined.
@@ -150,6 +154,8 @@ extension PostgresDatabase {
             "SELECT holder, address, held_until, term FROM lease"
         ) { row in
             let holder = row.isNull(0) ? nil : row.text(0)
+            if row.time(3) < journal.latestLease { journal.noteLoss() }
+            journal.note(lease: row.time(3))
             let life = journal.life(.lease(of: holder), stamp: row.time(2))
             return Lease(
                 holder: holder, address: row.text(1), stamp: row.time(2), term: row.time(3), isFree: life == .over)
@@ -200,19 +206,33 @@ extension PostgresDatabase {
     /// Renews the term, and the lease if this node leads.
     /// - Parameter isLeaving: ends both instead.
     func extend(_ node: PostgresNode, _ leaseTerm: UInt64?, isLeaving: Bool, _ report: NodeReport) throws -> Bool {
+        // A server that has lost this node's term gets it again.
         let isOwn = try change(
             """
-            UPDATE member SET held_until = CASE WHEN $1::bigint = 1 THEN 1 ELSE greatest(clock.now, held_until + 1) END, steps = $2, ledger_size = $3,
-            seen = greatest(clock.now, seen + 1)
-            FROM (SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now) AS clock WHERE name = $4 AND term = $5
+            UPDATE member SET term = $5, held_until = CASE WHEN $1::bigint = 1 THEN 1 ELSE greatest(clock.now, held_until + 1) END, steps = $2,
+            ledger_size = $3, seen = greatest(clock.now, seen + 1)
+            FROM (SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now) AS clock WHERE name = $4 AND term <= $5
             """, [.bool(isLeaving), .time(report.steps), .time(report.ledgerSize), .text(node.name), .time(node.term)])
-        guard isOwn == 1, let leaseTerm else { return isOwn == 1 }
+        guard isOwn == 1, let leaseTerm else { return isOwn == 1 || journal.fault == .lostCommits }
         let leads = try change(
             """
             UPDATE lease SET held_until =
-            CASE WHEN $1::bigint = 1 THEN 1 ELSE greatest(floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint, held_until + 1) END WHERE term = $2
-            """, [.bool(isLeaving), .time(leaseTerm)])
-        return leads == 1
+            CASE WHEN $1::bigint = 1 THEN 1 ELSE greatest(floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint, held_until + 1) END
+            WHERE term = $2 AND holder = $3
+            """, [.bool(isLeaving), .time(leaseTerm), .text(node.name)])
+        return leads == 1 || journal.fault == .lostCommits
+    }
+
+    /// Returns true if the database has this node's term and the latest lease that was seen.
+    func hasAllTerms() throws -> Bool {
+        let term = try journal.node.map { node in
+            try first("SELECT term FROM member WHERE name = $1", .text(node.name)) { $0.time(0) } ?? 0 >= node.term
+        }
+        let isLeaseThere = try only("SELECT term, coalesce(holder, '') FROM lease") { row in
+            guard let own = journal.leaseTerm else { return row.time(0) >= journal.latestLease }
+            return row.time(0) == own && row.text(1) == journal.node?.name
+        }
+        return term != false && isLeaseThere
     }
 
     func report(_ report: NodeReport) throws {

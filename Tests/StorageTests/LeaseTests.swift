@@ -229,6 +229,26 @@ import Vocabulary
         try await end(fixture, second)
     }
 
+    /// No node can renew while the database is away. Whoever reads first after an outage must not take the others for dead.
+    @Test func anOutageIsNoSilence() async throws {
+        let (fixture, first, second) = try pair()
+        #expect(try await first.takeLease("a", address: "", after: 0))
+        #expect(try await second.join("b"))
+        _ = try await knock(fixture, 1, in: second)
+        for _ in 0..<3 {
+            #expect(try await first.takeJobsOfGoneNodes().isEmpty)
+            #expect(try await !second.lease().isFree)
+            fixture.clock.advance(12_000)
+        }
+        // Reading all the time, it sees that nobody renews.
+        for _ in 0..<11 {
+            _ = try await second.lease()
+            fixture.clock.advance(1_000)
+        }
+        #expect(try await second.lease().isFree)
+        try await end(fixture, second)
+    }
+
     /// Otherwise it would purge other nodes' rooms.
     @Test func aNodeWhoseClockIsAheadPurgesByTheDatabases() async throws {
         let (fixture, first, second) = try pair()

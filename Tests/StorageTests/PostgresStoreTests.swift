@@ -27,9 +27,14 @@ import Vocabulary
         // The node keeps its keys meanwhile.
         #expect(try await store.renew(NodeReport(name: "a", steps: 1, ledgerSize: 1)))
         #expect(store.fault == .lostCommits)
-        // The server that has them is back.
-        _ = try TestPostgres.texts("UPDATE \(schema).log SET size = size + 1")
+        // The wrong server's log has grown.
+        _ = try TestPostgres.texts("UPDATE \(schema).log SET size = size + 10")
         #expect(try await store.renew(NodeReport(name: "a", steps: 1, ledgerSize: 1)))
+        try await store.recheckCommits { false }
+        #expect(store.fault == .lostCommits)
+        // The server that has them is back.
+        _ = try TestPostgres.texts("UPDATE \(schema).log SET size = size - 9")
+        try await store.recheckCommits { true }
         #expect(store.fault == nil)
         try await fixture.create(1)
         try await fixture.close()
@@ -43,15 +48,21 @@ import Vocabulary
         try await fixture.create(1)
         let schema = TestPostgres.name(fixture.folder)
         for (table, back, again) in [
-            ("member", "term = term - 1", "term = term + 1"), ("lease", "term = term - 1", "term = term + 1"),
+            ("member", "term = 0", "term = 1"), ("lease", "term = 0", "term = 1"),
+            // Another node has taken the lease there.
+            ("lease", "holder = 'b'", "holder = 'a'"),
         ] {
             _ = try TestPostgres.texts("UPDATE \(schema).\(table) SET \(back)")
+            // At the wrong server, too: another node there would take this one for dead.
             #expect(try await store.renew(NodeReport(name: "a", steps: 1, ledgerSize: 1)))
+            #expect(store.fault == .lostCommits)
+            if table == "lease" { try await store.recheckCommits { true } }
             #expect(store.fault == .lostCommits)
             await #expect(throws: StoreError.lostCommits) { try await fixture.create(2) }
             // What is missing may only be lost.
             await #expect(throws: StoreError.lostCommits) { _ = try await store.read { try $0.jobs() } }
             _ = try TestPostgres.texts("UPDATE \(schema).\(table) SET \(again)")
+            try await store.recheckCommits { true }
             #expect(try await store.renew(NodeReport(name: "a", steps: 1, ledgerSize: 1)) && store.fault == nil)
         }
         try await fixture.close()

@@ -31,6 +31,23 @@ struct FolderCopy: Sendable {
         return (try await copy(log, from: source), false)
     }
 
+    /// Returns true if the database's log is this folder's, or continues it.
+    func isContinued() async throws -> Bool {
+        let head = try await store.logHead().flatMap { SignedNote(Array($0.checkpoint.utf8))?.checkpoint(signedBy: key) }
+        do {
+            switch try folder.compare(with: head, key: key) {
+            case .current: return true
+            case .behind(let log):
+                let (first, entries) = try await store.unpublished(after: log.size)
+                guard let head, first <= log.size, first + UInt64(entries.count) == head.size else { return false }
+                return log.append(Array(entries[Int(log.size - first)...])).root == head.root
+            }
+        } catch let error as LedgerFolder.Failure {
+            if case .io = error { throw error }
+            return false
+        }
+    }
+
     /// Bundles in one step of a copy.
     private static let step = 64
 

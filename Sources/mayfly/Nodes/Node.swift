@@ -140,7 +140,8 @@ actor Node: LoopActor {
         guard try await store.join(name) else {
             refusedSince = refusedSince ?? start
             // An earlier run's term would be over.
-            if let since = refusedSince, start - since > 2 * PostgresStore.leaseMs { throw Self.nameInUse(name) }
+            let isRenewed = try await store.reports().contains { $0.name == name && $0.life == .renewed }
+            if isRenewed, let since = refusedSince, start - since > 2 * PostgresStore.leaseMs { throw Self.nameInUse(name) }
             wait(for: "the end of its own term, which an earlier run has left")
             return nil
         }
@@ -191,6 +192,7 @@ actor Node: LoopActor {
         var windowsEnd = Clock.monotonicMs + settings.resolution * 1_000
         while !Task.isCancelled {
             do {
+                try await store.recheckCommits { try await self.log.isContinued() }
                 // A node that can't lead does this too, since the log allows no late outcomes.
                 if isSettled {
                     let jobs = try await store.takeJobsOfGoneNodes()
