@@ -183,5 +183,5 @@ def test_a_database_clock_that_is_wrong_is_told():
             for clocks in world.all:
                 clocks.leap(seconds)
             time.sleep(3)
-        eventually(lambda: "ahead until" in body(ready), 5, what="readyz says when it ends")
+        eventually(lambda: "ahead of it until" in body(ready), 5, what="readyz says when it ends")
         assert http_status(ready) == 200
