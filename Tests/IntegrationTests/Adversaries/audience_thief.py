@@ -116,7 +116,8 @@ class AudienceThief:
                     self.got.how.add("an update that waits")
         for row in self.rows["timer"]:
             if (note := self._note(row["sealed"], "timer", [row["id"]], row["generation"], row["expires"])) is not None:
-                user, session, back_end = counted(note)
+                # The first byte tells whether a back end has asked.
+                user, session, back_end = counted(note[1:])
                 self.got.users |= {user, back_end}
                 self.got.sessions.add(session)
                 self.got.how.add("a timer")
