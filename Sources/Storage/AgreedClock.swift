@@ -7,6 +7,9 @@ public final class AgreedClock: Sendable {
     /// The largest difference at which two clocks confirm each other, milliseconds.
     static let largestDifferenceMs: UInt64 = 60_000
 
+    /// Up to this difference the database's clock is followed, milliseconds.
+    private static let steadyMs: UInt64 = 5_000
+
     private struct Base {
         var wall: UInt64
         var boot: UInt64
@@ -43,16 +46,17 @@ public final class AgreedClock: Sendable {
     /// - Throws: `.wrongClock` if they have never agreed within a minute. Then nobody knows which of them is wrong.
     func compare(_ database: UInt64) throws(StoreError) -> Comparison {
         let (wall, boot) = (wall(), boot())
-        if Self.isClose(database, wall) {
+        let isConfirmed = Self.isClose(database, wall, Self.largestDifferenceMs)
+        // A step of one clock by less than a minute moves nothing either, or a push could end minutes after its opening.
+        if Self.isClose(database, wall, Self.steadyMs) || isConfirmed && !base.withLock(\.isConfirmed) {
             base.withLock { $0 = Base(wall: wall, boot: boot, isConfirmed: true) }
-            return Comparison(clock: database, isConfirmed: true)
         }
-        guard base.withLock({ $0.isConfirmed }) else { throw .wrongClock }
+        guard base.withLock(\.isConfirmed) else { throw .wrongClock }
         let own = nowMs
-        return Comparison(clock: Self.isClose(database, own) ? database : own, isConfirmed: false)
+        return Comparison(clock: Self.isClose(database, own, Self.steadyMs) ? database : own, isConfirmed: isConfirmed)
     }
 
-    private static func isClose(_ one: UInt64, _ other: UInt64) -> Bool {
-        max(one, other) - min(one, other) <= largestDifferenceMs
+    private static func isClose(_ one: UInt64, _ other: UInt64, _ limit: UInt64) -> Bool {
+        max(one, other) - min(one, other) <= limit
     }
 }
