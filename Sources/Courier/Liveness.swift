@@ -1,4 +1,4 @@
-/// What the PINGs of a connection and their answers show about its peer. All times are on the loop's clock.
+/// Judges a connection's peer by PINGs and their answers. All times are on the loop's clock.
 ///
 /// Networks drop connections without a word. Any frame shows that the peer is alive, however slow its responses are.
 struct Liveness {

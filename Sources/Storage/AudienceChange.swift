@@ -36,7 +36,7 @@ public struct OldestRequest: Sendable, Equatable {
     public var list: [Digest]
     /// An approval that the change ends. It doesn't count.
     public var except: RequestID?
-    /// Nil if no approval is pending.
+    /// Is nil if no approval is pending.
     public var request: RequestID?
 
     public init(list: [Digest], except: RequestID?, request: RequestID?) {

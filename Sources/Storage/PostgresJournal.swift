@@ -40,11 +40,11 @@ final class PostgresJournal: Sendable {
         var latestLease: UInt64 = 0
         var hasLostCommits = false
         var clockIsWrong = false
-        /// What other nodes have renewed last, and since when that is known, on the monotonic clock.
+        /// The stamps of other nodes, and since when each is known, on the monotonic clock.
         var renewals: [Renewed: Renewal] = [:]
     }
 
-    /// What a process renews.
+    /// The kinds of stamps that a process renews.
     enum Renewed: Hashable {
         case term(of: String)
         case lease(of: String?)
@@ -285,7 +285,7 @@ struct PostgresClocks: Sendable {
     var database: (@Sendable () -> UInt64)?
 }
 
-/// What is known about another process of the deployment.
+/// The state of another process, as its stamp shows it.
 public enum NodeLife: Sendable {
     case renewed
     /// Its stamp was read less than a term ago and has not changed yet.

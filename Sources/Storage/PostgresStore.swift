@@ -139,7 +139,7 @@ public final class PostgresStore: Store {
                     finish = try database.write { try operation.run(database.transaction) }
                 } else {
                     finish = try database.read {
-                        // What is missing there may only be lost.
+                        // A missing row may be one that this server has lost.
                         if database.journal.fault == .lostCommits { throw StoreError.lostCommits }
                         return try operation.run(database.transaction)
                     }

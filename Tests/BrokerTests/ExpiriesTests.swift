@@ -3,7 +3,7 @@ import Testing
 
 @testable import Broker
 
-/// Who is told of a certificate's end, and when.
+/// Lines and alarms before a certificate expires.
 @Suite struct ExpiriesTests {
     private static let end: UInt64 = 1_900_000_000
     private static let day: UInt64 = 86_400

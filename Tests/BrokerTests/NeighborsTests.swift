@@ -215,7 +215,7 @@ import Vocabulary
         }
     }
 
-    /// Whoever reports its presence to one node waits for a peer at another one, whose connection may break.
+    /// A side reports to one node. Its peer's connection, at another node, may break.
     @Test func theRoomIDIsKeptForAPeerAtAnotherNode() async throws {
         try await play { stage in
             let (first, second) = (try await stage.node(), try await stage.node())

@@ -218,9 +218,9 @@ extension Companion {
 
     /// A list of a session's approvals.
     enum RequestList: UInt8 {
-        /// Those of a user that wait for an answer.
+        /// A user's approvals that wait for an answer.
         case pending
-        /// Those that a back end has asked for, until they are forgotten.
+        /// A back end's approvals, until they are forgotten.
         case asked
     }
 

@@ -5,13 +5,13 @@ import Vocabulary
 
 /// Something that the broker works with and that expires, e.g. a certificate.
 public struct Expiry: Equatable, Sendable {
-    /// What it is for, e.g. `node-certificate`. It becomes a metric's label, so it is never a path, a subject or a host.
+    /// The certificate's use, e.g. `node-certificate`. It becomes a metric's label, so it is never a path, a subject or a host.
     public let use: String
     /// Unix seconds.
     public let endS: UInt64
     /// The subject of a sentence, e.g. `the certificate of --node-certificate`.
     private let name: String
-    /// What to do about it.
+    /// The remedy, for the operator.
     private let remedy: String
 
     public init(_ use: String, _ name: String, endS: UInt64, remedy: String) {
