@@ -5,17 +5,22 @@ import Testing
 
 /// The example app in a process of its own, with a person who types and reads.
 final class App: @unchecked Sendable {
-    private let process = Process()
-    private let input = Pipe()
+    private let process: Process
+    private let input: Pipe
     private let lock = NSLock()
     private var text = ""
 
     /// - Parameter folder: where this phone keeps its chats. It must exist.
     init(_ broker: TestBroker, keeping folder: URL) throws {
-        let output = Pipe()
-        process.executableURL = Self.products.appending(path: "RoomsSkeleton")
-        process.arguments = [broker.url.absoluteString, folder.path]
-        (process.standardInput, process.standardOutput) = (input, output)
+        let output: Pipe
+        (process, input, output) = try TestBroker.starting.withLock {
+            let (process, input, output) = (Process(), Pipe(), Pipe())
+            process.executableURL = Self.products.appending(path: "RoomsSkeleton")
+            process.arguments = [broker.url.absoluteString, folder.path]
+            (process.standardInput, process.standardOutput) = (input, output)
+            try process.run()
+            return (process, input, output)
+        }
         output.fileHandleForReading.readabilityHandler = { [weak self] handle in
             let data = handle.availableData
             guard let self, !data.isEmpty else {
@@ -24,14 +29,9 @@ final class App: @unchecked Sendable {
             }
             lock.withLock { self.text += String(decoding: data, as: UTF8.self) }
         }
-        try process.run()
     }
 
-    deinit {
-        resume()
-        try? input.fileHandleForWriting.close()
-        process.waitUntilExit()
-    }
+    deinit { if process.isRunning { kill(process.processIdentifier, SIGKILL) } }
 
     private static var products: URL {
         #if os(macOS)
@@ -64,7 +64,8 @@ final class App: @unchecked Sendable {
     /// Ends the app at once, as iOS does in the background.
     func terminate() {
         kill(process.processIdentifier, SIGKILL)
-        process.waitUntilExit()
+        let end = Date.now.addingTimeInterval(10)
+        while process.isRunning, Date.now < end { Thread.sleep(forTimeInterval: 0.01) }
     }
 }
 

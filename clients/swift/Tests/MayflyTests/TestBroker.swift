@@ -58,9 +58,12 @@ final class TestBroker: @unchecked Sendable {
                 folder.appending(path: "log").path, Self.binary,
             ] + command
         wrapper.environment = environment
-        let (input, output) = (Pipe(), Pipe())
-        (wrapper.standardInput, wrapper.standardOutput) = (input, output)
-        try wrapper.run()
+        let output = try Self.starting.withLock {
+            let (input, output) = (Pipe(), Pipe())
+            (wrapper.standardInput, wrapper.standardOutput) = (input, output)
+            try wrapper.run()
+            return output
+        }
         pid = pid_t(String(decoding: output.fileHandleForReading.availableData, as: UTF8.self).prefix { $0.isNumber })!
         let end = Date.now.addingTimeInterval(30)
         while !Self.isListening(url.port!) {
@@ -76,7 +79,8 @@ final class TestBroker: @unchecked Sendable {
     func crash() {
         kill(pid, SIGKILL)
         endWrapper()
-        while Self.isListening(url.port!) { Thread.sleep(forTimeInterval: 0.02) }
+        let end = Date.now.addingTimeInterval(10)
+        while Self.isListening(url.port!), Date.now < end { Thread.sleep(forTimeInterval: 0.02) }
     }
 
     func stop() {
@@ -85,9 +89,13 @@ final class TestBroker: @unchecked Sendable {
     }
 
     private func endWrapper() {
-        guard wrapper.isRunning else { return }
         try? (wrapper.standardInput as? Pipe)?.fileHandleForWriting.close()
-        wrapper.waitUntilExit()
+        let end = Date.now.addingTimeInterval(10)
+        while wrapper.isRunning, Date.now < end { Thread.sleep(forTimeInterval: 0.02) }
+        guard wrapper.isRunning else { return }
+        print("a broker didn't end within 10 s")
+        kill(pid, SIGKILL)
+        kill(wrapper.processIdentifier, SIGKILL)
     }
 
     func client(_ transport: any Transport = SocketTransport(), bundleID: String? = nil) throws -> Client {
@@ -140,13 +148,20 @@ final class TestBroker: @unchecked Sendable {
         !["MAYFLY_", "APNS_", "COMETCHAT_"].contains { name.hasPrefix($0) }
     }
 
+    /// Held while a process and its pipes are made. Another one that started meanwhile would inherit them, and with them open its end is never seen.
+    static let starting = NSLock()
+
     static func mayfly(_ arguments: [String]) throws -> String {
-        let (process, output) = (Process(), Pipe())
+        let process = Process()
         process.executableURL = URL(fileURLWithPath: binary)
         process.arguments = arguments
         process.environment = cleanEnvironment
-        process.standardOutput = output
-        try process.run()
+        let output = try starting.withLock {
+            let output = Pipe()
+            process.standardOutput = output
+            try process.run()
+            return output
+        }
         let data = output.fileHandleForReading.readDataToEndOfFile()
         process.waitUntilExit()
         guard process.terminationStatus == 0 else { throw Failure(description: "mayfly \(arguments[0]) failed") }
