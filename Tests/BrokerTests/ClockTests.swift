@@ -78,6 +78,24 @@ import Testing
         }
     }
 
+    /// A clock is set forward by hours, and then corrected by less than a minute at a time. The wait for a correction back ends early, while the
+    /// sweeper still sleeps.
+    @Test(arguments: [1_000, 6_000, 11_000, 16_000, 21_000, 26_000])
+    func aKeyStepReportsNoTokenThatIsStillToBePurged(phase: UInt64) async throws {
+        try await play { broker, facts in
+            try await broker.start()
+            try await broker.makeRoom(facts, lifeSeconds: 3_600)
+            await broker.advance(60_000 + phase)
+            broker.machine.step(10 * Self.hour)
+            await broker.advance(2_000)
+            for _ in 0..<8 {
+                broker.machine.step(58_000)
+                await broker.advance(1_000)
+            }
+            await broker.advance(60_000)
+        }
+    }
+
     @Test func theNextStartRecordsAMissingRatchetStep() async throws {
         let kills = Kills()
         try await play(fault: kills.fault(at:)) { broker, facts in

@@ -170,7 +170,8 @@ actor SimulatedBroker: LoopActor {
         let metrics = Metrics()
         let log = Logger { [prints] _, line in prints.add(line) }
         let sweeper = Sweeper(loop: loop, store: store, time: time, metrics: metrics, log: log)
-        let keeper = KeyKeeper(loop: loop, keys: keys, store: store, time: time, metrics: metrics, log: log)
+        let keeper = KeyKeeper(
+            loop: loop, keys: keys, store: store, sweeper: sweeper, time: time, metrics: metrics, log: log)
         var deadlineClock: (@Sendable () -> UInt64)?
         if meetsDeadlines { deadlineClock = { time.now } }
         let courier = ScriptedCourier(loop: loop, deadlineClock: deadlineClock, script: script)

@@ -11,6 +11,7 @@ public actor KeyKeeper: LoopActor {
     public nonisolated let loop: EventLoop
     private let keys: KeyRing
     private let store: any Keeping
+    private let sweeper: Sweeper
     private let time: BrokerTime
     private let metrics: Metrics
     private let log: Logger
@@ -24,12 +25,13 @@ public actor KeyKeeper: LoopActor {
     private static let longestSleep: UInt64 = 10_000
 
     public init(
-        loop: EventLoop, keys: KeyRing, store: any Keeping, time: BrokerTime, metrics: Metrics,
+        loop: EventLoop, keys: KeyRing, store: any Keeping, sweeper: Sweeper, time: BrokerTime, metrics: Metrics,
         log: Logger
     ) {
         self.loop = loop
         self.keys = keys
         self.store = store
+        self.sweeper = sweeper
         self.time = time
         self.metrics = metrics
         self.log = log
@@ -95,6 +97,8 @@ public actor KeyKeeper: LoopActor {
     private func record() async {
         defer { recorder = nil }
         while let step = unrecorded.first {
+            // The entry says what is purged. After a step of the clock rows may be due that the sweeper sleeps through. If it fails, the entry says so.
+            if step.destroyed != nil { _ = try? await sweeper.sweep() }
             do throws(StoreError) {
                 try await store.record(Self.events(of: step), marks: KeyMarks.of(steps: step.steps, now: time.now))
                 unrecorded.removeFirst()
