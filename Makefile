@@ -21,7 +21,8 @@ cluster:
 	@exec packaging/cluster/run
 
 # Runs module tests and, beside them, the tests of the broker from outside; campaigns are in `make check`. Both use a throw-away PostgreSQL.
-# Module tests measure their own process (memory, descriptors), so they run one after the other. If one hangs, its name is the last in the log.
+# Module tests measure their own process (memory, descriptors), so they run one after the other.
+# A run that hangs is ended after half an hour. The last line of its log names the test, so the log has no buffer.
 test:
 	@scripts/setup test
 	@scripts/syntax
@@ -29,11 +30,11 @@ test:
 	swift build --build-tests --package-path clients/swift
 	@mkdir -p .build/log; failed=0; postgres=$$(scripts/postgres folder); trap "scripts/postgres stop $$postgres" EXIT; \
 	MAYFLY_TEST_POSTGRES=$$(scripts/postgres start $$postgres); export MAYFLY_TEST_POSTGRES; \
-	timeout -k 10 1800 swift test --skip-build --no-parallel >.build/log/modules 2>&1 </dev/null & modules=$$!; \
+	timeout -k 10 1800 stdbuf -oL swift test --skip-build --no-parallel >.build/log/modules 2>&1 </dev/null & modules=$$!; \
 	.build/venv/bin/python -m pytest Tests/IntegrationTests -m 'not campaign and not package' -q -n 4 --dist loadgroup --no-loadscope-reorder \
 	  2>&1 | tee .build/log/outside || failed=1; \
 	wait $$modules || failed=1; \
-	timeout -k 10 600 swift test --skip-build --package-path clients/swift >.build/log/client 2>&1 </dev/null || failed=1; \
+	timeout -k 10 600 stdbuf -oL swift test --skip-build --package-path clients/swift >.build/log/client 2>&1 </dev/null || failed=1; \
 	grep -hE 'recorded an issue|error:' .build/log/modules .build/log/client || true; \
 	echo; echo "modules:  $$(grep 'Test run with' .build/log/modules || tail -n 2 .build/log/modules)"; \
 	echo "Swift client:  $$(grep 'Test run with' .build/log/client || tail -n 2 .build/log/client)"; \

@@ -35,7 +35,7 @@ public struct Entry: Sendable, Hashable {
         case tokenPurged(id: EntryID, cause: PurgeCause)
         /// The totals that this log published for a bucket. `ended` counts all purges except expiries.
         case bucketClosed(untilMs: UInt64, sealed: UInt64, expired: UInt64, ended: UInt64)
-        /// `count`: rounded. At most one entry for a cause in a window, unless the broker started in it.
+        /// `count`: rounded. A run of a broker writes at most one for a cause in a window.
         case requestRefused(cause: RefusalCause, count: UInt32)
         /// `next`: the origin of the log that follows.
         case ledgerClosed(next: EntryText)

@@ -78,8 +78,8 @@ import Testing
         }
     }
 
-    /// A clock is set forward by hours, and then corrected by less than a minute at a time. The wait for a correction back ends early, while the
-    /// sweeper still sleeps.
+    /// A clock is set forward by hours, and then several times by less than a minute. The keys wait for a minute of broker time, so they step within
+    /// two seconds, while the sweeper still sleeps.
     @Test(arguments: [1_000, 6_000, 11_000, 16_000, 21_000, 26_000])
     func aKeyStepReportsNoTokenThatIsStillToBePurged(phase: UInt64) async throws {
         try await play { broker, facts in

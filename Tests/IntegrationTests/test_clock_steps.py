@@ -30,7 +30,7 @@ def body(url):
 
 
 class Stepping:
-    """A deployment on a server of its own. Each process has a clock that the test steps, but for the simulator: Apple's clock is right."""
+    """A deployment on a server of its own. The test steps the clocks of its nodes and of the server. Apple's clock is right."""
 
     def __init__(self, names):
         self.folder = Path(tempfile.mkdtemp(prefix="mayfly-clocks-"))
@@ -122,7 +122,7 @@ def test_clocks_step_while_nodes_serve(names, steps):
                 time.sleep(chance.uniform(0.2, 1.5))
                 world.keep()
                 assert not world.ended(), "\n".join(world.ended())
-            # Certificates are valid now.
+            # Apple refuses every push while the nodes are ahead of it.
             world.right(time.time())
             eventually(lambda: all(node.is_serving for node in world.deployment.nodes.values()), 30, what="nodes that are ready again")
             before = len(world.pushed())

@@ -97,8 +97,9 @@ public actor KeyKeeper: LoopActor {
     private func record() async {
         defer { recorder = nil }
         while let step = unrecorded.first {
-            // The entry says what is purged. After a step of the clock rows may be due that the sweeper sleeps through. If it fails, the entry says so.
-            if step.destroyed != nil { _ = try? await sweeper.sweep() }
+            // The entry says up to when everything is purged. After a step of the clock the sweeper may still sleep. If the purge fails, the entry names
+            // an earlier time.
+            if step.destroyed != nil { try? await sweeper.catchUp() }
             do throws(StoreError) {
                 try await store.record(Self.events(of: step), marks: KeyMarks.of(steps: step.steps, now: time.now))
                 unrecorded.removeFirst()
