@@ -1,12 +1,16 @@
 /// The broker's time, from the wall clock and CLOCK_BOOTTIME, which never steps. Times are unix ms.
 ///
 /// Broker time never goes back. It starts at the later of the wall clock and the persisted time. While the wall clock is behind, broker time
-/// advances at half the speed of CLOCK_BOOTTIME. So rows still expire, and the two clocks meet again.
+/// advances at half the speed of CLOCK_BOOTTIME. So rows still expire, and the two clocks meet again. While the wall clock is ahead by less than
+/// three minutes, broker time advances a quarter faster. If it is ahead by more, broker time leaps to it.
 ///
-/// The ratchet's time usually equals broker time. If broker time steps by more than 60 s, the ratchet is held: it ignores the step and advances
-/// at normal speed. When broker time has advanced by a minute, without further steps, the ratchet's time becomes broker time again.
+/// The ratchet's time usually equals broker time. If broker time leaps, the ratchet is held: it ignores the leap and advances
+/// at normal speed. When broker time has advanced by a minute, without further leaps, the ratchet's time becomes broker time again.
 public struct BrokerClock: Sendable {
     public static let largestStepMs: UInt64 = 60_000
+    /// The shortest leap. In every log it is a gap, which is a minute without entries between two windows of up to a minute. Several shorter leaps
+    /// would make entries late, and no gap would excuse them.
+    public static let shortestLeapMs: UInt64 = 180_000
     /// A delay of one epoch is acceptable. The audit of the log allows two minutes of delay after a start, so a minute leaves time.
     static let holdMs: UInt64 = 60_000
 
@@ -38,12 +42,15 @@ public struct BrokerClock: Sendable {
     }
 
     public mutating func read(wallMs: UInt64, bootMs: UInt64) -> Reading {
-        // Round down to an even number, since halving odd ones would lose time.
-        let passed = (max(bootMs, lastBoot) - lastBoot) & ~1
-        lastBoot += passed
+        let boot = max(bootMs, lastBoot)
+        let passed = boot - lastBoot
+        // Differences of halves and quarters: those of the differences would lose time.
+        let (half, quarter) = (boot / 2 - lastBoot / 2, boot / 4 - lastBoot / 4)
+        lastBoot = boot
         let step = Int64(clamping: wallMs) - Int64(clamping: lastWall + passed)
         lastWall = wallMs
-        let now = max(highest + passed / 2, wallMs)
+        let isLeap = wallMs >= highest + passed + Self.shortestLeapMs
+        let now = max(highest + half, isLeap ? wallMs : min(wallMs, highest + passed + quarter))
         follow(now - highest, passed)
         highest = now
         if heldMs == nil { ratchet = now }

@@ -195,8 +195,9 @@ final class PostgresJournal: Sendable {
             state.withLock { $0.clockIsWrong = !comparison.isConfirmed }
             let now = now()
             if latest * 1_000 > now { isBehind(latest * 1_000) }
-            // After a step back, the log follows broker time at half speed. It must not stand still while the keys go on.
+            // After a step ahead, the log keeps the pace of broker time. After a step back it must not stand still while the keys go on.
             if now > comparison.clock + AgreedClock.largestDifferenceMs { comparison.clock = now }
+            comparison.clock = min(comparison.clock, now)
             return comparison
         } catch {
             state.withLock { $0.clockIsWrong = true }

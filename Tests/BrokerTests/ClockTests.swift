@@ -1,6 +1,8 @@
 import Broker
+import Courier
 import EventLoop
 import Ledger
+import Linux
 import Sealing
 import Testing
 
@@ -10,12 +12,15 @@ import Testing
 
     private func play(
         resolution: UInt64 = 1,
-        fault: @escaping @Sendable (FaultyStore.Call) -> FaultyStore.Fault = { _ in .none },
+        fault: @escaping @Sendable (FaultyStore.Call) -> FaultyStore.Fault = { _ in .none }, pushesTakeMs: UInt64 = 50,
         _ story: @escaping @Sendable (SimulatedBroker, Facts) async throws -> Void
     ) async throws {
         try await MachineClock.play("clocks") { loop, machine in
             let (broker, facts) = (
-                try SimulatedBroker(loop: loop, machine: machine, resolution: resolution, fault: fault), Facts()
+                try SimulatedBroker(
+                    loop: loop, machine: machine, resolution: resolution, fault: fault,
+                    script: { _ in (pushesTakeMs, .delivered) }),
+                Facts()
             )
             try await story(broker, facts)
             await broker.stop()
@@ -78,21 +83,27 @@ import Testing
         }
     }
 
-    /// A clock is set forward by hours, and then several times by less than a minute. The keys wait for a minute of broker time, so they step within
-    /// two seconds, while the sweeper still sleeps.
+    /// A clock is set forward by hours, and then several times by less than a minute, which no verifier takes for a gap. Meanwhile the sweeper still
+    /// sleeps, and a push has no answer until its deadline.
     @Test(arguments: [1_000, 6_000, 11_000, 16_000, 21_000, 26_000])
-    func aKeyStepReportsNoTokenThatIsStillToBePurged(phase: UInt64) async throws {
-        try await play { broker, facts in
+    func manySmallStepsMakeNothingLate(phase: UInt64) async throws {
+        try await play(pushesTakeMs: 119_000) { broker, facts in
             try await broker.start()
             try await broker.makeRoom(facts, lifeSeconds: 3_600)
             await broker.advance(60_000 + phase)
             broker.machine.step(10 * Self.hour)
             await broker.advance(2_000)
-            for _ in 0..<8 {
+            let room = try await broker.makeRoom(facts, lifeSeconds: 3_600)
+            let rooms = try #require(await broker.run?.broker.rooms)
+            let joiner = AcceptRoom(joinid: room.code, client: Facts.joiner, token: nil, environment: nil)
+            _ = try await rooms.accept(joiner, from: .v4(0xc633_6401, port: 9))
+            let knock = try await rooms.report(Caller(room: room.id, client: Facts.joiner, member: nil), leaving: false)
+            #expect(knock == .queued)
+            for _ in 0..<14 {
                 broker.machine.step(58_000)
                 await broker.advance(1_000)
             }
-            await broker.advance(60_000)
+            await broker.advance(180_000)
         }
     }
 

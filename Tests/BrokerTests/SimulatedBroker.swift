@@ -170,8 +170,7 @@ actor SimulatedBroker: LoopActor {
         let metrics = Metrics()
         let log = Logger { [prints] _, line in prints.add(line) }
         let sweeper = Sweeper(loop: loop, store: store, time: time, metrics: metrics, log: log)
-        let keeper = KeyKeeper(
-            loop: loop, keys: keys, store: store, sweeper: sweeper, time: time, metrics: metrics, log: log)
+        let keeper = KeyKeeper(loop: loop, keys: keys, store: store, time: time, metrics: metrics, log: log)
         var deadlineClock: (@Sendable () -> UInt64)?
         if meetsDeadlines { deadlineClock = { time.now } }
         let courier = ScriptedCourier(loop: loop, deadlineClock: deadlineClock, script: script)
@@ -241,7 +240,7 @@ actor SimulatedBroker: LoopActor {
     // MARK: Calls
 
     /// Creates a room with a token, and records its acknowledgement.
-    func makeRoom(_ facts: Facts, lifeSeconds: Int = 7_200) async throws {
+    @discardableResult func makeRoom(_ facts: Facts, lifeSeconds: Int = 7_200) async throws -> Facts.Room {
         guard let running = run?.broker else { throw StoreError.closed }
         let code = Array("code-\(facts.nextNumber())".utf8)
         let token = try Secret(copying: [UInt8](repeating: 7, count: 32).span)
@@ -249,7 +248,9 @@ actor SimulatedBroker: LoopActor {
             CreateRoom(
                 joinid: code, lifeSeconds: lifeSeconds, codeLifeSeconds: lifeSeconds, client: Facts.creator, token: token,
                 environment: nil), from: .v4(0xc633_6401, port: 9))
-        facts.made(Facts.Room(id: membership.room, code: code), membership.ref)
+        let room = Facts.Room(id: membership.room, code: code)
+        facts.made(room, membership.ref)
+        return room
     }
 
     /// Returns the published entries.

@@ -91,13 +91,32 @@ import Testing
         #expect(last == reading(2 * hour + 60_000, 2 * hour + 60_000, isHeld: false))
     }
 
-    /// Small steps count towards the end of the hold, since the log records only large ones.
-    @Test func manySmallStepsEndTheHold() {
+    @Test func aSmallStepIsFollowedAQuarterFaster() {
+        for step: UInt64 in [60_000, 179_000] {
+            var clock = clock()
+            #expect(clock.read(wallMs: start + step, bootMs: 1000).nowMs == start)
+            #expect(clock.read(wallMs: start + step + 1, bootMs: 1001).nowMs == start + 1)
+            for second: UInt64 in 1...step / 1000 * 4 {
+                let read = clock.read(wallMs: start + step + second * 1000, bootMs: 1000 + second * 1000)
+                #expect(read == reading(second * 1250, second * 1250, isHeld: false))
+            }
+            #expect(clock.read(wallMs: start + step * 6, bootMs: 1000 + step * 5) == reading(step * 6, step * 6, isHeld: false))
+        }
+    }
+
+    /// The log shows a leap as a gap, but nothing excuses what many steps below a minute make late.
+    @Test func manySmallStepsDoNotLeap() {
         var clock = clock()
-        let hour: UInt64 = 3_600_000
-        #expect(clock.read(wallMs: start + hour, bootMs: 1000).isHeld)
-        for step: UInt64 in 1...5 { #expect(clock.read(wallMs: start + hour + step * 11_000, bootMs: 1000).isHeld) }
-        #expect(!clock.read(wallMs: start + hour + 60_000, bootMs: 1000).isHeld)
+        var (last, lastRatchet) = (start, start)
+        var leaps = 0
+        for second: UInt64 in 1...600 {
+            let read = clock.read(wallMs: start + second * 60_000, bootMs: 1000 + second * 1000)
+            if read.nowMs > last + 1250 { leaps += 1 }
+            #expect(read.nowMs <= last + 1250 || read.nowMs >= last + BrokerClock.shortestLeapMs)
+            #expect(read.ratchetMs <= lastRatchet + 1250 || !read.isHeld)
+            (last, lastRatchet) = (read.nowMs, read.ratchetMs)
+        }
+        #expect((100...200).contains(leaps), "\(leaps)")
     }
 
     @Test func aStepBackHalvesTheSpeed() {

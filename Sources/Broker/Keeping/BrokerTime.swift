@@ -44,17 +44,14 @@ public final class BrokerTime: Sendable {
     /// The wall clock, unix ms. It may go back. Times of other systems, like those in JWTs, are compared with it.
     public var wallMs: UInt64 { wall() }
 
-    /// The whole seconds by which broker time is ahead, after the wall clock was set back.
-    var secondsAhead: UInt64 {
-        let (now, wall) = (now, wallMs)
-        return now > wall ? (now - wall) / 1_000 : 0
-    }
+    /// The whole seconds by which broker time is ahead, after the wall clock was set back. Negative after it was set forward.
+    var secondsAhead: Int64 { (Int64(clamping: now) - Int64(clamping: wallMs)) / 1_000 }
 
     /// Says when the wall clock will have caught up, if it is more than a minute behind. Broker time runs at half speed until then.
     public var lead: String? {
         let seconds = secondsAhead
         guard seconds > BrokerClock.largestStepMs / 1_000 else { return nil }
-        let end = Timestamp.text((wallMs / 1_000 + 2 * seconds) * 1_000)
+        let end = Timestamp.text((wallMs / 1_000 + 2 * UInt64(seconds)) * 1_000)
         return "The clock was set back. Log times are \(seconds) s ahead of it until \(end), and tokens expire late until then."
     }
 

@@ -11,7 +11,6 @@ public actor KeyKeeper: LoopActor {
     public nonisolated let loop: EventLoop
     private let keys: KeyRing
     private let store: any Keeping
-    private let sweeper: Sweeper
     private let time: BrokerTime
     private let metrics: Metrics
     private let log: Logger
@@ -25,13 +24,12 @@ public actor KeyKeeper: LoopActor {
     private static let longestSleep: UInt64 = 10_000
 
     public init(
-        loop: EventLoop, keys: KeyRing, store: any Keeping, sweeper: Sweeper, time: BrokerTime, metrics: Metrics,
+        loop: EventLoop, keys: KeyRing, store: any Keeping, time: BrokerTime, metrics: Metrics,
         log: Logger
     ) {
         self.loop = loop
         self.keys = keys
         self.store = store
-        self.sweeper = sweeper
         self.time = time
         self.metrics = metrics
         self.log = log
@@ -52,7 +50,11 @@ public actor KeyKeeper: LoopActor {
         for step in time.takeAlarms() {
             metrics.add(.alarms)
             let effect =
-                step > 0 ? "the keys follow in a minute" : "broker time runs at half speed until the wall clock catches up"
+                switch step {
+                case Int64(BrokerClock.shortestLeapMs)...: "the keys follow in a minute"
+                case 0...: "broker time runs a quarter faster until it has caught up"
+                default: "broker time runs at half speed until the wall clock catches up"
+                }
             log.error("clock: the wall clock stepped by \(step / 1_000) s; \(effect). Set it right.")
         }
         do {
@@ -97,9 +99,6 @@ public actor KeyKeeper: LoopActor {
     private func record() async {
         defer { recorder = nil }
         while let step = unrecorded.first {
-            // The entry says up to when everything is purged. After a step of the clock the sweeper may still sleep. If the purge fails, the entry names
-            // an earlier time.
-            if step.destroyed != nil { try? await sweeper.catchUp() }
             do throws(StoreError) {
                 try await store.record(Self.events(of: step), marks: KeyMarks.of(steps: step.steps, now: time.now))
                 unrecorded.removeFirst()

@@ -106,13 +106,6 @@ public actor Sweeper: LoopActor {
         return min(max(nextExpiry, now + sleep), scrubAt ?? .max, now + Self.longestSleep)
     }
 
-    /// Purges everything that is due, although `run` may still sleep.
-    func catchUp() async throws(StoreError) {
-        let next = try await sweep()
-        // A sweep forgets the expiries that were announced before it, and `run` may not have read them.
-        expect(next)
-    }
-
     /// Exempts a job that the outbox owns. Only the outbox knows whether the push was sent, so it ends the job itself, however late.
     func hold(jobDue deadline: UInt64) {
         held[deadline / 1_000, default: 0] += 1

@@ -302,10 +302,11 @@ public actor Outbox: LoopActor, BrokerPart {
             isWanted: { [wanted, target = entry.target, asks = entry.asks] in wanted.isWanted(job, of: target, asks: asks) })
     }
 
-    /// Apple compares this with its own clock, so subtract the lead of broker time. Otherwise a phone could ring long after the call.
+    /// Apple compares this with its own clock, so correct it by the lead of broker time. Otherwise a phone could ring long after the call, or never.
     private func expiration(_ template: Template, _ counted: UInt64, _ tokenExpires: UInt64) -> UInt64 {
         let expires = template.expiration(nowMs: counted, tokenExpiryMs: tokenExpires)
-        return expires - min(expires, time.secondsAhead)
+        // 0 means at once.
+        return expires == 0 ? 0 : UInt64(max(1, Int64(clamping: expires) - time.secondsAhead))
     }
 
     /// The fields of an audience's push and their time. A room's push has none.

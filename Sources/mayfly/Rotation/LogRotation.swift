@@ -164,10 +164,9 @@ struct LogRotation {
 
         Progress.show("purging what is due, and publishing what waits")
         let metrics = Metrics()
-        let log = Logger { Terminal.log($0, $1) }
-        let sweeper = Sweeper(loop: loop, store: store, time: time, metrics: metrics, log: log)
         let keeper = KeyKeeper(
-            loop: loop, keys: keys, store: store, sweeper: sweeper, time: time, metrics: metrics, log: log)
+            loop: loop, keys: keys, store: store, time: time, metrics: metrics, log: Logger { Terminal.log($0, $1) })
+        let sweeper = Sweeper(loop: loop, store: store, time: time, metrics: metrics, log: Logger { Terminal.log($0, $1) })
         let mark = RotationMark(stage: .closing, next: next.description, archive: archive.path, old: key.verifierKey)
         let started = try Entry.Op.programStarted(
             node: start.node, policy: start.policy, resolutionSeconds: start.resolution)

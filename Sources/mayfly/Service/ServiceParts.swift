@@ -47,8 +47,7 @@ struct ServiceParts: Sendable {
         let log = Logger { Terminal.log($0, $1) }
         let sweeper = Sweeper(loop: main, store: store, time: time, metrics: metrics, log: log)
         self.sweeper = sweeper
-        keeper = KeyKeeper(
-            loop: keysLoop, keys: keys, store: store, sweeper: sweeper, time: time, metrics: metrics, log: log)
+        keeper = KeyKeeper(loop: keysLoop, keys: keys, store: store, time: time, metrics: metrics, log: log)
 
         let (policies, marks) = (settings.policies, try await ProviderTokenMark(store))
         let makeCourier: @Sendable (APNsSettings) throws -> Courier = { apns in
