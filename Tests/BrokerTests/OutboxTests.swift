@@ -211,6 +211,20 @@ import Vocabulary
         }
     }
 
+    /// Broker time is ahead of a clock that was set back, and behind one that was set forward. Apple knows nothing of it.
+    @Test(arguments: [-100_000, 100_000] as [Int64]) func expirationsFollowTheWallClock(step: Int64) async throws {
+        try await WatchedBroker.play(Policy.rooms("")) { broker in
+            try await broker.makeRooms(1)
+            broker.machine.step(step)
+            await broker.simulated.advance(2_000)
+            let now = broker.machine.wall / 1_000
+            #expect(try await broker.knock(0) == .queued)
+            await broker.simulated.advance(1_000)
+            let expiration = try #require(broker.sightings.first?.expiration)
+            #expect((now + 118...now + 122).contains(expiration))
+        }
+    }
+
     /// Broker time runs at half speed while the wall clock is behind it. Two knocks in one of its slots still leave together.
     @Test func slotsFollowBrokerTime() async throws {
         try await WatchedBroker.play(Policy.rooms(#""sendSlotSeconds": 20,"#)) { broker in
