@@ -8,7 +8,7 @@ Exit 0: good, prints a line of figures. Exit 1: prints the first fault and its p
 Reads from the first entry to the last and stops at the first fault. Ignores files that no checkpoint covers, unless they contradict the log.
 --ref recomputes the ids of one's own token: prints its entries in the log, or checks that the proof is about it.
 """
-import argparse, base64, collections, contextlib, datetime, functools, hashlib, http.client, json, os, pathlib, queue, re, sys, tempfile, threading, time, urllib.request
+import argparse, base64, collections, contextlib, datetime, functools, hashlib, heapq, http.client, json, os, pathlib, queue, re, sys, tempfile, threading, time, urllib.request
 try: import nacl.exceptions, nacl.signing
 except ImportError: sys.exit("verify.py needs PyNaCl: apt install python3-nacl, or pip install pynacl in a virtual environment")
 GRACE, EPOCH, JOB, GAP, DAY_GAPS, SKEW = 120, 300, 190, 60, 3600, 600  # Seconds: allowed lateness; a key's life; a push; the shortest gap; allowed gaps a day; clock skew.
@@ -93,9 +93,10 @@ def checkpoint(where, note, vkey, policy=None, last=0):
                 not re.fullmatch("(— [^\\s+]+ [A-Za-z0-9+/]{7,}=*\n){1,64}", lines.decode()): raise ValueError("isn't a checkpoint of this log")
         found = [(line.split(" ")[1], from_base64(line.split(" ")[2])) for line in lines.decode().split("\n")[:-1]]
         if not signed(vkey, 1, text, found): raise ValueError("isn't signed with this key")
+        root = from_base64(head[3])
         code = "cosignatures"
         if policy is not None and not quorum(policy, vkey, text, found, last): raise ValueError("lacks signatures that the policy requires")
-        return int(head[2]), from_base64(head[3])
+        return int(head[2]), root
     except ValueError as error: raise Bad(code, where, error) from None
 
 # 3. The Merkle tree: RFC 9162, C2SP tlog-tiles, tlog-proof.
@@ -153,17 +154,31 @@ def is_of(ref, entry, untils):  # Whether an entry is about the ref. `untils`: t
     return "id" in entry and any(token_id(ref, op[6:], what) == entry["id"] for what in whats)
 
 # 5. The rules for the sequence of entries.
+class Number(str): pass  # As it is spelled.
+def members(pairs):  # Of an object. JSON readers differ in which of two members with one name they use.
+    if len(found := dict(pairs)) < len(pairs): raise ValueError("a repeated name")
+    return found
+def read_json(data):  # By the grammar of log-format.md.
+    depth, text = 0, data.decode()
+    for mark in re.findall(r'"[^"\\]*(?:\\.[^"\\]*)*"?|[][{}]', text, re.S):
+        depth += (mark in "[{") - (mark in "]}")
+        if depth > 33: raise ValueError("too deep")
+    found = json.loads(text, object_pairs_hook=members, parse_int=Number, parse_float=Number, parse_constant=int)
+    json.dumps(found, ensure_ascii=False).encode()  # Fails for half a surrogate pair.
+    return found
+def whole(number, most=(1 << 53) - 1):
+    if type(number) is not Number or not re.fullmatch("[1-9][0-9]{0,15}", number) or int(number) > most: raise ValueError("no whole number in plain digits")
+    return int(number)
 def read_policy(place, digest, has_timing):  # Returns templates, the longest life, and the timing: hour, day, seals.
-    if hashlib.sha256(data := fetch(place)).hexdigest() != digest: raise Bad("damaged", place, "isn't the policy of its name")
-    with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        policy = json.loads(data.decode(), parse_constant=int)
+    if len(data := fetch(place)) > 1 << 20 or hashlib.sha256(data).hexdigest() != digest: raise Bad("damaged", place, "isn't the policy of its name")
+    with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
+        policy = read_json(data)
         limits, templates, timing = (policy.get(name, {}) for name in ("limits", "templates", "ledger"))
         names = {"deviceLifeSeconds", "activityLifeSeconds", "sessionLifeSeconds"} & limits.keys()
-        lives = [limits[name] for name in names] + ([limits["roomLifeSeconds"]["max"]] if "roomLifeSeconds" in limits else [])
-        hour, day, seals = [timing[name] for name in ("hourSeconds", "daySeconds", "batchSeals")] if has_timing and "ledger" in policy else (3600, 86400, 64)
-        good = {type(part) for part in (limits, templates)} == {dict} and {type(number) for number in (hour, day, seals, *lives)} == {int} and \
-            all(0 < life < 1 << 53 for life in lives) and 1 <= hour <= 3600 and hour <= day <= 86400 and day % hour == 0 and 1 <= seals <= 10000
-        if good: return set(templates), max(lives, default=0), (hour, day, seals)
+        lives = [whole(limits[name]) for name in names] + ([whole(limits["roomLifeSeconds"]["max"])] if "roomLifeSeconds" in limits else [])
+        hour, day, seals = 3600, 86400, 64
+        if has_timing and "ledger" in policy: hour, day, seals = whole(timing["hourSeconds"], 3600), whole(timing["daySeconds"], 86400), whole(timing["batchSeals"], 10000)
+        if type(templates) is dict and day % hour == 0: return set(templates), max(lives, default=0), (hour, day, seals)
     raise Bad("damaged", place, "isn't a valid policy")
 class Story:
     def __init__(self, policies, allow_gaps):
@@ -171,15 +186,18 @@ class Story:
         self.at = self.timing = self.batch = self.last_closed = self.last_swept = None  # Batch: seals, regular closings, closings of rotation, purges.
         self.window = self.longest = self.carried_jobs = self.early = self.booked = self.live = self.gap_day = self.gap_total = 0
         self.op, self.place, self.ending, self.closed, self.in_force, self.before = "", (0, 0), False, False, set(), set()
-        self.buckets, self.jobs, self.gaps = {}, {}, []  # Buckets: sealed or carried, sealed, expired.
+        self.buckets, self.jobs, self.gaps, self.ends = {}, {}, [], []  # Buckets: sealed or carried, sealed, expired. Ends: a heap of theirs.
     def late(self, due, grace):  # Time without a broker excuses lateness.
         over = self.at - due - grace - self.window
         return over > 0 and over > sum(max(0, min(end, self.at) - max(begin, due)) for begin, end in self.gaps)
     def midnight(self):  # Returns the next midnight that must be closed. An empty one in a gap may be skipped.
         due, day = self.last_closed + self.timing[1], self.timing[1]
         while due not in self.buckets and (ends := [end for begin, end in self.gaps if begin - self.window <= due <= end + self.window]):
-            due = min([until for until in self.buckets if until > due] + [(max(ends) + self.window) // day * day + day])
+            due = min(self.soonest(), (max(ends) + self.window) // day * day + day)
         return due
+    def soonest(self):  # Returns the end of the open bucket that ends first.
+        while self.ends and self.ends[0] not in self.buckets: heapq.heappop(self.ends)
+        return self.ends[0] if self.ends else float("inf")
     def end_batch(self):
         (seals, regular, rotation, purges), self.batch = self.batch, None
         hour, _, least = self.timing
@@ -236,7 +254,8 @@ class Story:
             case "broker.started": return self.start(entry)
             case "policy.loaded":
                 templates, longest, _ = read_policy(f"{self.policies}/{entry['policy']}.json", entry["policy"], False)
-                self.in_force, self.longest = self.in_force | templates, max(self.longest, longest)
+                self.in_force |= templates
+                self.longest = max(self.longest, longest)
             case "keys.ratcheted":
                 if (entry["epoch"] + 1) * EPOCH > at + self.window: return "ratchet_early"
                 if entry["swept"] * EPOCH > at + self.window or self.last_swept is not None and entry["swept"] < self.last_swept: return "swept_early"
@@ -245,7 +264,7 @@ class Story:
                 if self.late((self.last_swept + 1) * EPOCH, GRACE): return "swept_late"
             case "token.opened":
                 if entry["job"] in self.jobs: return "job_twice"
-                if entry["template"] not in self.in_force | self.before: return "template_unknown"
+                if entry["template"] not in self.in_force and entry["template"] not in self.before: return "template_unknown"
                 self.jobs[entry["job"]] = at
             case "push.delivered" | "push.failed":
                 if (opened := self.jobs.pop(entry["job"], None)) is not None: return "outcome_late" if self.late(opened, JOB) else None
@@ -254,6 +273,7 @@ class Story:
             case "token.sealed":
                 day = self.timing[1]
                 if until > (at + self.window + self.longest) // day * day + day: return "life_too_long"
+                if until not in self.buckets: heapq.heappush(self.ends, until)
                 bucket = self.buckets.setdefault(until, [0, 0, 0])
                 bucket[0], bucket[1], self.batch[0], self.live = bucket[0] + 1, bucket[1] + 1, self.batch[0] + 1, self.live + 1
             case "token.purged" if until is not None:
@@ -282,6 +302,7 @@ class Story:
             case "bucket.carried":
                 if self.live + entry["live"] >= 1 << 53: return "carry"
                 self.buckets[until], self.carried = [entry["live"], 0, 0], until
+                heapq.heappush(self.ends, until)
                 self.live += entry["live"]
     def end(self):  # A large batch has several heads, and a broker may be killed between them. The next entry shows whether it was complete.
         broken = self.batch and self.op == "bucket.closed" and self.end_batch()

@@ -58,7 +58,10 @@ struct LedgerTimingReader {
 }
 
 /// The parts of a published policy that a verifier checks. This reader is less strict than `Policy`, since the rules of `Policy` may change.
+/// `audit/log-format.md` has the grammar, which all verifiers share.
 public struct PublishedRules: Sendable, Equatable {
+    /// The largest published policy in bytes.
+    static let maximumCount = 1 << 20
     /// The longest life of anything sealed under the policy.
     public let longestLifeSeconds: Int
     /// The names of the templates.
@@ -71,7 +74,9 @@ public struct PublishedRules: Sendable, Equatable {
 
     /// Returns nil if `bytes` aren't a policy.
     public init?(_ bytes: [UInt8]) {
-        guard let value = try? JSONValue(bytes.span, deepest: Policy.deepest), case .object = value else { return nil }
+        guard bytes.count <= Self.maximumCount, let value = try? JSONValue(bytes.span, deepest: Policy.deepest),
+            case .object = value, Self.hasDistinctNames(value)
+        else { return nil }
         var longest = 0
         func add(_ life: JSONValue) -> Bool {
             guard let seconds = life.int, (1..<Self.lifeLimit).contains(seconds) else { return false }
@@ -94,6 +99,17 @@ public struct PublishedRules: Sendable, Equatable {
         (longestLifeSeconds, templates) = (longest, names)
     }
 
+    /// JSON readers differ in which of two members with one name they use.
+    private static func hasDistinctNames(_ value: JSONValue) -> Bool {
+        switch value {
+        case .object(let members):
+            // Compare bytes: `String` ignores different encodings of a character.
+            Set(members.map { Array($0.key.utf8) }).count == members.count && members.allSatisfy { hasDistinctNames($0.value) }
+        case .array(let items): items.allSatisfy(hasDistinctNames)
+        case .null, .bool, .number, .string: true
+        }
+    }
+
     private static func timing(_ value: JSONValue) -> LedgerTiming? {
         guard let hour = value.member("hourSeconds")?.int, let day = value.member("daySeconds")?.int,
             let seals = value.member("batchSeals")?.int, (1...3_600).contains(hour), (1...86_400).contains(day),
@@ -104,9 +120,9 @@ public struct PublishedRules: Sendable, Equatable {
 }
 
 extension JSONValue {
-    /// Returns the last member with that name, as most JSON readers do for a repeated key. Returns nil if there is none.
+    /// Returns nil if there is no member with that name, or this is no object.
     fileprivate func member(_ name: String) -> JSONValue? {
         guard case .object(let members) = self else { return nil }
-        return members.last { $0.key == name }?.value
+        return members.first { $0.key == name }?.value
     }
 }

@@ -6,9 +6,39 @@ import { Finding } from './findings.js';
 
 const mostShown = 60;
 
+/** The ends of buckets as a binary heap: the soonest is first. */
+class Ends {
+    #heap = [];
+
+    get first() {
+        return this.#heap[0] ?? Infinity;
+    }
+
+    add(end) {
+        const heap = this.#heap;
+        let at = heap.push(end) - 1;
+        for (let above; at > 0 && heap[above = at - 1 >> 1] > end; at = above) heap[at] = heap[above];
+        heap[at] = end;
+    }
+
+    removeFirst() {
+        const heap = this.#heap, end = heap.pop();
+        if (heap.length === 0) return;
+        let at = 0;
+        for (let below; (below = 2 * at + 1) < heap.length; at = below) {
+            if (heap[below + 1] < heap[below]) below += 1;
+            if (heap[below] >= end) break;
+            heap[at] = heap[below];
+        }
+        heap[at] = end;
+    }
+}
+
 export class Balance {
     /** The counts of each open bucket, by `until`. */
     #buckets = new Map();
+    /** The keys of `#buckets`, and perhaps ends of closed ones. */
+    #ends = new Ends();
     #lastClosed = 0;
     #timing = null;
     /** Early purges, and how many of them closed buckets contain. */
@@ -64,9 +94,20 @@ export class Balance {
 
     carry(until, live, index) {
         if (this.#rest + live > Number.MAX_SAFE_INTEGER) this.#fail('carry', 'carries more tokens than can be counted', index);
-        this.#buckets.set(until, { sealed: 0, carried: live, expired: 0 });
+        this.#open(until, { sealed: 0, carried: live, expired: 0 });
         this.counts.carried += live;
         this.#rest += live;
+    }
+
+    #open(until, bucket) {
+        this.#buckets.set(until, bucket);
+        this.#ends.add(until);
+    }
+
+    /** The end of the open bucket that ends first, or Infinity. */
+    #soonest() {
+        while (this.#ends.first !== Infinity && !this.#buckets.has(this.#ends.first)) this.#ends.removeFirst();
+        return this.#ends.first;
     }
 
     #requireOpen(until, index) {
@@ -82,7 +123,7 @@ export class Balance {
         const last = (Math.floor((this.clock.at + this.clock.window + longest) / day) + 1) * day;
         if (until > last) this.#fail('life_too_long', `lives until ${time(until)}, longer than a policy allows (${time(last)})`, index);
         const bucket = this.#buckets.get(until);
-        if (bucket) bucket.sealed += 1; else this.#buckets.set(until, { sealed: 1, carried: 0, expired: 0 });
+        if (bucket) bucket.sealed += 1; else this.#open(until, { sealed: 1, carried: 0, expired: 0 });
         batch.seals += 1;
         this.counts.sealed += 1;
         this.#rest += 1;
@@ -148,10 +189,8 @@ export class Balance {
         for (let moment = this.#lastClosed + day; moment < end;) {
             const passed = this.#buckets.has(moment) ? null : this.clock.gapEnd(moment);
             if (passed === null) return moment;
-            const next = (Math.floor(passed / day) + 1) * day;
-            let held = next;
-            for (const until of this.#buckets.keys()) if (until > moment && until < held) held = until;
-            moment = held;
+            // No open bucket ends before `moment`, since all end after the last closed one.
+            moment = Math.min((Math.floor(passed / day) + 1) * day, this.#soonest());
         }
         return null;
     }

@@ -4,6 +4,8 @@ import { Finding, Unable } from './findings.js';
 
 const pausesMs = [500, 2_000];
 const timeoutMs = 60_000;
+/** The size of the largest possible file: 256 entries of 65,535 bytes. */
+const longestFile = 256 * (2 + 65_535);
 
 /** Files beside the page on a static server, or on the broker. */
 export class WebSource {
@@ -19,7 +21,7 @@ export class WebSource {
             try {
                 return await this.#once(path, limit, isCut);
             } catch (error) {
-                if (error instanceof Finding) throw error;
+                if (error instanceof Finding || error instanceof Unable) throw error;
                 if (pause === null) throw new Unable(`${path} could not be read: ${error.message}`);
                 await new Promise((resolve) => setTimeout(resolve, pause));
             }
@@ -45,12 +47,14 @@ export class WebSource {
 async function bounded(reader, path, limit, isCut) {
     const parts = [];
     let count = 0;
-    while (count <= limit) {
+    const most = isCut ? limit : longestFile;
+    while (count <= most) {
         const { done, value } = await reader.read();
         if (done) break;
-        parts.push(value);
+        if (count <= limit) parts.push(value);
         count += value.length;
     }
+    if (count > longestFile && !isCut) throw new Unable(`${path} is larger than any file of a log.`);
     if (count > limit && !isCut) throw new Finding('damaged', `is longer than ${limit} bytes`, { file: path });
     if (parts.length === 1) return parts[0].subarray(0, limit);
     const all = new Uint8Array(Math.min(count, limit));

@@ -18,8 +18,8 @@ export class Story {
     #last = { op: null, rank: 0 };
     #key = new Uint32Array(4);
     /** The policies since the last start, and those before this window's starts: openings from before a crash may sort after the start. */
-    #inForce = [];
-    #before = [];
+    #inForce = new Set();
+    #before = new Set();
     #longest = 0;
     /** Jobs without an outcome, with the time of their opening. */
     #jobs = new Map();
@@ -107,7 +107,7 @@ export class Story {
             }
         }
         clock.at = at;
-        this.#before = [];
+        this.#before = new Set();
         clock.forgetBefore(this.#oldestDue());
         this.#beforeWindow = { destroyed: this.#destroyed, sweptDue: this.#sweptDue };
     }
@@ -197,7 +197,7 @@ export class Story {
     /** Handles the policy that the last entry names. */
     name(columns, place, policy) {
         if (columns.op[place] === Op.started) this.#start(columns.number[place], policy.timing, columns.first + place);
-        if (!this.#inForce.includes(policy)) this.#inForce.push(policy);
+        this.#inForce.add(policy);
         this.#longest = Math.max(this.#longest, policy.longest);
     }
 
@@ -210,8 +210,8 @@ export class Story {
         if (!known) this.balance.begin(timing, this.from, index);
         this.clock.window = resolution;
         this.#isStarted = true;
-        this.#before.push(...this.#inForce);
-        this.#inForce = [];
+        for (const policy of this.#inForce) this.#before.add(policy);
+        this.#inForce = new Set();
     }
 
     #ratchet({ epoch, swept }, index) {

@@ -17,6 +17,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -27,6 +28,11 @@ import (
 )
 
 const height = 8
+
+// The size of the largest possible file: 256 entries of 65,535 bytes.
+const longest = 256 * (2 + 65535)
+
+var errTooLong = errors.New("larger than any file of a log")
 
 // Hashes in memory, in the order of tlog.StoredHashIndex.
 type stored []tlog.Hash
@@ -67,7 +73,16 @@ func readFile(path string) ([]byte, error) {
 	} else if !status.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s isn't a file", path)
 	}
-	return os.ReadFile(path)
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	data, err := io.ReadAll(io.LimitReader(file, longest+1))
+	if err == nil && len(data) > longest {
+		return nil, errTooLong
+	}
+	return data, err
 }
 
 // A partial tile, or that part of the full one if only the full one is left.
@@ -138,12 +153,18 @@ func openCheckpoint(path, vkey string) (tree tlog.Tree, err error) {
 	opened, err := note.Open(message, note.VerifierList(verifier))
 	if err != nil {
 		return tree, err
+	} else if err = checkNote(message, note.VerifierList(verifier)); err != nil {
+		return tree, err
 	}
 	lines := strings.SplitAfter(opened.Text, "\n")
 	if len(lines) != 4 || lines[0] != verifier.Name()+"\n" {
 		return tree, errors.New("not three lines with the key's name as origin")
 	}
-	return tlog.ParseTree([]byte("go.sum database tree\n" + lines[1] + lines[2]))
+	tree, err = tlog.ParseTree([]byte("go.sum database tree\n" + lines[1] + lines[2]))
+	if err == nil && lines[2] != tree.Hash.String()+"\n" {
+		return tree, errNote
+	}
+	return tree, err
 }
 
 func verify(path, vkey string, older []string, judge func(string, [][]byte) error) (tlog.Tree, error) {

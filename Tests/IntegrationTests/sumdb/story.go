@@ -3,6 +3,7 @@ package main
 
 import (
 	"bytes"
+	"container/heap"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -130,10 +131,13 @@ type policy struct {
 
 func readPolicy(folder, digest string, timed bool) (p policy, code string) {
 	data, err := readFile(filepath.Join(folder, "policies", digest+".json"))
-	if err != nil {
+	if err == errTooLong {
+		return p, "unreadable"
+	} else if err != nil {
 		return p, "missing"
 	}
 	text, ok := object(data)
+	ok = ok && len(data) <= 1<<20 && isStrict(data)
 	part := func(name string) map[string]any {
 		found, isObject := text[name].(map[string]any)
 		_, there := text[name]
@@ -170,6 +174,19 @@ type job struct {
 	at   int64
 }
 
+// The ends of buckets; the soonest is first.
+type ends []int64
+
+func (e ends) Len() int           { return len(e) }
+func (e ends) Less(i, j int) bool { return e[i] < e[j] }
+func (e ends) Swap(i, j int)      { e[i], e[j] = e[j], e[i] }
+func (e *ends) Push(end any)      { *e = append(*e, end.(int64)) }
+func (e *ends) Pop() any {
+	last := (*e)[len(*e)-1]
+	*e = (*e)[:len(*e)-1]
+	return last
+}
+
 type story struct {
 	folder                                              string
 	timing                                              policy
@@ -181,15 +198,17 @@ type story struct {
 	key, op                                             string
 	started, ending, closed                             bool
 	buckets                                             map[int64]*bucket
-	jobs                                                []job // In the order of time; few are open at once.
+	ends                                                ends             // Those of all open buckets, and of some that are closed.
+	open                                                map[string]int64 // When each open job was opened.
+	jobs                                                []job            // In the order of time. Some of them are closed, but not the first.
 	gaps                                                []gap
 	days                                                map[int64]int64
 	batch                                               *batch
 }
 
 func (s *story) late(due, grace int64) bool {
-	for _, g := range s.gaps {
-		grace += max(0, min(g.end, s.at)-max(g.begin, due))
+	for i := len(s.gaps) - 1; i >= 0 && s.gaps[i].end > due; i-- {
+		grace += max(0, min(s.gaps[i].end, s.at)-max(s.gaps[i].begin, due))
 	}
 	return s.at > due+grace+s.window
 }
@@ -200,21 +219,26 @@ func (s *story) midnight() int64 {
 	due := s.lastClosed + day
 search:
 	for s.buckets[due] == nil {
-		for _, g := range s.gaps {
-			if g.begin-s.window <= due && due <= g.end+s.window {
-				next := (g.end+s.window)/day*day + day
-				for until := range s.buckets {
-					if until > due {
-						next = min(next, until)
-					}
-				}
-				due = next
+		for i := len(s.gaps) - 1; i >= 0 && s.gaps[i].end+s.window >= due; i-- {
+			if g := s.gaps[i]; g.begin-s.window <= due {
+				due = min((g.end+s.window)/day*day+day, s.soonest())
 				continue search
 			}
 		}
 		break
 	}
 	return due
+}
+
+// The end of the open bucket that ends first.
+func (s *story) soonest() int64 {
+	for len(s.ends) > 0 && s.buckets[s.ends[0]] == nil {
+		heap.Pop(&s.ends)
+	}
+	if len(s.ends) == 0 {
+		return most
+	}
+	return s.ends[0]
 }
 
 func (s *story) endBatch() string {
@@ -232,8 +256,8 @@ func (s *story) endBatch() string {
 
 func (s *story) endWindow() string {
 	slow := func(due int64) bool {
-		for _, g := range s.gaps {
-			if g.begin <= due+grace && g.end >= due {
+		for i := len(s.gaps) - 1; i >= 0 && s.gaps[i].end >= due; i-- {
+			if s.gaps[i].begin <= due+grace {
 				return s.late(due, grace+epochSpan)
 			}
 		}
@@ -378,11 +402,10 @@ func (s *story) judge(op string, at int64, e entry) string {
 			return "swept_late"
 		}
 	case "token.opened":
-		for _, open := range s.jobs {
-			if open.name == e.text("job") {
-				return "job_twice"
-			}
+		if _, isOpen := s.open[e.text("job")]; isOpen {
+			return "job_twice"
 		}
+		s.open[e.text("job")] = at
 		s.jobs = append(s.jobs, job{e.text("job"), at})
 		for _, p := range append(append([]policy{}, s.inForce...), s.before...) {
 			if _, there := p.templates[e.text("template")]; there {
@@ -391,14 +414,18 @@ func (s *story) judge(op string, at int64, e entry) string {
 		}
 		return "template_unknown"
 	case "push.delivered", "push.failed":
-		for i, open := range s.jobs {
-			if open.name == e.text("job") {
-				s.jobs = append(s.jobs[:i:i], s.jobs[i+1:]...)
-				if s.late(open.at, jobSpan) {
-					return "outcome_late"
+		if opened, isOpen := s.open[e.text("job")]; isOpen {
+			delete(s.open, e.text("job"))
+			for len(s.jobs) > 0 {
+				if opened, isOpen := s.open[s.jobs[0].name]; isOpen && opened == s.jobs[0].at {
+					break
 				}
-				return ""
+				s.jobs = s.jobs[1:]
 			}
+			if s.late(opened, jobSpan) {
+				return "outcome_late"
+			}
+			return ""
 		}
 		if s.carriedJobs == 0 || s.late(s.first, jobSpan) {
 			return "job_unknown"
@@ -407,6 +434,9 @@ func (s *story) judge(op string, at int64, e entry) string {
 	case "token.sealed":
 		if day := s.timing.day; until > (at+s.window+s.longest)/day*day+day {
 			return "life_too_long"
+		}
+		if s.buckets[until] == nil {
+			heap.Push(&s.ends, until)
 		}
 		s.buckets[until] = b
 		b.sealed++
@@ -459,6 +489,7 @@ func (s *story) judge(op string, at int64, e entry) string {
 		s.carriedJobs = whole(e["jobs"])
 	case "bucket.carried":
 		s.lastCarried, s.buckets[until] = until, &bucket{carried: whole(e["live"])}
+		heap.Push(&s.ends, until)
 		if s.live += whole(e["live"]); s.live > most {
 			return "carry"
 		}
@@ -480,7 +511,7 @@ func (s *story) end() string {
 
 // The code of the first rule that the entries break, and where.
 func judgeStory(folder string, entries [][]byte) error {
-	s := story{folder: folder, buckets: map[int64]*bucket{}, days: map[int64]int64{}}
+	s := story{folder: folder, buckets: map[int64]*bucket{}, open: map[string]int64{}, days: map[int64]int64{}}
 	for i, raw := range entries {
 		if code := s.tell(i, raw); code != "" {
 			return broken{code, fmt.Sprintf("entry %d: %.300q", i, raw)}
