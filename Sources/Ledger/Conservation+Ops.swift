@@ -60,7 +60,7 @@ extension Conservation {
             buckets.carry(Int(entry.number), until: until)
             report.carried += entry.number
         case .ledgerClosed:
-            if let left = buckets.open.first {
+            if let left = buckets.first {
                 throw VerificationFailure(
                     .unbalanced, "the bucket of \(Self.text(left.until)) is not closed", index: index)
             }
@@ -93,8 +93,8 @@ extension Conservation {
         }
         if !hasStarted {
             lastClosed = Int(report.fromMs! / 1_000) / timing.day * timing.day
-            if let first = buckets.open.first { lastClosed = min(lastClosed, first.until - timing.day) }
-            guard buckets.open.allSatisfy({ $0.until % timing.day == 0 }) else {
+            if let first = buckets.first { lastClosed = min(lastClosed, first.until - timing.day) }
+            guard buckets.allSatisfy({ $0.until % timing.day == 0 }) else {
                 throw VerificationFailure(.carry, "the log carries a bucket that ends within a day of its policy", index: index)
             }
         }

@@ -226,7 +226,7 @@ struct Conservation {
     /// The end of the first day whose bucket must be closed. Empty buckets within a gap are exempt.
     var firstDue: Int {
         min(
-            buckets.open.first?.until ?? .max, gaps.firstOutside(after: lastClosed, step: timing.day, margin: resolution))
+            buckets.first?.until ?? .max, gaps.firstOutside(after: lastClosed, step: timing.day, margin: resolution))
     }
 
     static func text(_ seconds: Int) -> String { Timestamp.text(UInt64(seconds) * 1_000) }

@@ -80,67 +80,96 @@ struct Bucket: Equatable {
 }
 
 /// The buckets that are not closed yet: at most one for each day of the longest token life.
+///
+/// The log's operator chooses the length of a day and of a life, so there may be very many. Sorted pages keep a change from moving all of them.
 struct Buckets {
-    /// Oldest first.
-    private(set) var open: [Bucket] = []
+    private static let pageLimit = 512
+
+    /// Oldest first, in pages that are not empty. Almost every log needs one page.
+    private var pages: [[Bucket]] = []
     /// The sum over all buckets.
     private(set) var remaining = 0
 
+    var first: Bucket? { pages.first?.first }
+
+    func allSatisfy(_ isTrue: (Bucket) -> Bool) -> Bool { pages.allSatisfy { $0.allSatisfy(isTrue) } }
+
     /// Returns an empty bucket if none ends at `until`.
-    func find(_ until: Int) -> Bucket {
-        let index = firstIndex(from: until)
-        return index < open.count && open[index].until == until ? open[index] : Bucket(until: until)
-    }
+    func find(_ until: Int) -> Bucket { place(of: until).map { pages[$0.page][$0.index] } ?? Bucket(until: until) }
 
     mutating func carry(_ live: Int, until: Int) {
-        open[findOrInsert(until)].carried += live
+        let place = findOrInsert(until)
+        pages[place.page][place.index].carried += live
         remaining += live
     }
 
     mutating func seal(until: Int) {
-        open[findOrInsert(until)].sealed += 1
+        let place = findOrInsert(until)
+        pages[place.page][place.index].sealed += 1
         remaining += 1
     }
 
     /// Returns false if nothing is left to expire.
     mutating func expire(until: Int) -> Bool {
-        let index = firstIndex(from: until)
-        guard index < open.count, open[index].until == until, open[index].remaining > 0 else { return false }
-        open[index].expired += 1
+        guard let place = place(of: until), pages[place.page][place.index].remaining > 0 else { return false }
+        pages[place.page][place.index].expired += 1
         remaining -= 1
         return true
     }
 
     mutating func close(_ until: Int) {
-        let index = firstIndex(from: until)
-        guard index < open.count, open[index].until == until else { return }
-        remaining -= open.remove(at: index).remaining
+        guard let place = place(of: until) else { return }
+        remaining -= pages[place.page].remove(at: place.index).remaining
+        if pages[place.page].isEmpty { pages.remove(at: place.page) }
     }
 
-    private mutating func findOrInsert(_ until: Int) -> Int {
-        let index = firstIndex(from: until)
-        if index == open.count || open[index].until != until { open.insert(Bucket(until: until), at: index) }
-        return index
+    private mutating func findOrInsert(_ until: Int) -> (page: Int, index: Int) {
+        if let place = place(of: until) { return place }
+        guard !pages.isEmpty else {
+            pages = [[Bucket(until: until)]]
+            return (0, 0)
+        }
+        let page = page(of: until)
+        let index = Self.firstIndex(in: pages[page]) { $0.until >= until }
+        pages[page].insert(Bucket(until: until), at: index)
+        guard pages[page].count > Self.pageLimit else { return (page, index) }
+        // Ends that ascend leave full pages. Elsewhere only halves keep the number of pages small.
+        let kept = index == Self.pageLimit && page == pages.count - 1 ? index : Self.pageLimit / 2
+        pages.insert(Array(pages[page][kept...]), at: page + 1)
+        pages[page].removeSubrange(kept...)
+        return index < kept ? (page, index) : (page + 1, index - kept)
     }
 
-    /// Returns the index of the first bucket that ends at `until` or later.
-    private func firstIndex(from until: Int) -> Int {
-        var (low, high) = (0, open.count)
+    private func place(of until: Int) -> (page: Int, index: Int)? {
+        guard !pages.isEmpty else { return nil }
+        let page = page(of: until)
+        let index = Self.firstIndex(in: pages[page]) { $0.until >= until }
+        return index < pages[page].count && pages[page][index].until == until ? (page, index) : nil
+    }
+
+    /// Returns the last page that begins at `until` or before, or else the first page.
+    private func page(of until: Int) -> Int { max(0, Self.firstIndex(in: pages) { $0[0].until > until } - 1) }
+
+    /// Returns the index of the first element for which `isAfter` is true. The elements must be sorted by it.
+    private static func firstIndex<Element>(in list: [Element], _ isAfter: (Element) -> Bool) -> Int {
+        var (low, high) = (0, list.count)
         while low < high {
             let middle = (low + high) / 2
-            if open[middle].until < until { low = middle + 1 } else { high = middle }
+            if isAfter(list[middle]) { high = middle } else { low = middle + 1 }
         }
         return low
     }
 
     mutating func code(_ coder: inout StateCoder) {
         coder.code(&remaining)
+        var open = pages.flatMap(\.self)
         coder.code(&open, empty: Bucket()) { bucket, coder in
             coder.code(&bucket.until)
             coder.code(&bucket.sealed)
             coder.code(&bucket.carried)
             coder.code(&bucket.expired)
         }
+        pages = stride(from: 0, to: open.count, by: Self.pageLimit).map { Array(open[$0..<min($0 + Self.pageLimit, open.count)]) }
     }
 }
 

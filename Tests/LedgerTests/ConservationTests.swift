@@ -169,7 +169,8 @@ import Vocabulary
     @Test func everyFailureCodeHasATest() {
         // Codes that other tests cover.
         let elsewhere: Set<VerificationFailure.Code> = [
-            .unreadable, .missing, .damaged, .signature, .tree, .rewritten, .cosignatures, .stale, .afterClosed, .gaps, .idTwice,
+            .unreadable, .missing, .damaged, .signature, .tree, .rewritten, .cosignatures, .stale, .folder, .afterClosed, .gaps,
+            .idTwice,
         ]
         #expect(Set(Self.broken.map(\.0)).union(elsewhere) == Set(VerificationFailure.Code.allCases))
     }
@@ -260,5 +261,53 @@ import Vocabulary
         }
         #expect(story.count > 2_500 && sizes.max()! < 4_096)
         #expect(try life.finish() == Self.judge(story))
+    }
+}
+
+@Suite struct BucketsTests {
+    /// Random changes have the effect that they have on a dictionary, for one page of buckets and for many.
+    @Test(arguments: [10, 20_000]) func bucketsAreFoundByTheirEnd(range: Int) {
+        var chance = SeededGenerator(seed: 4)
+        var (buckets, model): (Buckets, [Int: Bucket]) = (Buckets(), [:])
+        for _ in 0..<40_000 {
+            let until = Int(chance.next() % UInt64(range))
+            switch chance.next() % 8 {
+            case 0..<4:
+                buckets.seal(until: until)
+                model[until, default: Bucket(until: until)].sealed += 1
+            case 4:
+                buckets.carry(3, until: until)
+                model[until, default: Bucket(until: until)].carried += 3
+            case 5:
+                let isLive = (model[until]?.remaining ?? 0) > 0
+                #expect(buckets.expire(until: until) == isLive)
+                if isLive { model[until]!.expired += 1 }
+            default:
+                buckets.close(until)
+                model[until] = nil
+            }
+            #expect(buckets.find(until) == model[until] ?? Bucket(until: until))
+        }
+        #expect(buckets.first == model.values.min { $0.until < $1.until } && buckets.allSatisfy { $0 == model[$0.until] })
+        #expect(buckets.remaining == model.values.reduce(0) { $0 + $1.remaining })
+        var writer = StateCoder()
+        buckets.code(&writer)
+        var (read, reader) = (Buckets(), StateCoder(reading: writer.bytes))
+        read.code(&reader)
+        for until in 0..<range { #expect(read.find(until) == buckets.find(until)) }
+    }
+
+    /// Moving all of them for each new one would take minutes.
+    @Test(.timeLimit(.minutes(1))) func manyBucketsInAnyOrder() {
+        let count = 200_000
+        // A full page, and then always before its successor.
+        let between = Array(0..<512) + [count] + (512..<count).reversed()
+        for order in [Array((0..<count).reversed()), Array(0..<count), between] {
+            var buckets = Buckets()
+            for until in order { buckets.seal(until: until) }
+            #expect(buckets.remaining == order.count)
+            while let first = buckets.first { buckets.close(first.until) }
+            #expect(buckets.remaining == 0)
+        }
     }
 }
