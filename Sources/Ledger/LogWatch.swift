@@ -39,12 +39,13 @@ public struct LogWatch: Sendable {
     /// Verifies the log once.
     /// - Parameter now: unix seconds.
     /// - Returns: one line of figures.
-    /// - Throws: the failure. `.stale` if the log is closed or has no recent entry.
+    /// - Throws: the failure. `.stale` if the log is closed or has no recent entry. `.folder` if the watch can't use its own folder.
     public func run(now: UInt64) async throws(VerificationFailure) -> String {
         try write { path throws(Errno) in try File.makeFolder("\(path)/checkpoints", mode: 0o755) }
         let lock = try await lockFolder()
         defer { extendLifetime(lock) }
         let kept = try read("checkpoint", limit: SignedNote.byteLimit)
+        if let kept { try check(kept) }
         let older = kept.map { [Verifier.OlderCheckpoint(name: "the kept checkpoint", bytes: $0)] } ?? []
         let note = try await LogReader(source).file(TilePath.checkpoint)
         let pinned = PinnedSource(source: source, checkpoint: note)
@@ -75,7 +76,7 @@ public struct LogWatch: Sendable {
     }
 
     /// Waits up to a minute for another run on the same folder, such as a cron job.
-    /// - Throws: `.unreadable` if the other run is still busy.
+    /// - Throws: `.folder` if the other run is still busy.
     private func lockFolder() async throws(VerificationFailure) -> OpenFile {
         do throws(Errno) {
             let file = try OpenFile(folder, .read)
@@ -85,9 +86,39 @@ public struct LogWatch: Sendable {
                 guard (try? await Task.sleep(for: .milliseconds(50))) != nil else { break }
             }
         } catch {
-            throw VerificationFailure(.unreadable, "the folder of the watch can't be locked: \(error.reason)")
+            throw VerificationFailure(.folder, "the folder of the watch can't be locked: \(error.reason)")
         }
-        throw VerificationFailure(.unreadable, "another watch is using this folder. Wait until it ends")
+        throw VerificationFailure(.folder, "another watch is using this folder. Wait until it ends")
+    }
+
+    /// Checks the watch's own copy of the last checkpoint. A damaged one proves nothing about the log, and is never replaced silently.
+    private func check(_ kept: [UInt8]) throws(VerificationFailure) {
+        guard let note = SignedNote(kept), Checkpoint(text: note.text) != nil else {
+            let fault = kept.isEmpty ? "empty" : "cut off or damaged"
+            let remedy =
+                newestDaily().map { "Copy \(shown($0)) over it: the log must continue that one" }
+                ?? "Put a checkpoint that you kept elsewhere in its place, or delete it to begin anew. What was rewritten before then stays unseen"
+            throw VerificationFailure(
+                .folder, "the kept checkpoint is \(fault), which says nothing about the log. \(remedy)", file: shown("checkpoint")
+            )
+        }
+        guard note.checkpoint(signedBy: key) != nil else {
+            throw VerificationFailure(
+                .folder, "the kept checkpoint is not signed with this key. Use this log's own folder, or correct --key",
+                file: shown("checkpoint"))
+        }
+    }
+
+    private func shown(_ name: String) -> String { "\(ShownPath("\(folder)/\(name)"))" }
+
+    /// Returns the newest checkpoint in `checkpoints` that this key has signed. Nil if there is none.
+    private func newestDaily() -> String? {
+        // A copy that can't be read is as useless as a damaged one.
+        let names = (try? File.list("\(folder)/checkpoints")) ?? []
+        return names.reversed().map { "checkpoints/\($0)" }.first { name in
+            let bytes = try? File.read("\(folder)/\(name)", limit: SignedNote.byteLimit)
+            return bytes.flatMap { SignedNote($0)?.checkpoint(signedBy: key) } != nil
+        }
     }
 
     /// - Throws: `.rewritten` if neither head continues the other.
@@ -118,7 +149,8 @@ public struct LogWatch: Sendable {
         let name = "contradiction-\(Digest.sha256(note.span).hex.prefix(16))"
         guard let names = try? File.list(folder) else { return }
         let others = names.filter { $0.hasPrefix("contradiction-") }
-        guard others.count < 16, !others.contains(name) else { return }
+        // A file of this name may be empty or cut. Replace it: the name is the content's digest.
+        guard others.count < 16 || others.contains(name) else { return }
         try? File.replaceDurably("\(folder)/\(name)", note.span, mode: 0o644)
     }
 
@@ -127,13 +159,13 @@ public struct LogWatch: Sendable {
             return try File.read("\(folder)/\(name)", limit: limit)
         } catch {
             if error.isMissing { return nil }
-            throw VerificationFailure(.unreadable, "can't be read: \(error.reason)", file: name)
+            throw VerificationFailure(.folder, "can't be read: \(error.reason)", file: shown(name))
         }
     }
 
     private func write(_ body: (String) throws(Errno) -> Void) throws(VerificationFailure) {
         do { try body(folder) } catch {
-            throw VerificationFailure(.unreadable, "the watch can't write to its folder: \(error.reason)")
+            throw VerificationFailure(.folder, "the watch can't write to its folder: \(error.reason)")
         }
     }
 }

@@ -59,6 +59,8 @@ public struct VerificationFailure: Error, Sendable, Equatable, CustomStringConve
         case cosignatures
         /// The last entry is older than the auditor allows.
         case stale
+        /// The watch can't use its own folder. The log was not checked.
+        case folder
     }
 
     public var code: Code

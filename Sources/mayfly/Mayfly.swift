@@ -1,7 +1,7 @@
 import Dispatch
 import Linux
 
-/// The command line. Exit status: 0 success, 1 a failed check or operation, 2 invalid use.
+/// The command line. Exit status: 0 success, 1 a failed check or operation, 2 invalid use, 3 a check that was not made.
 @main
 struct Mayfly {
     static let version = "0.1.0"
@@ -37,7 +37,7 @@ struct Mayfly {
             return 2
         } catch let error as CheckFailed {
             ServiceLog.fail("\(error)")
-            return 1
+            return error.status
         } catch {
             ServiceLog.fail("mayfly: \(error)")
             return 1

@@ -72,10 +72,12 @@ struct CommandFailed: Error, CustomStringConvertible {
     }
 }
 
-/// A failed check. Exits with 1 and prints only this text.
+/// A failed check. Exits with `status` and prints only this text.
 struct CheckFailed: Error, CustomStringConvertible {
     let description: String
-    init(_ description: String) { self.description = description }
+    /// 1, or 3 for a check that was not made.
+    let status: Int32
+    init(_ description: String, status: Int32 = 1) { (self.description, self.status) = (description, status) }
 }
 
 extension [String] {

@@ -26,7 +26,7 @@ class Watch:
         done = mayfly("audit", "watch", url, "--key", self.vkey, "--state", self.folder, *more)
         assert done.returncode == status, done
         [line] = (done.stdout if status == 0 else done.stderr).splitlines()
-        assert line.startswith("good: " if status == 0 else "bad: ") and not (done.stdout and done.stderr), done
+        assert line.startswith({0: "good: ", 1: "bad: ", 3: "not checked: "}[status]) and not (done.stdout and done.stderr), done
         return line
 
     def kept(self):
@@ -225,13 +225,63 @@ def test_a_wrong_bit_in_the_state_convicts_no_honest_log(url, watch, serve):
         watch(server.url)
 
 
-@pytest.mark.parametrize("content", [b"", b"nonsense", b"mayfly.localhost/audit\n5\nAAAA\n\n"])
-def test_a_damaged_checkpoint_is_not_replaced(url, watch, content):
-    """It is the evidence against a rewritten log."""
+DAMAGED = [lambda note: b"", lambda note: b"nonsense", lambda note: b"mayfly.localhost/audit\n5\nAAAA\n\n", lambda note: note[:-1],
+           lambda note: note[:len(note) // 2], lambda note: bytes(len(note)), lambda note: note + b"x"]
+
+
+def copied_daily(watch, line):
+    """Follows the advice in the line."""
+    [named] = re.findall(r"Copy (\S+) over it", line)
+    shutil.copyfile(named, watch.folder / "checkpoint")
+
+
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_a_damaged_checkpoint_convicts_no_honest_log(url, watch, damage):
+    """It is the evidence against a rewritten log, so it isn't replaced. The status and the text differ from those of a bad log, and following the text helps."""
     watch(url)
+    content = damage(watch.kept())
     (watch.folder / "checkpoint").write_bytes(content)
-    assert "kept checkpoint" in watch(url, status=1)
+    line = watch(url, status=3)
+    assert "kept checkpoint" in line and "says nothing about the log" in line and ("empty" in line) == (content == b""), line
     assert watch.kept() == content
+    copied_daily(watch, line)
+    watch(url)
+
+
+def test_a_damaged_checkpoint_hides_no_rewritten_log(world, url, watch, serve):
+    server = serve()
+    watch(server.url)
+    forged = rewrite(world, server)
+    (watch.folder / "checkpoint").write_bytes(b"")
+    copied_daily(watch, watch(server.url, status=3))
+    assert "history was rewritten" in watch(server.url, status=1) and watch.contradictions() == [forged]
+    # An empty copy of the evidence, as from a full disk, doesn't keep the evidence away.
+    next(watch.folder.glob("contradiction-*")).write_bytes(b"")
+    watch(server.url, status=1)
+    assert watch.contradictions() == [forged]
+
+
+def test_without_any_good_checkpoint_the_watch_begins_anew(url, watch):
+    watch(url)
+    for path in [watch.folder / "checkpoint", *(watch.folder / "checkpoints").iterdir()]:
+        path.write_bytes(b"")
+    line = watch(url, status=3)
+    assert "Copy" not in line and "delete it to begin anew" in line, line
+    (watch.folder / "checkpoint").unlink()
+    watch(url)
+
+
+def test_the_folder_of_another_log_is_not_used(url, watch):
+    watch(url)
+    (watch.folder / "checkpoint").write_bytes(logs.checkpoint(logs.Tree(), logs.Key()))
+    assert "not signed with this key" in watch(url, status=3)
+
+
+def test_trouble_with_the_folder_is_not_the_logs(url, watch):
+    watch(url)
+    (watch.folder / "checkpoint").unlink()
+    (watch.folder / "checkpoint").mkdir()
+    assert "checkpoint: can't be read" in watch(url, status=3)
 
 
 @pytest.mark.campaign
@@ -261,5 +311,5 @@ def test_bad_use(world, url, watch, tmp_path):
         assert done.returncode == 2 and not done.stdout, done
     (tmp_path / "file").write_text("")
     done = mayfly("audit", "watch", url, *key, "--state", tmp_path / "file")
-    assert done.returncode == 1 and len(done.stderr.splitlines()) == 1, done
+    assert done.returncode == 3 and len(done.stderr.splitlines()) == 1, done
     assert http_status(url + "checkpoint") == 200

@@ -13,7 +13,9 @@ enum AuditCommand {
         if words.asksForHelp { return Terminal.out(Subcommand.help(words, "audit", subcommands)) }
         do {
             try await runSubcommand(words)
-        } catch let failure as VerificationFailure { throw CheckFailed("bad: \(failure)") }
+        } catch let failure as VerificationFailure {
+            throw failure.code == .folder ? CheckFailed("not checked: \(failure)", status: 3) : CheckFailed("bad: \(failure)")
+        }
     }
 
     private static func runSubcommand(_ words: [String]) async throws {
@@ -263,8 +265,9 @@ private enum WatchCommand {
     fileprivate static let subcommand = Subcommand(
         "watch",
         ["DIR|URL --key VKEY --state DIR [--mirror DIR|URL]... [--policy FILE] [--max-age SECONDS] [--allow-gaps]"],
-        "for cron: verify new entries since the last run, and exit 0 or 1 with one line. Checks that the log continues the\n"
-            + "kept checkpoint, that its last entry is recent, and that mirrors and witnesses have seen the same log",
+        "for cron: verify new entries since the last run, and exit with one line: 0 good, 1 bad, 3 if the folder of --state\n"
+            + "can't be used and nothing was checked. Checks that the log continues the kept checkpoint, that its last entry is\n"
+            + "recent, and that mirrors and witnesses have seen the same log",
         flags: [
             AuditCommand.keyFlag,
             (
