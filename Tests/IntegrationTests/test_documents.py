@@ -162,6 +162,28 @@ def test_links_lead_somewhere():
             assert not anchor or file.suffix != ".md" or anchor in anchors(file), f"{document.relative_to(REPOSITORY)} links to {target}#{anchor}"
 
 
+def test_a_privacy_officer_finds_the_page():
+    """README and the first lines of the auditor's handbook link to it. It is in plain words, and its times are those of the built-in policies."""
+    text = page("privacy")
+    for document, link in (("README.md", "docs/privacy.md"), ("audit/README.md", "../docs/privacy.md")):
+        lines = (REPOSITORY / document).read_text().splitlines()
+        assert any(f"]({link})" in line for line in lines), document
+    top = " ".join((REPOSITORY / "audit/README.md").read_text().splitlines()[:6])
+    assert "../docs/privacy.md" in top and "Merkle" not in top
+    headings = " ".join(re.findall(r"^#+ (.*)", text, re.M)).lower()
+    assert all(word in headings for word in ("keep", "how long", "warrant", "gdpr"))
+    plain = text.split("\n## SOC 2")[0]
+    assert not re.findall(r"Merkle|[Rr]atchet|\bepochs?\b|\bhash(es)? of\b|XChaCha|Ed25519|WAL\b|capabilit|adversar", plain)
+    limits = {name: json.loads((REPOSITORY / f"policies/{name}.json").read_text())["limits"] for name in ("rooms", "companion", "monitor", "calls")}
+    assert limits["rooms"]["roomLifeSeconds"]["max"] == 7 * 86_400 and limits["rooms"]["joinCode"]["lifeSeconds"]["max"] == 86_400
+    assert {limit["jobDeadlineSeconds"] for limit in limits.values()} == {30, 120} and limits["rooms"]["joinCode"]["keptAfterAcceptSeconds"] == 600
+    assert {limits[name]["deviceLifeSeconds"] for name in ("companion", "monitor", "calls")} == {30 * 86_400}
+    lives = [limits[name][key] for name in ("companion", "monitor", "calls") for key in ("activityLifeSeconds", "sessionLifeSeconds") if key in limits[name]]
+    assert (min(lives), max(lives)) == (12 * 3600, 7 * 86_400)
+    for words in ("after 7 days at most", "after 2 minutes at most", "after a day at most", "after 30 days", "after 12 hours to 7 days", "10 minutes"):
+        assert words in text, words
+
+
 def python_of(guide):
     """The programs in a guide."""
     return re.findall(r"^```python\n(.*?)^```", (REPOSITORY / f"docs/{guide}.md").read_text(), re.M | re.S)
