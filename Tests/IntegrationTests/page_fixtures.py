@@ -2,6 +2,7 @@
 
 import importlib.resources
 import json
+import re
 import shutil
 
 import pytest
@@ -14,7 +15,8 @@ from file_server import roomy_folder
 
 PAGE = REPOSITORY / "Sources/AuditPage"
 STEPS = ("signature", "edge", "memory", "entries", "balance", "pushes", "time", "policies")
-WORDS = {"good": "Verified", "bad": "This log is wrong", "unsure": "Not verified"}
+WORDS = {"good": ["Verified"], "consistent": ["Consistent, but not compared"], "unsure": ["Not verified"],
+         "bad": ["This log is wrong", "This log was rewritten", "This log was cut back", "Not signed with this key"]}
 
 
 @pytest.fixture(scope="module")
@@ -67,14 +69,17 @@ class Checked:
         self.basis = page.text("#basis")
         self.steps = {step: page.value(f"document.querySelector('#step-{step} .state').className.split(' ')[1]") for step in STEPS}
         self.said = {step: page.value(f"document.querySelector('#step-{step} .quiet').textContent") for step in STEPS}
-        # A good verdict may continue with the age of the last entry.
-        assert self.word.split(", but ")[0] == WORDS[self.verdict]
-        # Green needs every step to pass.
-        assert (self.verdict == "good") == all(
-            state == "good" or (step, state) == ("memory", "none") for step, state in self.steps.items()), self
+        self.count, self.advice = page.text("#steps-count"), page.text("#advice")
+        # A verdict may continue with the age of the last entry.
+        assert re.split(", (?:but|and) (?:stale|dated)", self.word)[0] in WORDS[self.verdict], self
+        # Green needs every step to pass. A comparison that was not made is not green, and not passed.
+        passed = [state for state in self.steps.values()].count("good")
+        assert (self.verdict == "good") == (passed == len(STEPS)), self
+        assert (self.verdict == "consistent") == (passed == len(STEPS) - 1 and self.steps["memory"] == "none"), self
+        assert self.count.startswith(f"{passed} of {len(STEPS)} passed") and ("not made" in self.count) == ("none" in self.steps.values()), self.count
 
     def __repr__(self):
-        return f"{self.verdict}: {self.reason} {self.steps}"
+        return f"{self.verdict}: {self.word}: {self.reason} {self.steps}"
 
     @property
     def bad_steps(self):
@@ -129,7 +134,21 @@ def whole_story(simulation, entries):
     raise AssertionError("no such token")
 
 
+# A finger needs 44 pixels. A link within a sentence is as high as its line (WCAG 2.5.8).
+SMALL_TARGETS = """[...document.querySelectorAll('button, summary, a, input, textarea, select')].map((node) => node.type === 'checkbox' ? node.closest('label') : node)
+    .map((node) => [node.outerHTML.slice(0, 80), node.getBoundingClientRect()]).filter(([, { width, height }]) => height > 0 && (width < 44 || height < 44))
+    .map(([text, { width, height }]) => `${text}: ${width} x ${height}`)"""
+# Nobody scrolls through a table of forty screens.
+TALL_PARTS = """[...document.querySelectorAll('.wide, ul, ol, pre')].filter((node) => node.getBoundingClientRect().height > 1600)
+    .map((node) => `${node.outerHTML.slice(0, 80)}: ${node.getBoundingClientRect().height}`)"""
+
 AXE = (importlib.resources.files("axe_core_python") / "axe.min.js").read_text()
+
+
+def fits_a_finger(page):
+    """Fails if a target is smaller than a finger, or a list longer than some screens, or the page wider than its window."""
+    small, tall, width = page.value(SMALL_TARGETS), page.value(TALL_PARTS), page.value("document.documentElement.scrollWidth - innerWidth")
+    assert small == [] and tall == [] and width <= 0, (small, tall, width)
 
 
 def examine(page, size):
@@ -143,8 +162,9 @@ def examine(page, size):
                            "id + ': ' + nodes.map(({html, failureSummary}) => html.slice(0, 120) + ' ' + failureSummary).join('; '))}))")
         assert found["violations"] == [] and found["passes"] > 10, found
     assert page.value("document.getAnimations().length") == 0
+    fits_a_finger(page)
     page.call("Emulation.setDeviceMetricsOverride", width=320, height=800, deviceScaleFactor=1, mobile=True)
-    assert page.value("document.documentElement.scrollWidth") <= 320
+    fits_a_finger(page)
     page.call("Emulation.setDeviceMetricsOverride", **size, deviceScaleFactor=1, mobile=False)
     page.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "light"}])
     page.value("document.querySelectorAll('details').forEach((part) => { part.open = false })")

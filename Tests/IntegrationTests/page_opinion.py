@@ -4,8 +4,9 @@ import json
 
 ASK = """(async () => {
     const { Auditor } = await import('/page/auditor.js');
+    const { readKey } = await import('/page/note.js');
     let end = null, figures = null;
-    const order = { place: { base: %(base)s }, threads: 0, vkey: %(vkey)s, kept: %(kept)s, others: [], witnesses: [], allowsGaps: %(gaps)s };
+    const order = { place: { base: %(base)s }, threads: 0, vkey: %(vkey)s, kept: %(kept)s, others: [], witnesses: await Promise.all(%(witnesses)s.map(readKey)), allowsGaps: %(gaps)s };
     const auditor = new Auditor(order, (message) => {
         if (message.kind === 'end') end = message;
         if (message.kind === 'figures' && message.isFinal) figures = message.figures;
@@ -21,8 +22,9 @@ class PageOpinion:
     def __init__(self, page, url):
         self.page, self.url = page, url
 
-    def __call__(self, path, vkey, kept=None, allow_gaps=False):
-        """(code of the first finding, None for a good log, `unable` for none; the whole answer)."""
-        values = {"base": f"{self.url}/{path}/", "vkey": vkey, "kept": kept, "gaps": allow_gaps}
+    def __call__(self, path, vkey, kept=None, allow_gaps=False, witnesses=()):
+        """(code of the first finding, None for a good log, `unable` for none; the whole answer). `witnesses`: keys."""
+        kept = kept and {"note": kept, "at": "", "since": ""}
+        values = {"base": f"{self.url}/{path}/", "vkey": vkey, "kept": kept, "gaps": allow_gaps, "witnesses": list(witnesses)}
         said = self.page.value(ASK % {name: json.dumps(value) for name, value in values.items()})
         return said["findings"][0]["code"] if said["findings"] else "unable" if said["unable"] else None, said

@@ -11,7 +11,7 @@ import pytest
 import ledger
 import logs
 from log_fixtures import SEED, folder, signed  # noqa: F401
-from page_fixtures import browser, site, visit  # noqa: F401
+from page_fixtures import Checked, browser, site, visit  # noqa: F401
 from processes import eventually, mayfly
 from verifiers import run_python
 
@@ -131,7 +131,7 @@ def test_a_running_broker_is_fresh(world, browser):
         assert done.returncode == 0, done
     page, checked = visit(browser, f"{world.broker.url}/audit")
     with page:
-        assert checked.word == "Verified" and re.search(r"UTC \(\d+ s ago\)", checked.reason), checked
+        assert checked.word == "Consistent, but not compared" and re.search(r"UTC \(\d+ s ago\)", checked.reason), checked
         assert "the broker has stopped" not in checked.reason
 
 
@@ -140,9 +140,13 @@ def test_the_page_warns_of_an_old_log(site, browser):
     site.make("old", story_of_age(3 * DAY))
     page, checked = visit(browser, site.url("old"))
     with page:
-        assert checked.verdict == "good" and re.fullmatch(r"Verified, but 3 d( \d+ (h|min|s))? old", checked.word), checked
+        assert re.fullmatch(r"Consistent, but not compared, and stale: 3 d( \d+ (h|min|s))? old", checked.word), checked
         assert re.search(r"UTC \(3 d.* ago\)", checked.reason) and "the broker has stopped, or this copy lags" in checked.reason
-        assert page.value("document.title").startswith("Verified, but 3 d")
+        assert "stale: 3 d" in page.value("document.title") and "Ask the operator" in checked.advice
+        page.go(site.url("old"))
+        checked = Checked(page)
+        assert re.fullmatch(r"Verified, but stale: 3 d( \d+ (h|min|s))? old", checked.word), checked
+        assert page.value("document.documentElement.dataset.but") == "yes", "not all green"
 
 
 @pytest.mark.campaign
@@ -151,6 +155,7 @@ def test_the_page_warns_of_a_log_from_the_future(site, browser):
     page, checked = visit(browser, site.url("future"))
     with page:
         assert re.search(r"UTC \(.* ahead of this machine's clock\)", checked.reason), checked
+        assert "dated 23 h" in checked.word or "dated 1 d" in checked.word, checked
 
 
 @pytest.mark.campaign
@@ -159,4 +164,4 @@ def test_the_page_ignores_the_age_of_a_closed_log(site, browser):
     site.make("closed", of_age(3 * DAY, closed_story))
     page, checked = visit(browser, site.url("closed"))
     with page:
-        assert checked.word == "Verified" and "log.test/next continues it" in checked.reason, checked
+        assert checked.word == "Consistent, but not compared" and "log.test/next continues it" in checked.reason, checked

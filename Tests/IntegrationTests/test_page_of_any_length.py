@@ -24,7 +24,7 @@ def test_a_report_is_one_file(site, browser, tmp_path):
     assert done.returncode == 0 and str(file) in done.stdout, done.stderr
     page, checked = visit(browser, f"file://{file}")
     with page:
-        assert checked.verdict == "good" and "with this file" in checked.basis, checked
+        assert checked.verdict == "consistent" and "with this file" in checked.basis, checked
         assert "was read at" in page.text("#about")
         assert all(url.startswith(("file://", "data:", "blob:")) for url in page.requests) and page.complaints == []
         assert page.value("isSecureContext") is True
@@ -35,7 +35,7 @@ def test_a_report_is_one_file(site, browser, tmp_path):
         assert mayfly("audit", "report", tmp_path / "older", "--html", older, "--key", log.vkey).returncode == 0
         page.go(f"file://{older}")
         checked = Checked(page)
-        assert checked.verdict == "good" and "this file is older" in checked.said["memory"], checked
+        assert checked.verdict == "consistent" and "this file is older" in checked.said["memory"], checked
         logs.make(tmp_path / "other", [rewritten(log.entries) + log.entries[-1:]])
         assert mayfly("audit", "report", tmp_path / "other", "--html", older, "--key", log.vkey).returncode == 0
         page.go(f"file://{older}")
@@ -133,7 +133,7 @@ def test_the_page_checks_a_million_entries(million, browser):
         assert page.value("document.documentElement.dataset.verdict") == "checking"
         checked = Checked(page, 200)
         took = time.monotonic() - start
-        assert checked.verdict == "good" and checked.reason.startswith("1\u202f000\u202f000 entries"), checked
+        assert checked.verdict == "consistent" and checked.reason.startswith("1\u202f000\u202f000 entries"), checked
         print(f"a million entries in {took:.1f} s")
         start = time.monotonic()
         assert "It was destroyed" in look_up(page, random.Random(5).randbytes(16).hex())
@@ -168,7 +168,7 @@ def test_the_picture_in_the_documents(site, browser):
     site.make("picture", publications[:len(publications) // 2])
     page, checked = visit(browser, site.url("picture"), height=1040)
     with page:
-        assert checked.verdict == "good", checked
+        assert checked.verdict == "consistent", checked
         site.make("picture", publications)
         page.go(site.url("picture"))
         checked = Checked(page)

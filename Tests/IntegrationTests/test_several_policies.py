@@ -163,7 +163,7 @@ def test_the_page_shows_how_long_each_was_in_force(site, browser):
     site.add_page("several", log.vkey)
     page, checked = visit(browser, site.url("several"))
     with page:
-        assert checked.verdict == "good", checked
+        assert checked.verdict == "consistent", checked
         said = page.value("[...document.querySelectorAll('#policies summary')].map((line) => line.textContent)")
     assert [line.split(",")[0] for line in said] == ["rooms", "companion", "companion"]
     assert "to the last entry" in said[0], said

@@ -6,7 +6,7 @@ import { Figures } from './figures.js';
 import { Finding, told, Unable } from './findings.js';
 import { count, counted, span } from './format.js';
 import { Growth } from './growth.js';
-import { checkContinues, checkEdge, readCosignatures, readHead } from './head.js';
+import { checkContinues, checkEdge, isTimely, readCosignatures, readHead } from './head.js';
 import { openCheckpoint, readKey } from './note.js';
 import { Policies } from './policy.js';
 import { failureOf, Pool } from './pool.js';
@@ -34,8 +34,9 @@ export class Auditor {
     #earlier = [];
 
     /**
-     * `order`: `{place, program, threads, vkey, kept, others, witnesses, allowsGaps}`: the log's place, this program's address, the key,
-     * the note that this browser kept or null, notes to compare with, witnesses' keys. `tell`: receives messages for the page.
+     * `order`: `{place, program, threads, vkey, kept, others, proven, witnesses, allowsGaps}`: the log's place, this program's address, the
+     * key, `{note, at}` that this browser kept or null, the visitor's notes to compare with, notes of an earlier contradiction, witnesses'
+     * keys. `tell`: receives messages for the page.
      */
     constructor(order, tell) {
         this.order = order;
@@ -65,11 +66,13 @@ export class Auditor {
                 this.pool = null;
             }
         }
-        this.tell({ kind: 'end', findings: this.#findings, unable: this.#unable });
+        this.tell({ kind: 'end', findings: this.#findings, unable: this.#unable, compared: this.compared });
     }
 
     #renew() {
         this.head = null;
+        /** What the log was compared with: the head of an earlier visit, the visitor's own checkpoints, and the number of witnesses. */
+        this.compared = { kept: false, others: false, witnesses: 0 };
         this.figures = new Figures();
         this.policies = new Policies(this.source, (digest, text) => this.#policy(digest, text));
         this.story = new Story(this.order.allowsGaps ?? false, (gap) => this.figures.gap(gap));
@@ -113,7 +116,8 @@ export class Auditor {
         const { head } = this;
         this.tell({ kind: 'head', origin: head.origin, size: head.size, root: hex(head.root), note: head.note.whole });
         this.#step('signature', 'good', `${head.origin} signed ${counted(head.size, 'entry', 'entries')} with this key.`);
-        this.tell({ kind: 'cosignatures', list: await readCosignatures(head, this.key, this.order.witnesses) });
+        this.cosignatures = await readCosignatures(head, this.key, this.order.witnesses);
+        this.tell({ kind: 'cosignatures', list: this.cosignatures });
 
         const tiles = new Tiles(this.source, head.size);
         this.#step('edge', 'running');
@@ -131,33 +135,52 @@ export class Auditor {
         this.#conclude();
     }
 
-    /** Compares the head with the one that this browser kept, and with the visitor's. */
+    /** Compares the head with the one that this browser kept, and with the visitor's. Heads without entries prove nothing. */
     async #compare(tiles) {
-        const { kept, others } = this.order;
+        const { kept, others, proven = [], place } = this.order, own = kept ? [kept.note] : [];
+        const words = [];
+        let old = null, isOlder = false;
         this.#step('memory', 'running');
-        let old = null;
         try {
-            for (const note of [...others, ...this.#earlier, ...(kept ? [kept] : [])]) {
+            for (const note of new Set([...others, ...proven, ...this.#earlier, ...own])) {
                 old = await openCheckpoint(utf8(note), this.key);
-                // A file may be older than the head that its reader saw later.
-                if (note === kept && this.order.place.blob && old?.size > this.head.size) {
-                    this.#step('memory', 'none', `This browser has proved a later head, of ${counted(old.size, 'entry', 'entries')}: this file is older.`);
-                    return;
-                }
                 if (!old) throw new Unable('The checkpoint to compare with is not signed by this key.');
+                // A file may be older than a head that its reader saw later.
+                if (place.blob && old.size > this.head.size && !others.includes(note)) {
+                    if (own.includes(note)) {
+                        words.push(`This browser has proved a later head, of ${counted(old.size, 'entry', 'entries')}: this file is older.`);
+                    }
+                    isOlder = true;
+                    continue;
+                }
                 await checkContinues(tiles, this.head, old);
+                if (old.size === 0) continue;
+                if (own.includes(note)) {
+                    words.push(`The ${counted(old.size, 'entry', 'entries')} of your last visit, at ${kept.at}, are the first of these ${count(this.head.size)}.`);
+                    this.compared.kept = true;
+                } else if (others.includes(note)) {
+                    words.push(`The log continues the checkpoint that you pasted, of ${counted(old.size, 'entry', 'entries')}.`);
+                    this.compared.others = true;
+                }
             }
         } catch (error) {
-            if (error.code === 'rewritten') this.tell({ kind: 'evidence', old: old.note.whole, now: this.head.note.whole });
+            if (error.code === 'rewritten') {
+                this.tell({ kind: 'evidence', old: old.note.whole, now: this.head.note.whole, isCut: error.isCut });
+            }
             // The other steps only need the signed root.
             this.#fault('memory', error);
             return;
         }
-        this.tell({ kind: 'keep', note: this.head.note.whole });
-        const seen = kept ? `The ${counted(old.size, 'entry', 'entries')} of your last visit are the first of these ${count(this.head.size)}.` : '';
-        const first = 'Nothing to compare with on the first visit with this key. This browser now keeps the head.';
-        const brought = others.length > 0 ? ' The log continues the checkpoint that you pasted.' : '';
-        this.#step('memory', kept || others.length > 0 ? 'good' : 'none', (seen || first) + brought);
+        if (!isOlder) this.tell({ kind: 'keep', note: this.head.note.whole });
+        if (proven.length > 0 && !isOlder) {
+            words.push('It continues both heads that seemed to contradict each other: the shorter log was an old copy.');
+            this.compared.kept = true;
+        }
+        if (words.length === 0) {
+            words.push(kept ? 'The head of your last visit had no entries.'
+                : 'Nothing to compare with on the first visit with this key. This browser now keeps the head.');
+        }
+        this.#step('memory', this.compared.kept || this.compared.others ? 'good' : 'none', words.join(' '));
     }
 
     async #entries(tiles) {
@@ -210,8 +233,18 @@ export class Auditor {
         if (failure) throw failure;
     }
 
+    /** Counts the witnesses that saw this head. They are named by the visitor, and cosign only a log that continues the one they saw before. */
+    #countWitnesses() {
+        const last = this.story.clock.at ?? 0, known = this.cosignatures.filter(({ state, at }) => state === 'good' && isTimely(at, last));
+        this.compared.witnesses = this.head.size > 0 ? known.length : 0;
+        if (this.compared.witnesses === 0 || this.#findings.length > 0 || this.#unable !== null) return;
+        if (this.compared.kept || this.compared.others) return;
+        this.#step('memory', 'good', `${counted(known.length, 'witness', 'witnesses')} whose key you gave signed this head, which continues what they saw before.`);
+    }
+
     /** Reports the results of the steps that judge entries, after the last entry. */
     #conclude() {
+        this.#countWitnesses();
         const { counts, size } = this.figures.told(this.story, false), policies = this.policies.count;
         this.#step('entries', 'good',
             `All ${counted(size, 'entry', 'entries')} are canonical and in order, and match every tile and the signed root.`);

@@ -26,7 +26,41 @@ export function on(id, event, action) {
 export const byID = (id) => document.getElementById(id);
 export const fill = (id, ...children) => byID(id).replaceChildren(...children.flat().filter(Boolean));
 
-/** A table with a caption; `columns`: `[title, isNumber]`. On a narrow screen each row becomes a card. */
+/** Saves a text as a file. */
+export function download(fileName, text) {
+    const url = URL.createObjectURL(new Blob([text], { type: 'application/octet-stream' }));
+    element('a', { href: url, download: fileName }).click();
+    // The browser reads the text from memory, so it has it by then.
+    setTimeout(() => URL.revokeObjectURL(url), 60_000);
+}
+
+/** A text to take away: a box with the buttons Copy and Download. `note`: what it is worth. */
+export function textBox(id, label, text, fileName, rows, note) {
+    const area = element('textarea', { id, rows, readonly: true, 'aria-describedby': `${id}-note` });
+    area.value = text;
+    const copied = element('span', { role: 'status' });
+    const copy = async () => {
+        area.select();
+        try {
+            await navigator.clipboard.writeText(text);
+            copied.textContent = 'copied';
+        } catch {
+            copied.textContent = 'selected: copy it from the box';
+        }
+    };
+    return [
+        element('label', { for: id }, label), area, element('p', { id: `${id}-note`, class: 'quiet' }, note),
+        element('p', { class: 'row' }, element('button', { type: 'button', click: copy }, 'Copy'),
+            element('button', { type: 'button', click: () => download(fileName, text) }, 'Download'), copied),
+    ];
+}
+
+const longestList = 8;
+
+/** A list. A long one scrolls in a box of its own. */
+export const bulletList = (items) => element('ul', items.length > longestList ? { class: 'long', tabindex: 0 } : {}, items);
+
+/** A table with a caption; `columns`: `[title, isNumber]`. On a narrow screen each row becomes a card. A long one scrolls in a box of its own. */
 export function table(caption, columns, rows) {
     const kind = (isNumber) => isNumber ? 'number' : null;
     // These are the default roles of the elements, which a style with cards would remove.
@@ -34,7 +68,8 @@ export function table(caption, columns, rows) {
     const title = ([text, isNumber]) => element('th', { scope: 'col', role: 'columnheader', class: kind(isNumber) }, text);
     const cell = (content, [text, isNumber]) =>
         element('td', { 'role': 'cell', 'class': kind(isNumber), 'data-label': text }, element('span', {}, content));
-    return element('div', { class: 'wide' }, element('table', { class: 'cards', role: 'table' },
+    const box = rows.length > longestList ? { 'class': 'wide long', 'tabindex': 0, 'role': 'group', 'aria-label': caption } : { class: 'wide' };
+    return element('div', box, element('table', { class: 'cards', role: 'table' },
         element('caption', {}, caption),
         element('thead', { role: 'rowgroup' }, row(columns.map(title))),
         element('tbody', { role: 'rowgroup' }, rows.map((cells) => row(cells.map((content, place) => cell(content, columns[place])))))));

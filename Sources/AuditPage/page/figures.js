@@ -1,7 +1,7 @@
 // The page's figures about a log. All lists are bounded for any log.
 
 import { Timeline } from './timeline.js';
-import { Op, reasons, refusalCauses } from './vocabulary.js';
+import { Op, outcomeWords, reasons, refusalCauses } from './vocabulary.js';
 
 const mostNames = 1_000, mostGaps = 60;
 const seriesOf = new Map([[Op.sealed, 'sealed'], [Op.opened, 'opened'], [Op.purged, 'purged']]);
@@ -35,8 +35,9 @@ export class Figures {
         };
         if (op === Op.started) [this.#starts, this.#isStarting, this.#version] = [this.#starts + 1, true, rare.version];
         if (op === Op.opened) add(this.#templates, columns.templates[columns.template[place]], 1);
-        if (op === Op.delivered) add(this.#outcomes, `delivered (${columns.number[place]})`, 1);
-        if (op === Op.failed) add(this.#outcomes, `${reasons[choice]} (${columns.number[place] || 'no answer'})`, 1);
+        if (op === Op.delivered || op === Op.failed) {
+            add(this.#outcomes, outcomeWords(op === Op.failed ? reasons[choice] : null, columns.number[place]), 1);
+        }
         if (op === Op.refused) add(this.#refused, refusalCauses[choice], columns.number[place]);
         if (op === Op.ledgerOpened) this.#previous = rare.text;
         if (op === Op.policyLoaded) this.#loaded(rare, at);

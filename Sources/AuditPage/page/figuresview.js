@@ -1,7 +1,7 @@
 // Shows facts, timeline, buckets, gaps, pushes, refusals and policies of a log.
 
 import { bar, barTable, timelineChart } from './charts.js';
-import { element, fill, table } from './dom.js';
+import { bulletList, element, fill, table } from './dom.js';
 import { count, counted, span, time } from './format.js';
 
 const parts = ['facts', 'timeline', 'buckets', 'gaps', 'templates', 'outcomes', 'refused', 'policies'];
@@ -36,7 +36,7 @@ export class FiguresView {
         fill('buckets', size > 0 ? this.#buckets(figures.buckets) : null);
         fill('gaps', this.#gaps(figures));
         fill('templates', barTable('Pushes by template', 'Openings of a token for one push', figures.templates, 'No token was opened.'));
-        fill('outcomes', barTable('Outcomes of pushes', "By Apple's answer, with its status", figures.outcomes, 'No push has an outcome yet.'));
+        fill('outcomes', barTable('Outcomes of pushes', "By Apple's answer, with its status. A push that never left has none", figures.outcomes, 'No push has an outcome yet.'));
         fill('refused', barTable('Refused requests', 'By cause; each count was rounded when it was written', figures.refused, 'None.'));
     }
 
@@ -82,6 +82,6 @@ export class FiguresView {
                 text === undefined ? element('p', {}, 'Not read yet.') : element('pre', { tabindex: 0 }, text)));
         });
         fill('policies', element('h3', {}, 'Policies in force'),
-            items.length === 0 ? element('p', { class: 'quiet' }, 'None is named so far.') : element('ul', {}, items));
+            items.length === 0 ? element('p', { class: 'quiet' }, 'None is named so far.') : bulletList(items));
     }
 }

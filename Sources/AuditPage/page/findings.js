@@ -7,6 +7,8 @@ export class Finding extends Error {
         this.code = code;
         this.index = place.index ?? null;
         this.file = place.file ?? null;
+        /** The log is shorter than an earlier head, so nothing proves yet that its entries differ. */
+        this.isCut = place.isCut ?? false;
     }
 }
 
@@ -16,8 +18,8 @@ export class Unable extends Error {}
 /** Returns the error as a plain object, for messages between threads. */
 export function told(error) {
     if (!(error instanceof Finding)) return { unable: true, detail: String(error.message ?? error) };
-    const { code, message: detail, index, file } = error;
-    return { code, detail, index, file };
+    const { code, message: detail, index, file, isCut } = error;
+    return { code, detail, index, file, isCut };
 }
 
 /** Returns the error from the result of `told`. */
@@ -27,7 +29,8 @@ export function untold(message) {
 
 const meanings = new Map(Object.entries({
     signature: 'The log is not signed by this key', missing: 'A file of the log is missing', damaged: 'A file of the log is damaged',
-    tree: "The entries don't match what was signed", rewritten: 'History was changed or cut back',
+    tree: "The entries don't match what was signed", rewritten: 'Entries that an earlier head signed were changed or removed',
+    cut: 'Entries that an earlier head signed are missing at the end: the log was cut back, or this is an old copy',
     entry: 'An entry is malformed or out of order', time: 'An entry has an impossible time', after_closed: 'The log goes on after its end',
     policy_changed: 'The rules of the log changed', gaps: 'The broker was away for more than an hour in a day',
     ratchet_late: 'Keys were destroyed late, or not at all', ratchet_early: 'Keys are reported as destroyed too early',
@@ -41,5 +44,12 @@ const meanings = new Map(Object.entries({
     midnight_missing: 'A day was not closed at midnight',
 }));
 
-/** Returns what a code of a Finding means, in words. */
-export const meaningOf = (code) => meanings.get(code) ?? code;
+/** Returns what a Finding means, in words. */
+export const meaningOf = ({ code, isCut }) => meanings.get(isCut ? 'cut' : code) ?? code;
+
+/** Returns the headline for a log with this Finding. */
+export function headlineOf({ code, isCut }) {
+    if (code === 'signature') return 'Not signed with this key';
+    if (code !== 'rewritten') return 'This log is wrong';
+    return isCut ? 'This log was cut back' : 'This log was rewritten';
+}

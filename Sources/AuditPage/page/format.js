@@ -6,6 +6,9 @@ export function time(seconds) {
     return new Date(seconds * 1000).toISOString().replace('T', ' ').replace(/\.000Z$/, ' UTC');
 }
 
+/** The present time in the same form. */
+export const presentTime = () => time(Math.floor(Date.now() / 1000));
+
 export const count = (number) => number.toLocaleString('en').replaceAll(',', '\u202f');
 
 export const counted = (number, one, many = `${one}s`) => `${count(number)} ${number === 1 ? one : many}`;

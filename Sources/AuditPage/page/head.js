@@ -31,6 +31,12 @@ export async function readCosignatures(head, key, witnesses) {
     return list;
 }
 
+/** The tolerance for a cosignature's time: before the last entry, and ahead of now. */
+const dateSlack = 600;
+
+/** Returns whether a cosignature's time fits a log whose last entry has the time `last`. Both are unix seconds. */
+export const isTimely = (at, last) => at >= last - dateSlack && at <= Date.now() / 1000 + dateSlack;
+
 /** Throws unless the signed root follows from the tiles on the right edge. */
 export async function checkEdge(tiles, head) {
     if (!equal(await rootOf(await tiles.edge()), head.root)) {
@@ -42,7 +48,7 @@ export async function checkEdge(tiles, head) {
 export async function checkContinues(tiles, head, old) {
     if (old.size > head.size) {
         throw new Finding('rewritten', `signs ${head.size} entries, where an earlier one has ${old.size}: the log was cut back, `
-            + 'or an old copy is shown', { file: 'checkpoint' });
+            + 'or an old copy is shown', { file: 'checkpoint', isCut: true });
     }
     const differs = new Finding('rewritten', `the first ${old.size} entries don't match an earlier checkpoint: history was rewritten`);
     if (old.size === head.size || old.size === 0) {

@@ -1,11 +1,10 @@
 // Shows the history of one token to its owner, and the proof of its end.
 
-import { byID, element, fill, table } from './dom.js';
+import { byID, element, fill, table, textBox } from './dom.js';
 import { count, counted, span, time } from './format.js';
-import { Op } from './vocabulary.js';
+import { Op, outcomeWords } from './vocabulary.js';
 
-const outcomeOf = ({ outcome }) => !outcome ? 'no outcome yet'
-    : `${outcome.reason === null ? 'Apple accepted the push' : `the push failed: ${outcome.reason}`} (${outcome.status || 'no answer'}), ${time(outcome.at)}`;
+const outcomeOf = ({ outcome }) => outcome ? `${outcomeWords(outcome.reason, outcome.status)}, ${time(outcome.at)}` : 'no outcome yet';
 const words = new Map([
     [Op.sealed, ({ until }) => `taken in and sealed, to be destroyed by ${time(until)}`],
     [Op.opened, (row) => `opened for one push by the template ${row.template}; ${outcomeOf(row)}`],
@@ -45,10 +44,8 @@ export function showLife({ ref, rows, skipped, read, trouble, proof }) {
 }
 
 function proofBox({ index, op, text }) {
-    const area = element('textarea', { id: 'life-proof', rows: 8, readonly: true, 'aria-describedby': 'life-proof-note' });
-    area.value = text;
     return element('details', {}, element('summary', {}, op === Op.purged ? 'The proof of its purge' : `The proof of its ${op === Op.opened ? 'latest push' : 'seal'}`),
-        element('label', { for: 'life-proof' }, `Entry ${count(index)} in the signed log (C2SP tlog-proof)`), area,
-        element('p', { id: 'life-proof-note', class: 'quiet' }, 'It proves to anybody with the log\'s key that this entry is in the log. Only the reference '
+        textBox('life-proof', `Entry ${count(index)} in the signed log (C2SP tlog-proof)`, text, `${index}.tlog-proof`, 8,
+            'It proves to anybody with the log\'s key that this entry is in the log. Only the reference '
             + 'shows that the entry is your token\'s. Sharing the reference discloses the whole story.'));
 }

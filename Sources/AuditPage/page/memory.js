@@ -1,4 +1,6 @@
-// Values that this browser keeps between visits: the last verified head, the visitor's own key, witnesses' keys.
+// Values that this browser keeps between visits: the last verified head, a proven contradiction, the visitor's own key, witnesses' keys.
+
+import { presentTime } from './format.js';
 
 const prefix = 'mayfly audit ';
 
@@ -47,15 +49,30 @@ export class Memory {
         this.#set(`own ${this.place}`, isOwn ? 'yes' : null);
     }
 
-    /** The signed head kept for a key, and when it was kept. */
+    /** The signed head kept for a key, when it was kept, and when the first one was. */
     head(vkey) {
-        const note = this.#get(`head ${vkey}`);
-        return note ? { note, at: this.#get(`seen ${vkey}`) ?? '' } : null;
+        const note = this.#get(`head ${vkey}`), at = this.#get(`seen ${vkey}`) ?? '';
+        return note ? { note, at, since: this.#get(`since ${vkey}`) ?? at } : null;
     }
 
     keep(vkey, note) {
+        const isFirst = this.head(vkey) === null;
         this.#set(`head ${vkey}`, note);
-        this.#set(`seen ${vkey}`, new Date().toISOString().slice(0, 19).replace('T', ' ') + ' UTC');
+        this.#set(`seen ${vkey}`, presentTime());
+        if (isFirst) this.#set(`since ${vkey}`, presentTime());
+    }
+
+    /** Two heads that this key signed and that contradict each other, as `{old, now, isCut, at}`, or null. */
+    contradiction(vkey) {
+        try {
+            return JSON.parse(this.#get(`contradiction ${vkey}`));
+        } catch {
+            return null;
+        }
+    }
+
+    setContradiction(vkey, pair) {
+        this.#set(`contradiction ${vkey}`, pair && JSON.stringify(pair));
     }
 
     get witnesses() {
@@ -66,7 +83,12 @@ export class Memory {
         this.#set(`witnesses ${this.place}`, text || null);
     }
 
+    forgetHead(vkey) {
+        for (const name of ['head', 'seen', 'since', 'contradiction']) this.#set(`${name} ${vkey}`, null);
+    }
+
     forget(vkey) {
-        for (const name of [`key ${this.place}`, `own ${this.place}`, `witnesses ${this.place}`, `head ${vkey}`, `seen ${vkey}`]) this.#set(name, null);
+        for (const name of ['key', 'own', 'witnesses']) this.#set(`${name} ${this.place}`, null);
+        this.forgetHead(vkey);
     }
 }

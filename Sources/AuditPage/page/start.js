@@ -1,9 +1,9 @@
 // The page: starts checks, shows their results and handles the visitor's input.
 
-import { byID, element, fill, on } from './dom.js';
+import { byID, download, element, fill, on } from './dom.js';
 import { FiguresView } from './figuresview.js';
-import { meaningOf } from './findings.js';
-import { count, counted, span, time } from './format.js';
+import { headlineOf, meaningOf } from './findings.js';
+import { count, counted, presentTime, span, time } from './format.js';
 import { showLife, showSearch } from './lifeview.js';
 import { Memory } from './memory.js';
 import { readKey } from './note.js';
@@ -15,12 +15,22 @@ import { Verdict } from './verdict.js';
 
 const silentAfter = 900;
 
+/** What to do about a log with this Finding. Null if its evidence says so. */
+function adviceOn({ code }) {
+    switch (code) {
+        case 'rewritten': return null;
+        case 'signature': return 'Compare the key with the one that the operator published elsewhere: either it is wrong, or this is another log.';
+        case 'missing': case 'damaged': return 'Check again, or look at another copy of the log.';
+        default: return 'Check again, or look at another copy. If it stays so, keep the checkpoint and the entries, and ask the operator.';
+    }
+}
+
 class AuditPage {
     log = findLog();
     steps = new Steps();
     verdict = new Verdict();
     figures = new FiguresView();
-    trust = new Trust(this.log, new Memory(this.log.isFile ? `file ${location.pathname}` : this.log.place.base), () => this.check());
+    trust = new Trust(this.log, new Memory(this.log.isFile ? `file ${location.pathname}` : this.log.place.base), () => this.check(true));
     worker = null;
     turn = 0;
 
@@ -28,18 +38,20 @@ class AuditPage {
         on('again', 'click', () => this.check());
         on('stop', 'click', () => this.giveUp(`Stopped after ${counted(this.read, 'entry', 'entries')}. This is no verdict on the log.`));
         on('search', 'submit', () => this.search(byID('ref').value));
-        on('allow-gaps', 'change', () => this.check());
+        on('allow-gaps', 'change', () => this.check(true));
         byID('about').textContent = this.log.about;
         this.check();
     }
 
-    /** Runs one complete check. */
-    async check() {
+    /** Runs one complete check. `isAsked`: the visitor asked for it, perhaps from a place far below the verdict. */
+    async check(isAsked = false) {
         const turn = ++this.turn;
         this.reset();
+        if (isAsked) byID('verdict').scrollIntoView();
         const trouble = await this.prepare();
         // The visitor may have started another check meanwhile.
         if (turn !== this.turn) return;
+        this.showEvidence();
         if (trouble) {
             byID('trust-part').open = true;
             return this.giveUp(trouble);
@@ -56,13 +68,15 @@ class AuditPage {
         this.worker = worker;
         worker.onmessage = ({ data }) => this.worker === worker && this.hear(data);
         worker.onerror = () => this.giveUp('The checking thread ended. It may have run out of memory, or not have been loaded.');
-        const { log: { place, program }, trust: { key: vkey, kept, others } } = this, allowsGaps = byID('allow-gaps').checked;
-        worker.postMessage({ order: { place, program, threads, vkey, kept, others, witnesses, allowsGaps } });
+        const { log: { place, program }, trust: { key: vkey, kept, others, contradiction } } = this, allowsGaps = byID('allow-gaps').checked;
+        const proven = contradiction ? [contradiction.old, contradiction.now] : [];
+        this.since = kept?.since;
+        worker.postMessage({ order: { place, program, threads, vkey, kept, others, proven, witnesses, allowsGaps } });
     }
 
     reset() {
         this.worker?.terminate();
-        Object.assign(this, { worker: null, size: 0, read: 0, isDone: false, to: null, next: null, cosignatures: null });
+        Object.assign(this, { worker: null, size: 0, read: 0, isDone: false, to: null, next: null, cosignatures: null, note: null });
         this.verdict.set('checking', 'Reading the log.');
         this.steps.clear();
         this.verdict.clear();
@@ -91,7 +105,7 @@ class AuditPage {
         switch (message.kind) {
             case 'begin': this.steps.clear(); break;
             case 'head':
-                this.size = message.size;
+                [this.size, this.note] = [message.size, message.note];
                 fill('origin', message.origin);
                 this.verdict.progress(0, message.size);
                 break;
@@ -100,7 +114,10 @@ class AuditPage {
                 this.cosignatures = message.list;
                 this.steps.showCosignatures(message.list);
                 break;
-            case 'evidence': this.verdict.showEvidence(message.old, message.now, this.trust.key); break;
+            case 'evidence':
+                this.trust.keepContradiction({ old: message.old, now: message.now, isCut: message.isCut, at: presentTime() });
+                this.showEvidence();
+                break;
             case 'keep': this.trust.keep(message.note); break;
             case 'figures':
                 this.read = message.figures.size;
@@ -111,7 +128,10 @@ class AuditPage {
                 break;
             case 'policy': this.figures.policy(message.digest, message.text); break;
             case 'searching': showSearch(message.ref, message.read, this.size); break;
-            case 'life': showLife(message); break;
+            case 'life':
+                showLife(message);
+                byID('life').scrollIntoView({ block: 'nearest' });
+                break;
             case 'end': this.end(message); break;
         }
     }
@@ -121,7 +141,7 @@ class AuditPage {
         if (state === 'bad') this.verdict.set('bad', words);
     }
 
-    end({ findings, unable }) {
+    end({ findings, unable, compared }) {
         this.isDone = true;
         this.steps.end();
         this.figures.showPolicies();
@@ -129,18 +149,29 @@ class AuditPage {
         this.verdict.showFindings(findings);
         this.verdict.showBasis([this.trust.caveat, this.steps.wordsOf('memory'), this.cosigned].filter(Boolean));
         this.idle();
-        if (findings.length > 0) return this.verdict.set('bad', this.wrong(findings));
+        if (findings.length > 0) {
+            const [first] = findings, words = this.wrong(findings);
+            if (this.isConvicted) return this.convict(first.isCut ? '' : words);
+            this.verdict.showAdvice([adviceOn(first)].filter(Boolean), []);
+            return this.verdict.set('bad', words, { head: headlineOf(first) });
+        }
         if (unable !== null || !this.steps.areAllGood) return this.giveUp(`${unable ?? 'A step was left out.'} This is no verdict on the log.`);
-        this.verdict.set('good', this.good(), this.isStale ? `, but ${span(this.age)} old` : '');
+        if (this.isConvicted) return this.convict('');
+        const isCompared = compared.kept || compared.others || compared.witnesses > 0;
+        const old = this.age < 0 ? `dated ${span(-this.age)} ahead of this machine's clock` : `stale: ${span(this.age)} old`;
+        this.verdict.set(isCompared ? 'good' : 'consistent', this.consistent(compared, isCompared),
+            { but: this.isStale ? `${isCompared ? ', but' : ', and'} ${old}` : '' });
+        this.advise(isCompared);
     }
 
-    wrong([{ code, index }, ...rest]) {
+    wrong([finding, ...rest]) {
+        const { code, index } = finding;
         const place = index === null ? '' : `, at entry ${count(index)}`;
         const more = rest.length > 0 ? ` ${counted(rest.length, 'more finding')} below.` : '';
         const other = code === 'signature' && this.trust.differs
             ? " The server now names another key than the one used here; if its operator announced a new log, use the server's key, below." : '';
         if (other) byID('trust-part').open = true;
-        return `${meaningOf(code)}${place}.${more}${other}`;
+        return `${meaningOf(finding)}${place}.${more}${other}`;
     }
 
     /** A sentence about the head's other signatures. Null if they were not read. */
@@ -157,17 +188,71 @@ class AuditPage {
         return Date.now() / 1000 - this.to;
     }
 
-    /** A closed log gets no more entries, and a file shows when it was written. */
+    /** A running broker adds entries all the time, and none from the future. A closed log gets no more. */
     get isStale() {
-        return this.size > 0 && this.age > silentAfter && this.next === null && !this.log.isFile;
+        return this.size > 0 && Math.abs(this.age) > silentAfter && this.next === null;
     }
 
-    good() {
-        const old = this.next !== null ? ` The log is closed, and ${this.next} continues it.`
-            : this.isStale ? ' A running broker adds an entry every five minutes: the broker has stopped, or this copy lags.' : '';
+    /** The words for a log without a finding. `compared`: see `Auditor`. */
+    consistent({ kept, others, witnesses }, isCompared) {
         const age = this.age < 0 ? `${span(-this.age)} ahead of this machine's clock` : `${span(this.age)} ago`;
         const until = this.size > 0 ? `, the last of ${time(this.to)} (${age})` : '';
-        return `${counted(this.size, 'entry', 'entries')}${until}.${old}`;
+        return [
+            `${counted(this.size, 'entry', 'entries')}${until}.`,
+            this.next === null ? '' : `The log is closed, and ${this.next} continues it.`,
+            !this.isStale || this.age < 0 ? ''
+                : this.log.isFile ? 'This file shows the log as it was then, not as it is now.'
+                : 'A running broker adds an entry every five minutes: the broker has stopped, or this copy lags.',
+            kept && this.since ? `Nothing has changed since this browser first saw it, at ${this.since}.` : '',
+            others ? 'It continues the checkpoint that you pasted.' : '',
+            witnesses > 0 ? `${counted(witnesses, 'witness', 'witnesses')} whose key you gave signed it.` : '',
+            isCompared ? '' : 'It does not contradict itself. But there was nothing earlier to compare it with: a log that was rewritten before now looks the same.',
+        ].filter(Boolean).join(' ');
+    }
+
+    /** Shows what the visitor can do about a log without a finding. */
+    advise(isCompared) {
+        const lines = [], buttons = [];
+        if (!isCompared) {
+            lines.push('Ask somebody who looked at this log before you for a checkpoint that they kept, and compare with it.',
+                "Keep this checkpoint where the operator can't reach it. It proves any later change of these entries.");
+            if (this.trust.memory.isThere) lines.push('Come back with this browser: it compares the log with what it saw now.');
+            buttons.push(['Compare with a checkpoint', () => this.askForCheckpoint()],
+                ['Download this checkpoint', () => download(`checkpoint-${this.size}`, this.note)]);
+        }
+        if (this.isStale) {
+            lines.push(this.age < 0 ? "Compare this machine's clock with another one. If it is right, the log's times are wrong."
+                : 'Ask the operator whether the broker is stopped, and look at the address that the operator names.');
+        }
+        this.verdict.showAdvice(lines, buttons);
+    }
+
+    askForCheckpoint() {
+        byID('trust-part').open = true;
+        byID('other').focus();
+    }
+
+    showEvidence() {
+        const { contradiction, key, memory } = this.trust;
+        if (contradiction) this.verdict.showEvidence(contradiction, key, memory.isThere, () => this.removeEvidence());
+    }
+
+    removeEvidence() {
+        this.trust.removeContradiction();
+        byID('verdict-title').focus();
+        this.check(true);
+    }
+
+    /** Whether two heads are known that no log can continue both. A shorter log may only lag. */
+    get isConvicted() {
+        return this.trust.contradiction !== null && !this.trust.contradiction.isCut;
+    }
+
+    /** `words`: the result of the present check. */
+    convict(words) {
+        const { at } = this.trust.contradiction;
+        this.verdict.set('bad', `${words} At ${at} this browser found two heads that this key signed and that contradict each other. They are below.`.trim(),
+            { head: 'This log was rewritten' });
     }
 
     /** Shows that there is no verdict, and why. Earlier findings stay. */
@@ -178,7 +263,8 @@ class AuditPage {
             this.worker?.terminate();
             this.worker = null;
         }
-        if (this.verdict.kind !== 'bad') this.verdict.set('unsure', words);
+        if (this.verdict.kind === 'bad') return;
+        if (this.isConvicted) this.convict(words); else this.verdict.set('unsure', words);
     }
 
     idle() {

@@ -1,12 +1,13 @@
 // The list of steps and their results.
 
-import { byID, element, fill } from './dom.js';
+import { bulletList, byID, element, fill } from './dom.js';
 import { time } from './format.js';
+import { isTimely } from './head.js';
 
 const titles = new Map([
     ['signature', 'The head of the log is signed by its key'],
     ['edge', 'The newest tiles match the signed root'],
-    ['memory', 'Nothing was changed or removed since your last visit'],
+    ['memory', 'The log continues an earlier head'],
     ['entries', 'Every entry matches the tiles and the root'],
     ['balance', 'As many tokens were purged as sealed'],
     ['pushes', 'Every opening has its template and its outcome'],
@@ -15,12 +16,9 @@ const titles = new Map([
 ]);
 const states = new Map([
     ['waiting', '· waiting'], ['running', '… checking'], ['good', '✓ good'], ['bad', '✗ wrong'], ['unable', '? not checked'],
-    // There is nothing to check.
-    ['none', '– nothing yet'],
+    // There is nothing to compare with.
+    ['none', '– not made'],
 ]);
-
-/** The tolerance for a cosignature's time: before the last entry, and ahead of now. */
-const dateSlack = 600;
 
 export class Steps {
     #states = new Map();
@@ -45,9 +43,9 @@ export class Steps {
     /** Called at the end. Marks the remaining steps as not done. */
     end() {
         for (const [step, state] of this.#states) if (state === 'waiting' || state === 'running') this.set(step, 'unable');
-        const passed = [...this.#states.values()].filter((state) => state === 'good' || state === 'none').length;
-        byID('steps-count').textContent = `${passed} of ${titles.size} passed`;
-        if (passed < titles.size) byID('steps-part').open = true;
+        const count = (wanted) => [...this.#states.values()].filter((state) => state === wanted).length, notMade = count('none');
+        byID('steps-count').textContent = `${count('good')} of ${titles.size} passed${notMade > 0 ? `, ${notMade} not made` : ''}`;
+        if (count('good') + notMade < titles.size) byID('steps-part').open = true;
     }
 
     /** The words of a step's result. */
@@ -55,18 +53,18 @@ export class Steps {
         return byID(`step-${step}`).lastChild.lastChild.textContent;
     }
 
+    /** Whether no step failed. Only the comparison with an earlier head may be missing. */
     get areAllGood() {
-        return this.#states.size === titles.size && [...this.#states.values()].every((state) => state === 'good' || state === 'none');
+        return this.#states.size === titles.size && [...this.#states].every(([step, state]) => state === 'good' || (step === 'memory' && state === 'none'));
     }
 
     /** Shows the cosignatures. `list`: the result of readCosignatures(). `last`: the time of the last entry, if known. */
     showCosignatures(list, last = 0) {
-        const now = Date.now() / 1000, fits = (at) => at >= last - dateSlack && at <= now + dateSlack;
         const items = list.map(({ name, id, at, state }) => element('li', {}, element('span', { class: 'id' }, `${name} (${id})`),
             at === null ? ': a signature of a kind that this page does not know' : `: saw this head at ${time(at)}; `
-                + (state !== 'good' ? 'not checked: give its key below' : fits(at) ? 'its signature holds'
+                + (state !== 'good' ? 'not checked: give its key below' : isTimely(at, last) ? 'its signature holds'
                     : 'its signature holds, but its date does not fit: before the last entry, or in the future')));
         fill('cosignatures', element('h3', {}, 'Witnesses'),
-            list.length === 0 ? element('p', { class: 'quiet' }, 'Nobody else has signed this head.') : element('ul', {}, items));
+            list.length === 0 ? element('p', { class: 'quiet' }, 'Nobody else has signed this head.') : bulletList(items));
     }
 }

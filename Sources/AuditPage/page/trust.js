@@ -1,6 +1,7 @@
 // The trusted inputs of a check: the key, checkpoints from elsewhere, witnesses' keys, and values that this browser keeps.
 
-import { byID, element, fill, on } from './dom.js';
+import { byID, element, fill, on, textBox } from './dom.js';
+import { count } from './format.js';
 import { readKey } from './note.js';
 
 export class Trust {
@@ -9,6 +10,8 @@ export class Trust {
     foundKey = null;
     /** The visitor's notes to compare with. */
     others = [];
+    /** Two heads that contradict each other, as `{old, now, isCut, at}`, or null. The visitor removes it. */
+    contradiction = null;
 
     /** `check`: called when the visitor changes an input. */
     constructor(log, memory, check) {
@@ -25,7 +28,9 @@ export class Trust {
         on('witness-form', 'submit', () => this.#useWitnesses(byID('witnesses').value));
         on('forget', 'click', () => {
             if (this.key) memory.forget(this.key);
+            this.contradiction = null;
             byID('witnesses').value = '';
+            fill('evidence');
             this.show();
         });
     }
@@ -34,7 +39,10 @@ export class Trust {
     async find() {
         this.foundKey = await this.log.key();
         const known = this.log.isFile && !this.memory.isOwnKey ? null : this.memory.key;
-        this.key = known ?? this.foundKey;
+        const key = known ?? this.foundKey;
+        // Without storage, the contradiction is kept as long as the page is open.
+        this.contradiction = (key && this.memory.contradiction(key)) ?? (key === this.key ? this.contradiction : null);
+        this.key = key;
         this.show();
     }
 
@@ -53,9 +61,23 @@ export class Trust {
         return (await Promise.all(this.memory.witnesses.split('\n').map(readKey))).filter(Boolean);
     }
 
-    /** The last head that this browser verified, or null. */
+    /** The last head that this browser verified, as `{note, at, since}`, or null. */
     get kept() {
-        return this.key ? this.memory.head(this.key)?.note ?? null : null;
+        return this.key ? this.memory.head(this.key) : null;
+    }
+
+    /** Keeps a contradiction, unless there is an earlier one. */
+    keepContradiction(pair) {
+        if (this.contradiction) return;
+        this.memory.setContradiction(this.key, pair);
+        this.contradiction = pair;
+    }
+
+    /** Also forgets the head that it began with. Otherwise the next check would find the same contradiction. */
+    removeContradiction() {
+        if (this.kept?.note === this.contradiction.old) this.memory.forgetHead(this.key); else this.memory.setContradiction(this.key, null);
+        Object.assign(this, { contradiction: null, others: [] });
+        byID('other').value = '';
     }
 
     /** Keeps a head that continues the last one, and its key. */
@@ -74,7 +96,12 @@ export class Trust {
         const head = this.key ? this.memory.head(this.key) : null;
         if (!this.memory.isThere) fill('kept', element('p', {}, 'Nothing: this browser forbids it, so every visit is the first.'));
         else if (!head) fill('kept', element('p', {}, 'No head of this log yet.'));
-        else fill('kept', element('p', {}, `The head that it proved last, at ${head.at}, and the keys above.`), element('pre', { tabindex: 0 }, head.note));
+        else {
+            const size = Number(head.note.split('\n')[1]);
+            fill('kept', element('p', {}, 'The keys above, and the head that it proved last.'),
+                textBox('kept-head', `The head of ${head.at}, of ${count(size)} entries`, head.note, `checkpoint-${size}`, 5,
+                    `This browser saw the log first at ${head.since}. A copy of the head, where the operator can't reach it, protects all entries before it.`));
+        }
     }
 
     async #use(text, isOwn) {

@@ -1,19 +1,22 @@
-// The box with the verdict: one word, its reason, the progress, findings and their evidence.
+// The box with the verdict: one word, its reason, what to do, the progress, findings and their evidence.
 
-import { byID, element, fill } from './dom.js';
+import { byID, element, fill, textBox } from './dom.js';
 import { meaningOf } from './findings.js';
 import { count } from './format.js';
 
-const heads = { checking: 'Checking …', good: 'Verified', bad: 'This log is wrong', unsure: 'Not verified' };
+const heads = {
+    checking: 'Checking …', good: 'Verified', consistent: 'Consistent, but not compared', bad: 'This log is wrong', unsure: 'Not verified',
+};
 
 export class Verdict {
     #size = 0;
 
     /**
-     * `kind`: checking, good, bad or unsure. `but`: a reservation. The text is a live region, so it changes only a few times per check.
+     * `kind`: checking, good, consistent, bad or unsure. `head`: a headline instead of the kind's. `but`: a reservation. The text is a live
+     * region, so it changes only a few times per check.
      */
-    set(kind, reason, but = '') {
-        const word = heads[kind] + but;
+    set(kind, reason, { head = heads[kind], but = '' } = {}) {
+        const word = head + but;
         document.documentElement.dataset.verdict = kind;
         document.documentElement.dataset.but = but ? 'yes' : 'no';
         if (byID('word').textContent !== word) byID('word').textContent = word;
@@ -23,6 +26,7 @@ export class Verdict {
     }
 
     clear() {
+        fill('advice');
         fill('findings');
         fill('evidence');
         fill('basis');
@@ -36,11 +40,19 @@ export class Verdict {
         byID('progress-text').textContent = size > 0 ? `${count(done)} of ${count(size)}` : '';
     }
 
+    /** Shows what to do. `lines`: sentences. `buttons`: `[text, action]` of each. */
+    showAdvice(lines, buttons) {
+        if (lines.length === 0) return fill('advice');
+        fill('advice', element('h3', {}, 'What to do'), element('ul', {}, lines.map((words) => element('li', {}, words))),
+            element('p', { class: 'row' }, buttons.map(([text, action]) => element('button', { type: 'button', click: action }, text))));
+    }
+
     /** `findings`: results of `told()`. */
     showFindings(findings) {
         if (findings.length === 0) return fill('findings');
-        const items = findings.map(({ code, detail, index, file }) => element('li', {}, element('p', {}, `${meaningOf(code)}: `,
-            index === null ? null : `entry ${count(index)} `, file ? element('code', {}, file) : null, ` ${detail}. `, element('code', {}, code))));
+        const items = findings.map((finding) => element('li', {}, element('p', {}, `${meaningOf(finding)}: `,
+            finding.index === null ? null : `entry ${count(finding.index)} `, finding.file ? element('code', {}, finding.file) : null,
+            ` ${finding.detail}. `, element('code', {}, finding.code))));
         fill('findings', element('h3', {}, 'What is wrong'), element('ol', {}, items));
     }
 
@@ -49,25 +61,18 @@ export class Verdict {
         fill('basis', lines.map((words) => element('li', {}, words)));
     }
 
-    /** Shows two contradictory heads that one key signed. */
-    showEvidence(old, now, vkey) {
-        const text = `${vkey}\n\n${old}\n${now}`;
-        const area = element('textarea', { id: 'proof', rows: 14, readonly: true, 'aria-describedby': 'proof-note' });
-        area.value = text;
-        const copied = element('span', { role: 'status' });
-        const copy = async () => {
-            area.select();
-            try {
-                await navigator.clipboard.writeText(text);
-                copied.textContent = ' copied';
-            } catch {
-                copied.textContent = ' selected: copy it from the box';
-            }
-        };
-        fill('evidence', element('label', { for: 'proof' }, 'The evidence: the key, and the two heads that it signed'), area,
-            element('p', { id: 'proof-note', class: 'quiet' }, 'A log that is only shorter may be a copy that lags: look again, at the address '
-                + 'that its operator names. If it stays so, publish both heads. Whoever has the key can see that it signed both, and that the log which is '
-                + 'shown now does not begin with what the first one signs.'),
-            element('p', {}, element('button', { type: 'button', click: copy }, 'Copy'), copied));
+    /**
+     * Shows two contradictory heads that one key signed. `pair`: `{old, now, isCut, at}`. `isKept`: this browser keeps it. `remove`: called
+     * when the reader has done with it.
+     */
+    showEvidence({ old, now, isCut, at }, vkey, isKept, remove) {
+        const worth = isCut
+            ? 'A log that is only shorter may be a copy that lags: look again, at the address that its operator names. If it stays so, publish both heads.'
+            : 'Publish this with a copy of the log. Whoever has the key can see that it signed both heads, and that no log begins with both.';
+        const kept = isKept ? 'This browser keeps it and shows it at every visit, until you remove it.'
+            : 'This browser keeps nothing: download it before you leave this page.';
+        fill('evidence', element('h3', {}, `A contradiction, found at ${at}`),
+            textBox('proof', 'The evidence: the key, and the two heads that it signed', `${vkey}\n\n${old}\n${now}`, 'contradiction.txt', 14, `${worth} ${kept}`),
+            element('p', {}, element('button', { type: 'button', click: remove }, 'Remove it')));
     }
 }

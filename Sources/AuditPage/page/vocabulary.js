@@ -18,6 +18,20 @@ export const reasons = [
     // Reasons of the broker.
     'unreachable', 'unknown', 'unsent', 'other'];
 
+/** Says how a push ended, or that it never left. `reason`: null if Apple accepted it. `status`: Apple's, or 0 without an answer. */
+export function outcomeWords(reason, status) {
+    const answer = status > 0 ? ` (${status})` : '';
+    switch (reason) {
+        case null: return `Apple accepted it${answer}`;
+        case 'unsent': return status > 0 ? `Apple put it off${answer}, and it was not sent again`
+            : 'never sent: too late, no longer needed, or its address was destroyed';
+        case 'unreachable': return 'never sent: Apple could not be reached';
+        case 'unknown': return `sent without an answer${answer}: Apple may have delivered it`;
+        case 'other': return status > 0 ? `Apple refused it for an unlisted reason${answer}` : 'never sent: replaced by a newer one, or unusable';
+        default: return status > 0 ? `Apple refused it: ${reason}${answer}` : `never sent: ${reason}`;
+    }
+}
+
 const bits = (names) => names.reduce((sum, name) => sum | 1 << keyNames.indexOf(name), 0);
 const op = (name, rank, keys, choices = null) => ({ name, rank, keys: bits(['at', 'op', ...keys]), choices });
 
