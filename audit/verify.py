@@ -4,8 +4,8 @@
     verify.py [DIR|URL] --key VKEY|FILE [--since CHECKPOINT]... [--policy TLOG-POLICY] [--max-age SECONDS] [--allow-gaps] [--unique]
               [--proof FILE] [--ref REF]
 
-Exit 0: good, prints a line of figures. Exit 1: prints the first fault and its place. Exit 2: bad use. Needs PyNaCl, and entry.schema.json beside it.
-Reads from the first entry to the last and stops at the first fault. Ignores files that no checkpoint covers, unless they contradict the log.
+Exit 0: prints `good` and figures, or `consistent, not compared` without a checkpoint or witness to compare with. 1: prints the first fault and its place.
+2: bad use. Needs PyNaCl, and entry.schema.json beside it. Ignores files that no checkpoint covers, unless they contradict the log.
 --ref recomputes the ids of one's own token: prints its entries in the log, or checks that the proof is about it.
 """
 import argparse, base64, collections, contextlib, datetime, functools, hashlib, heapq, http.client, json, os, pathlib, queue, re, sys, tempfile, threading, time, urllib.request
@@ -365,9 +365,8 @@ def verify(log, vkey, since=(), policy=None, allow_gaps=False, unique=False, ref
     return dict(story.figures(), entries=size) | ({"from": story.first, "to": story.at, AGE: int(time.time()) - story.at} if size else {})
 def main():
     (parser := argparse.ArgumentParser(usage=__doc__)).add_argument("log", nargs="?")
-    parser.add_argument("--since", action="append", default=[])
     for flag in ("--key", "--policy", "--proof", "--ref", "--max-age"): parser.add_argument(flag, required=flag == "--key", type=int if flag == "--max-age" else str)
-    for flag in ("--allow-gaps", "--unique"): parser.add_argument(flag, action="store_true")
+    for flag, action in ("--since", "append"), ("--allow-gaps", "store_true"), ("--unique", "store_true"): parser.add_argument(flag, action=action)
     asked = parser.parse_args()
     try:
         if os.path.isfile(asked.key): asked.key = fetch(asked.key).decode().split("\n")[0]
@@ -375,8 +374,8 @@ def main():
         if not asked.log and not asked.proof: raise ValueError("name a log or a proof")
         if asked.ref is not None and not re.fullmatch("[0-9a-f]{32}", asked.ref): raise ValueError("--ref must be 32 hexadecimal digits")
         policy = fetch(asked.policy).decode(errors="surrogateescape") if asked.policy else None
-        if policy is not None: quorum(policy, asked.key, b"", [], 0)  # Only to check its syntax.
-        since = [(where, *checkpoint(where, fetch(where), asked.key)) for where in asked.since]
+        unseen = policy is None or quorum(policy, asked.key, b"", [], 0)  # Whether it demands no witness. Also checks its syntax.
+        since = [(where, *checkpoint(where, fetch(where), asked.key)) for where in asked.since or ()]
         if asked.proof:
             entry, index, size, root = prove(asked.proof, fetch(asked.proof), asked.key, policy)
             since.append((asked.proof, size, root))
@@ -387,8 +386,10 @@ def main():
         if asked.log:
             age = (figures := verify(asked.log.rstrip("/"), asked.key, since, policy, asked.allow_gaps, asked.unique, asked.ref)).get(AGE, 1 << 62)
             if asked.max_age is not None and abs(age) > asked.max_age: raise Bad("stale", asked.log, f"{age} {AGE}, not {asked.max_age} at most")
-            told = ", ".join(f"{count} {name}" for name, count in sorted(figures.items()) if name not in ("from", "to"))
-            print(f"good: {asked.key.split('+')[0]}: {told}; {len(since)} older checkpoints hold", *["the witnesses too"] if policy else [], sep="; ")
+            word = "good" if any(size for _, size, _ in since) or figures["entries"] and not unseen else "consistent, not compared"
+            print(f"{word}: {asked.key.split('+')[0]}: " + ", ".join(f"{count} {name}" for name, count in sorted(figures.items()) if name not in ("from", "to")),
+                  f"{len(since)} older checkpoints hold", *["the witnesses too"] if policy else [], sep="; ", flush=True)
+            if word != "good": print("not compared with anything earlier: a log that was rewritten before looks the same. Use --since or --policy", file=sys.stderr)
     except ValueError as error: parser.error(str(error))
     except Bad as bad: sys.exit("".join(c if c.isprintable() else "?" for c in "bad: " + ": ".join(map(str, bad.args))))
 if __name__ == "__main__": main()

@@ -105,7 +105,7 @@ extension Entry {
         case .pushDelivered(let job, let status):
             "the push of job \(job) was accepted by Apple at \(at), status \(status). \(Self.unpurged)"
         case .pushFailed(let job, let status, let reason):
-            "the push of job \(job) failed at \(at), status \(status), reason \(reason.rawValue). \(Self.unpurged)"
+            "the push of job \(job) ended at \(at): \(reason.outcome(status: status)). \(Self.unpurged)"
         case .tokenSealed(let id, let untilMs):
             "a token was sealed before \(at), id \(id), to be purged by \(Timestamp.text(untilMs)). \(Self.unpurged)"
         case .tokenPurged(let id, let cause): "a token was purged before \(at), id \(id), cause \(cause.name)"

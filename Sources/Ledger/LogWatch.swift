@@ -38,7 +38,7 @@ public struct LogWatch: Sendable {
 
     /// Verifies the log once.
     /// - Parameter now: unix seconds.
-    /// - Returns: one line of figures.
+    /// - Returns: one line: the verdict and figures. The first run on a log has nothing to compare it with but mirrors and witnesses.
     /// - Throws: the failure. `.stale` if the log is closed or has no recent entry. `.folder` if the watch can't use its own folder.
     public func run(now: UInt64) async throws(VerificationFailure) -> String {
         try write { path throws(Errno) in try File.makeFolder("\(path)/checkpoints", mode: 0o755) }
@@ -70,8 +70,9 @@ public struct LogWatch: Sendable {
                 .stale, "the log is closed, and \(next) continues it. Watch that log, with its own key and folder")
         }
         try result.report.checkAge(limit: maxAge, now: now)
-        for mirror in mirrors { try await compare(mirror, with: head) }
-        return "\(result.report); \(result.report.ageText(now: now)); \(head.size - result.resumedAt) entries verified now"
+        var verdict = result.report.verdict
+        for mirror in mirrors where try await compare(mirror, with: head) { verdict = .good }
+        return "\(verdict.words): \(result.report); \(result.report.ageText(now: now)); \(head.size - result.resumedAt) entries verified now"
             + (mirrors.isEmpty ? "" : "; \(mirrors.count) mirror\(mirrors.count == 1 ? " agrees" : "s agree")")
     }
 
@@ -121,8 +122,9 @@ public struct LogWatch: Sendable {
         }
     }
 
+    /// Returns false if one of the heads has no entries, which proves nothing.
     /// - Throws: `.rewritten` if neither head continues the other.
-    private func compare(_ mirror: Mirror, with head: Checkpoint) async throws(VerificationFailure) {
+    private func compare(_ mirror: Mirror, with head: Checkpoint) async throws(VerificationFailure) -> Bool {
         do throws(VerificationFailure) {
             let (note, other) = try await LogProof.checkpoint(of: mirror.source, key)
             let (old, new, source) = other.size <= head.size ? (other, head, self.source) : (head, other, mirror.source)
@@ -133,6 +135,7 @@ public struct LogWatch: Sendable {
                     .rewritten, "signs \(other.size) entries that differ from the watched log: there are two histories",
                     file: TilePath.checkpoint)
             }
+            return old.size > 0
         } catch {
             var failure = error
             failure.detail = "the mirror \(mirror.name): \(error)"

@@ -27,14 +27,29 @@ public struct Report: Sendable, Equatable, CustomStringConvertible {
     public var timing: LedgerTiming?
     /// The origin of the next log, if this one is closed.
     public var next: String?
-    /// The number of older checkpoints that the log continues.
+    /// The number of older checkpoints that the log continues. Those without entries prove nothing and are not counted.
     public var compared = 0
     /// True if the verifier checked that no id repeats.
     public var isUnique = false
     /// The number of the policy's witnesses with valid cosignatures. Nil without a policy.
     public var cosignatures: Int?
+    /// True if witnesses had to cosign, each of which has seen that the log continues an earlier head.
+    public var isWitnessed = false
 
     public init() {}
+
+    /// A verdict on a log without a failure.
+    public enum Verdict: String, Sendable {
+        /// The log continues an earlier head.
+        case good
+        /// Nothing earlier was compared, so a log that was rewritten before looks the same.
+        case consistent
+
+        /// The first words of a line about the log.
+        public var words: String { self == .good ? "good" : "consistent, not compared" }
+    }
+
+    public var verdict: Verdict { compared > 0 || isWitnessed ? .good : .consistent }
 
     /// One line in a stable format.
     public var description: String {

@@ -77,7 +77,7 @@ public struct TokenStory: Sendable, Equatable, CustomStringConvertible {
                 case .pushDelivered(_, let status)?:
                     "Apple accepted it at \(outcome!.at) with status \(status) (entry \(outcome!.index))"
                 case .pushFailed(_, let status, let reason)?:
-                    "it failed at \(outcome!.at) with status \(status), \(reason.rawValue) (entry \(outcome!.index))"
+                    "\(reason.outcome(status: status)), at \(outcome!.at) (entry \(outcome!.index))"
                 default: "its outcome is not in the log yet"
                 }
             lines.append("was opened at \(opening.at) for one push, \(template) (entry \(opening.index)); \(end)")

@@ -68,9 +68,9 @@ public struct Verifier: Sendable {
         let head = try open(note, name: TilePath.checkpoint)
         // Checked before reading the log, and again when the last entry's date is known.
         if let demand { _ = try demand.check(note, of: key, lastEntryMs: 0) }
+        let heads = try older.map { checkpoint throws(VerificationFailure) in try old(checkpoint, upTo: head.size) }
         var run = VerifierRun(
-            older: try older.map { checkpoint throws(VerificationFailure) in try old(checkpoint, upTo: head.size) },
-            allowsGaps: allowsGaps, unique: isUnique ? try Uniqueness() : nil)
+            older: heads, allowsGaps: allowsGaps, unique: isUnique ? try Uniqueness() : nil)
         let resumedAt = state.map { !isUnique && run.resume($0, of: key, upTo: head.size) } == true ? run.tree.size : 0
         try run.tree.compareOlder()
         if resumedAt > 0 { try await checkContinues(older, head) }
@@ -96,8 +96,11 @@ public struct Verifier: Sendable {
             throw VerificationFailure(.tree, "signs a root that differs from the entries' root", file: TilePath.checkpoint)
         }
         var report = try run.finish()
-        (report.origin, report.compared) = (head.origin, older.count)
-        if let demand { report.cosignatures = try demand.check(note, of: key, lastEntryMs: report.toMs ?? 0) }
+        (report.origin, report.compared) = (head.origin, heads.count { $0.size > 0 })
+        if let demand {
+            report.cosignatures = try demand.check(note, of: key, lastEntryMs: report.toMs ?? 0)
+            report.isWitnessed = demand.isForWitnesses && head.size > 0
+        }
         return Result(report: report, state: next, resumedAt: resumedAt, checkpoint: note)
     }
 

@@ -65,6 +65,21 @@ extension APNsReason {
         }
     }
 
+    /// Says how a push with a recorded reason ended, or that it never left.
+    /// - Parameter status: Apple's HTTP status, 0 without an answer.
+    public func outcome(status: UInt16) -> String {
+        switch (self, status) {
+        case (.unsent, 0): "never sent: too late, no longer needed, or its token was destroyed"
+        case (.unsent, _): "Apple put it off with status \(status), and it was not sent again"
+        case (.unreachable, _): "never sent: Apple could not be reached"
+        case (.unknown, _): "sent without an answer: Apple may have delivered it"
+        case (.other, 0): "never sent: replaced by a newer one, or unusable"
+        case (.other, _): "Apple refused it for an unlisted reason with status \(status)"
+        case (_, 0): "never sent: \(rawValue)"
+        default: "Apple refused it: \(rawValue), status \(status)"
+        }
+    }
+
     /// All reasons that the ledger records.
     public static let allRecorded = allCases.filter { $0.recorded == $0 }
 

@@ -27,7 +27,7 @@ def build_go():
 
 
 class Go:
-    """The Go program, which answers a line for each line."""
+    """The Go program, which answers a line for each line. `word`: the last answer's first word."""
 
     def __init__(self):
         if not GO_PROGRAM.exists() or GO_PROGRAM.stat().st_mtime < max(source.stat().st_mtime for source in SOURCES):
@@ -39,9 +39,9 @@ class Go:
 
     def answer(self):
         """Returns (size, root in base64), or a finding: a code, or `tree` for any fault of files, tiles and signatures."""
-        kind, _, rest = self.child.stdout.readline().strip().partition(" ")
-        assert kind in ("good", "bad"), f"the Go program ended with {self.child.poll()}"
-        return tuple(rest.split()) if kind == "good" else rest
+        self.word, _, rest = self.child.stdout.readline().strip().partition(" ")
+        assert self.word in ("good", "consistent", "bad"), f"the Go program ended with {self.child.poll()}"
+        return rest if self.word == "bad" else tuple(rest.split())
 
     def __call__(self, *words):
         self.ask(*words)

@@ -44,6 +44,7 @@ import Testing
         }
         #expect(report.cosignatures == 3)
         #expect(report.description.hasSuffix("; 0 older checkpoints hold; 3 cosignatures hold"))
+        #expect(report.verdict == .good)
         let missed = await failure(Self.quorum) {
             [Self.witnesses[1].cosign($0, at: Self.last), Self.witnesses[3].cosign($0, at: Self.last)]
         }
@@ -54,6 +55,7 @@ import Testing
         let undemanded = try await Verifier(Self.log.source, key: PublishedLog.key.verifierKey).verify()
         #expect(undemanded.cosignatures == nil)
         #expect(undemanded.description.hasSuffix("; 0 older checkpoints hold"))
+        #expect(undemanded.verdict == .consistent)
     }
 
     @Test func theQuorumIsCheckedBeforeTheEntries() async throws {

@@ -128,12 +128,19 @@ enum AuditCommand {
             let now = Clock.wallMs / 1_000
             if let maxAge { try report.checkAge(limit: maxAge, now: now) }
             Terminal.out(
-                configuration.has("json") ? json(report, now: now) : "good: \(report); \(report.ageText(now: now))")
+                configuration.has("json")
+                    ? json(report, now: now) : "\(report.verdict.words): \(report); \(report.ageText(now: now))")
+            if report.verdict == .consistent { Terminal.error(notCompared) }
         } catch {
             if configuration.has("json") { Terminal.out(json(error)) }
             throw error
         }
     }
+
+    /// On standard error, since a script may discard the verdict and only read the exit status, which is 0.
+    private static let notCompared =
+        "not compared with anything earlier: a log that was rewritten before looks the same. Pass a checkpoint kept from earlier with --since, "
+        + "or witnesses with --policy. Keep this log's checkpoint for the next time"
 
     fileprivate static func demand(_ configuration: Configuration) throws -> WitnessDemand? {
         try configuration.option("policy").map { path in
@@ -164,6 +171,7 @@ enum AuditCommand {
     private static func json(_ report: Report, now: UInt64) -> String {
         Terminal.json { json in
             json.add("good", true)
+            json.add("verdict", report.verdict.rawValue)
             json.add("origin", report.origin)
             json.add("size", report.size)
             json.add("sealed", report.sealed)
@@ -190,6 +198,7 @@ enum AuditCommand {
     static func json(_ failure: VerificationFailure) -> String {
         Terminal.json { json in
             json.add("good", false)
+            json.add("verdict", "bad")
             json.add("code", failure.code.rawValue)
             json.add("detail", failure.description)
         }
@@ -208,7 +217,8 @@ enum AuditCommand {
             [
                 "DIR|URL --key VKEY [--since CHECKPOINT-FILE]... [--policy FILE] [--max-age SECONDS] [--allow-gaps] [--unique] [--json]",
                 "--proof FILE --key VKEY [--ref REF] [--policy FILE] [--json]",
-            ], "check a log: exit 0 with one line of figures, or exit 1 with the fault and its place",
+            ], "check a log: exit 0 with one line of figures, or exit 1 with the fault and its place. The line begins with `good`, or\n"
+                + "with `consistent, not compared` without --since or --policy: then a log that was rewritten before looks the same",
             flags: [
                 keyFlag, ("--since", "a checkpoint kept from earlier, which the log must continue"), policyFlag,
                 ("--max-age", "how old the last entry may be, e.g. 900: a running broker adds one every five minutes"),
@@ -259,7 +269,7 @@ private enum WatchCommand {
         let watch = LogWatch(
             source, key: key, folder: folder, mirrors: mirrors, demand: demand,
             allowsGaps: configuration.has("allow-gaps"), maxAge: maxAge)
-        Terminal.out("good: \(try await watch.run(now: Clock.wallMs / 1_000))")
+        Terminal.out(try await watch.run(now: Clock.wallMs / 1_000))
     }
 
     fileprivate static let subcommand = Subcommand(

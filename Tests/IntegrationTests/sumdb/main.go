@@ -2,7 +2,7 @@
 // story.go checks the entries.
 //
 // Reads a job a line from standard input and prints a line each: "good SIZE ROOT" or "bad CODE FAULT". The code is "tree" for
-// any fault that sumdb finds.
+// any fault that sumdb finds. A log that was compared with no earlier head is "consistent SIZE ROOT".
 //
 //	verify DIR VKEY [CHECKPOINT-FILE]...   the whole log, and that it continues these
 //	tree DIR VKEY [CHECKPOINT-FILE]...     the same, without a check of the entries
@@ -323,17 +323,33 @@ func answer(words []string) (tree tlog.Tree, err error) {
 	return tree, errors.New("no such job")
 }
 
+// Whether a log was compared with an earlier head. One without entries proves nothing.
+func compared(words []string) bool {
+	if words[0] != "verify" && words[0] != "tree" {
+		return true
+	}
+	for _, file := range words[3:] {
+		if old, err := openCheckpoint(file, words[2]); err == nil && old.N > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 func main() {
 	jobs := bufio.NewScanner(os.Stdin)
 	jobs.Buffer(nil, 1<<20)
 	for jobs.Scan() {
-		tree, err := answer(strings.Fields(jobs.Text()))
+		words := strings.Fields(jobs.Text())
+		tree, err := answer(words)
 		if story, ok := err.(broken); ok {
 			fmt.Printf("bad %s %q\n", story.code, story.what)
 		} else if err != nil {
 			fmt.Printf("bad tree %q\n", err)
-		} else {
+		} else if compared(words) {
 			fmt.Printf("good %d %s\n", tree.N, tree.Hash)
+		} else {
+			fmt.Printf("consistent %d %s\n", tree.N, tree.Hash)
 		}
 	}
 }
