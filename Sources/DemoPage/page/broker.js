@@ -73,7 +73,11 @@ export class Broker {
     showReaders({ isAccepted, isConnected, isPushing, pushes }) {
         const isThere = this.tokens > 0, older = this.isKeyGone ? 'No, and no copy opens any more: the key is destroyed.'
             : `No. An older copy of the database needs the room id too, and this key opens it until ${clock(this.keyEnd)} only.`;
-        const rows = this.expiresAt === null ? [['Apple and her phone', 'Yes. Nobody else has it yet.']] : [
+        const nothing = 'No: the broker has not got it yet.';
+        const rows = this.expiresAt === null ? [
+            ['A thief of the disk', nothing], ['… who has the key file too', nothing], ['Who controls the running broker', nothing], ['Ben', 'No, never.'],
+            ['Apple', 'Yes: it gave the address out.'],
+        ] : [
             ['A thief of the disk', isThere ? 'No: the box has no key beside it.' : 'No: it is deleted.'],
             ['… who has the key file too', !isThere ? older : isPushing ? 'Yes, while this push is under way: two minutes at most.'
                 : isAccepted ? 'No: the room id is missing, and only the phones keep it.' : 'Only by guessing the join code, among 10¹⁵.'],
@@ -81,13 +85,6 @@ export class Broker {
             ['Ben', 'No, never.'],
             ['Apple', `Yes: it gave the address out. It saw ${pushes > 0 ? `${counted(pushes, 'push', 'pushes')}, not from whom` : 'nothing of the room'}.`],
         ];
-        const names = new Set(rows.map(([name]) => name));
-        for (const [name, [term, text]] of this.#readers) {
-            if (names.has(name)) continue;
-            term.remove();
-            text.remove();
-            this.#readers.delete(name);
-        }
         for (const [name, words] of rows) {
             if (!this.#readers.has(name)) {
                 const pair = [element('dt', {}, name), element('dd')];

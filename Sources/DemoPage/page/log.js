@@ -6,10 +6,11 @@ import { startThread } from '../../audit/page/pool.js';
 import { WebSource } from '../../audit/page/source.js';
 import { Tiles } from '../../audit/page/tiles.js';
 import { bytesOf, TokenIDs } from '../../audit/page/tokenids.js';
+import { outcomeWords } from '../../audit/page/vocabulary.js';
 import { clock } from './broker.js';
 
 const base = new URL('../audit/', document.baseURI).href;
-const mostShown = 80, longestNote = 65_536, longestKey = 4_096;
+const shownAtFirst = 6, mostShown = 80, longestNote = 65_536, longestKey = 4_096;
 
 const words = {
     'broker.started': () => 'The broker started.',
@@ -21,7 +22,7 @@ const words = {
     'token.sealed': () => 'A push address was sealed.',
     'token.opened': () => 'A push address was opened, for one push.',
     'push.delivered': () => 'Apple accepted that push.',
-    'push.failed': ({ reason }) => `That push was not sent: ${reason}.`,
+    'push.failed': ({ reason, status }) => `That push failed: ${outcomeWords(reason, status)}.`,
     'token.purged': ({ cause }) => cause === 'expired' ? 'A push address was deleted: its time was over.' : 'A push address was deleted before its time.',
     'bucket.closed': ({ sealed, expired, ended }) => `The books balance: ${sealed} sealed, ${expired + ended} deleted.`,
 };
@@ -78,7 +79,7 @@ class Owner {
 
 export class Log {
     #source = new WebSource(base);
-    /** The number of entries that were read or, at the first look, left out. Null before it. */
+    /** The number of entries that were read or, at the first look, left out but for the newest few. Null before it. */
     #size = null;
     #owners = [];
 
@@ -101,7 +102,7 @@ export class Log {
         const note = await this.#source.read('checkpoint', longestNote, true);
         if (!note) return;
         const size = Number(textOf(note).split('\n')[1]), tiles = new Tiles(this.#source, size);
-        this.#size ??= size;
+        this.#size ??= Math.max(0, size - shownAtFirst);
         while (this.#size < size) {
             const bundle = Math.floor(this.#size / 256), [bytes] = await tiles.bundle(bundle), end = Math.min(size, 256 * (bundle + 1));
             const list = [...entries(bytes)].slice(this.#size % 256, end - 256 * bundle);

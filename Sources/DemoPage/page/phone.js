@@ -24,6 +24,8 @@ export class Phone {
     peerIsHere = false;
     /** The last push, as the simulator recorded it. */
     push = null;
+    /** What the person will do before there is a room. */
+    plan = '';
     #home = new URL(`phones/${random(8)}`, document.baseURI).href;
     #client = new Client(this.#home, { environment: 'sandbox' });
     #session = null;
@@ -39,14 +41,17 @@ export class Phone {
         };
         const line = (name, of = 'p', more = {}) => (this.#parts[name] = element(of, more));
         const body = byID(name.toLowerCase()).querySelector('.body');
-        body.append(line('clock', 'p', { class: 'clock' }), line('state'), line('join', 'p', { class: 'join code' }), line('hint', 'p', { class: 'quiet' }));
+        body.replaceChildren(line('clock', 'p', { class: 'clock' }), line('state'), line('join', 'p', { class: 'join code' }), line('hint', 'p', { class: 'quiet' }),
+            line('plan'));
         this.#parts.push = element('button', { type: 'button', class: 'push', click: () => this.try(() => this.unlock()) },
             element('strong', {}, 'Chat'), line('text', 'span'));
         this.#parts.seen = element('details', { class: 'seen' }, element('summary', {}, 'Exactly what Apple saw'), line('apple', 'div'));
         body.append(this.#parts.push, this.#parts.seen, element('div', { class: 'actions' },
             button('unlock', 'Unlock', () => this.unlock()), button('lock', 'Lock the phone', () => this.lock()),
             button('leave', 'Leave the chat', () => this.leave()), button('open', 'Open the chat', () => this.enter()),
-            button('end', 'End the room', () => this.room.close())));
+            button('end', 'End the room', () => this.room.close())),
+            element('p', { class: 'quiet address' }, 'Its push address, from Apple: ',
+                element('span', { class: 'code' }, `${this.token.slice(0, 8)} … ${this.token.slice(-8)}`)));
         this.show();
     }
 
@@ -162,8 +167,9 @@ export class Phone {
         say(parts.join, this.code?.display ?? '');
         say(parts.hint, this.code ? 'The join code, for Ben' : '');
         say(parts.text, this.push?.payload.aps.alert.body ?? '');
+        say(parts.plan, this.plan);
         const shown = {
-            clock: this.isLocked, push: this.push && this.isLocked, seen: this.push, unlock: this.isLocked, lock: isIn, end: isIn,
+            plan: this.plan !== '', clock: this.isLocked, push: this.push && this.isLocked, seen: this.push, unlock: this.isLocked, lock: isIn, end: isIn,
             leave: isIn && this.isHere, open: isIn && !this.isHere, join: this.code && !this.isLocked && !this.hasEnded,
             hint: this.code && !this.isLocked && !this.hasEnded,
         };

@@ -28,8 +28,8 @@ class Story {
         showLife();
         byID('next').addEventListener('click', () => this.#act());
         byID('check').addEventListener('click', () => this.check());
-        this.tell('start', "Ann wants to chat with Ben, but her phone may sleep when he comes.",
-            'To be woken she leaves her push address with the broker. Follow with this button, and use the phones as you like.');
+        // The page's first words are in its HTML, so that it isn't empty while the program loads.
+        document.documentElement.dataset.step = 'start';
         this.show();
         this.#watch();
     }
@@ -177,7 +177,8 @@ class Story {
         const verdict = await this.log.check().catch((error) => ({ isGood: false, why: error.message }));
         byID('check').disabled = false;
         if (verdict.isGood) {
-            fill('checked', element('p', { class: 'good' }, `✓ The log is right: ${counted(verdict.size, 'entry', 'entries')}, checked in this browser.`));
+            fill('checked', element('p', { class: 'good' }, `✓ The log is right in itself: ${counted(verdict.size, 'entry', 'entries')}, checked in this browser.`),
+                element('p', {}, "It was not compared with anything earlier. The auditor's page keeps its head and compares at each visit."));
         } else {
             fill('checked', element('p', { class: 'bad' }, `✗ Not verified: ${verdict.why ?? 'a step was left out'}`));
         }
@@ -194,6 +195,9 @@ class Story {
         say(button, words);
         button.setAttribute('aria-disabled', String(!action || this.isBusy));
         byID('life-row').hidden = ann.room !== null;
+        // What the phone says about itself before there is a room.
+        ann.plan = ann.room ? '' : "With the next step, the app leaves this phone's push address with the broker.";
+        ben.plan = ben.room ? '' : ann.code ? 'Ann tells him the code.' : 'He waits for a code from Ann.';
         ann.show();
         ben.show();
         broker.show();
