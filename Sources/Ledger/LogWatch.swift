@@ -72,7 +72,8 @@ public struct LogWatch: Sendable {
         try result.report.checkAge(limit: maxAge, now: now)
         var verdict = result.report.verdict
         for mirror in mirrors where try await compare(mirror, with: head) { verdict = .good }
-        return "\(verdict.words): \(result.report); \(result.report.ageText(now: now)); \(head.size - result.resumedAt) entries verified now"
+        return
+            "\(verdict.words): \(result.report); \(result.report.ageText(now: now)); \(head.size - result.resumedAt) entries verified now"
             + (mirrors.isEmpty ? "" : "; \(mirrors.count) mirror\(mirrors.count == 1 ? " agrees" : "s agree")")
     }
 

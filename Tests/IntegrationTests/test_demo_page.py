@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from page_fixtures import browser, examine, hosts  # noqa: F401
+from page_fixtures import browser, examine, fits_a_finger, hosts  # noqa: F401
 from processes import BINARY, REPOSITORY, clean_environment, eventually, free_port
 
 LISTENERS = ("MAYFLY_LISTEN", "MAYFLY_OPERATOR_LISTEN", "MAYFLY_APNS_SIMULATOR_LISTEN", "MAYFLY_APNS_SIMULATOR_CONTROL")
@@ -132,6 +132,44 @@ def test_the_page_plays_the_story_by_the_keyboard(demo, browser):
         assert hosts(page) == {f"127.0.0.1:{demo.ports[0]}"}
         assert page.complaints == []
     assert (REPOSITORY / "docs/demo.png").stat().st_size < 150_000
+
+
+# What is left empty at the end of each box, in pixels. A phone that isn't locked keeps its own space.
+HOLES = """[...document.querySelectorAll('#narrator, #knowledge section, #published')].map((box) => {
+    const bottom = Math.max(...[...box.children].map((part) => part.getBoundingClientRect().bottom));
+    return [box.id || box.innerText.slice(0, 20), Math.round(box.getBoundingClientRect().bottom - bottom)];
+})"""
+
+
+@pytest.mark.parametrize("size", [{"width": 320, "height": 640}, {"width": 1280, "height": 800}], ids=["phone", "desk"])
+def test_the_page_is_neither_empty_nor_has_a_hole(demo, browser, size):
+    """Before the program runs, at the start of the story, and when the phone has rung."""
+    html = demo.send("GET", "/demo/")[1].decode()
+    for part in ('<div role="status" id="told"><p>Ann wants to chat with Ben', 'aria-disabled="true">Ann makes a room</button>',
+                 '<div class="body"><p>The chat app is open.</p></div>', "<p>No push address yet.</p>"):
+        assert part in html, part
+    page = browser.open(f"{demo.url}/demo/", **size)
+    with page:
+        reached(page, "start")
+        page.wait("document.querySelectorAll('#log li').length > 0")
+
+        def look():
+            fits_a_finger(page)
+            assert all(hole < 90 for _, hole in page.value(HOLES)), page.value(HOLES)
+            for phone in ("ann", "ben"):
+                text = page.text(f"#{phone} .body")
+                assert "push address" in text and len(text) > 70, text
+            assert page.value("document.querySelectorAll('#readers dt').length") == 5
+            if size["width"] > 1000:
+                ends = page.value("['phones', 'knowledge'].map((id) => document.getElementById(id).getBoundingClientRect().bottom)")
+                assert abs(ends[0] - ends[1]) <= 2, ends
+        look()
+        page.value("document.getElementById('life').value = 120; document.getElementById('next').focus()")
+        press_next(page, "made")
+        press_next(page, "locked")
+        press_next(page, "asking", "pushing", "pushed")
+        reached(page, "pushed")
+        look()
 
 
 def test_a_room_on_the_page_ends_by_itself(demo, browser):

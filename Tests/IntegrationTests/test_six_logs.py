@@ -136,7 +136,7 @@ def test_the_verdict_of_a_comparison_comes_into_view(site, browser, size):
             assert not in_view(page, "#word")
         page.value("document.documentElement.dataset.verdict = 'checking'; document.querySelector('#other-form button').click()")
         checked = Checked(page)
-        assert checked.word == "This log was rewritten" and in_view(page, "#word"), checked
+        assert in_view(page, "#word") and checked.word == "This log was rewritten", checked
         shoot(page, f"compared-{size}")
 
 

@@ -74,7 +74,9 @@ import Testing
         let fork = PublishedLog(Array(VerifierTests.story.dropFirst(2).prefix(40)))
         let newest = Self.heads.count - 1
         try await Self.withFolder { folder in
-            #expect(await Self.run(folder, Self.log.source, mirrors: [Self.log(at: 20), Self.log.source]).line?.hasPrefix("good: ") == true)
+            #expect(
+                await Self.run(folder, Self.log.source, mirrors: [Self.log(at: 20), Self.log.source]).line?.hasPrefix("good: ")
+                    == true)
             #expect(await Self.run(folder, Self.log.source, mirrors: [fork.source]).failure?.code == .rewritten)
             #expect(await Self.run(folder, Self.log.source, mirrors: [MemorySource()]).failure?.code == .missing)
         }

@@ -217,7 +217,8 @@ enum AuditCommand {
             [
                 "DIR|URL --key VKEY [--since CHECKPOINT-FILE]... [--policy FILE] [--max-age SECONDS] [--allow-gaps] [--unique] [--json]",
                 "--proof FILE --key VKEY [--ref REF] [--policy FILE] [--json]",
-            ], "check a log: exit 0 with one line of figures, or exit 1 with the fault and its place. The line begins with `good`, or\n"
+            ],
+            "check a log: exit 0 with one line of figures, or exit 1 with the fault and its place. The line begins with `good`, or\n"
                 + "with `consistent, not compared` without --since or --policy: then a log that was rewritten before looks the same",
             flags: [
                 keyFlag, ("--since", "a checkpoint kept from earlier, which the log must continue"), policyFlag,
