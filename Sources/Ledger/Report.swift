@@ -27,14 +27,14 @@ public struct Report: Sendable, Equatable, CustomStringConvertible {
     public var timing: LedgerTiming?
     /// The origin of the next log, if this one is closed.
     public var next: String?
-    /// The number of older checkpoints that the log continues. Those without entries prove nothing and are not counted.
+    /// The number of older checkpoints that the log continues.
     public var compared = 0
     /// True if the verifier checked that no id repeats.
     public var isUnique = false
     /// The number of the policy's witnesses with valid cosignatures. Nil without a policy.
     public var cosignatures: Int?
-    /// True if witnesses had to cosign, each of which has seen that the log continues an earlier head.
-    public var isWitnessed = false
+    /// True if the log continues an older checkpoint with entries, or witnesses had to cosign, who have seen the same.
+    public var isCompared = false
 
     public init() {}
 
@@ -49,7 +49,7 @@ public struct Report: Sendable, Equatable, CustomStringConvertible {
         public var words: String { self == .good ? "good" : "consistent, not compared" }
     }
 
-    public var verdict: Verdict { compared > 0 || isWitnessed ? .good : .consistent }
+    public var verdict: Verdict { isCompared ? .good : .consistent }
 
     /// One line in a stable format.
     public var description: String {

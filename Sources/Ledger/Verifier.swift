@@ -96,10 +96,11 @@ public struct Verifier: Sendable {
             throw VerificationFailure(.tree, "signs a root that differs from the entries' root", file: TilePath.checkpoint)
         }
         var report = try run.finish()
-        (report.origin, report.compared) = (head.origin, heads.count { $0.size > 0 })
+        (report.origin, report.compared) = (head.origin, older.count)
+        report.isCompared = heads.contains { $0.size > 0 }
         if let demand {
             report.cosignatures = try demand.check(note, of: key, lastEntryMs: report.toMs ?? 0)
-            report.isWitnessed = demand.isForWitnesses && head.size > 0
+            if demand.isForWitnesses, head.size > 0 { report.isCompared = true }
         }
         return Result(report: report, state: next, resumedAt: resumedAt, checkpoint: note)
     }
