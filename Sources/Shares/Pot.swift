@@ -29,7 +29,8 @@ struct Pot {
         /// A /48 may hold twice the share of a /56.
         var factor = 1
 
-        func limit(free: Int) -> Int { part == 0 ? cap : min(cap, free * factor / part) }
+        /// One unit is always within a share. Otherwise the last ones, or those of a small total, would be nobody's.
+        func limit(free: Int) -> Int { part == 0 ? cap : min(cap, max(1, free * factor / part)) }
     }
 
     /// Named properties, because the compiler would copy an array at every access.

@@ -7,6 +7,8 @@ public enum Resource: Int, Sendable, CaseIterable {
     case streams, streamBytes
     /// Its clock counts turns of the event loop instead of ms.
     case requestsInTurn
+    /// TLS handshakes under way, and connections whose handshake has failed, until they are closed.
+    case handshakes
     /// Joined WebSockets of one room side. `Presence` counts them and closes the one that has been silent longest if there is one too many.
     case roomSockets
     case storeOperations
@@ -15,9 +17,17 @@ public enum Resource: Int, Sendable, CaseIterable {
     case presenceChanges
     case tokenReplacements
     case creations
+    /// Creations with a short join code. Each reveals whether its code was free.
+    case shortCreations
+    /// Pending rooms with a short join code.
+    case shortCodes
     /// Entries that callers added since the log was last published completely.
     case ledgerBacklog
     case queuedPushes
+    /// Requests for files of the log, from their start to their response.
+    case logRequests
+    /// Reads of these files under way, on threads of their own.
+    case logReads
 
     /// The label in metrics.
     public var name: String {
@@ -27,14 +37,19 @@ public enum Resource: Int, Sendable, CaseIterable {
         case .streams: "streams"
         case .streamBytes: "stream_bytes"
         case .requestsInTurn: "requests_in_turn"
+        case .handshakes: "handshakes"
         case .roomSockets: "room_sockets"
         case .storeOperations: "store_operations"
         case .arenaSlots: "arena_slots"
         case .presenceChanges: "presence_changes"
         case .tokenReplacements: "token_replacements"
         case .creations: "creations"
+        case .shortCreations: "short_creations"
+        case .shortCodes: "short_codes"
         case .ledgerBacklog: "ledger_backlog"
         case .queuedPushes: "queued_pushes"
+        case .logRequests: "log_requests"
+        case .logReads: "log_reads"
         }
     }
 }
@@ -104,6 +119,8 @@ public struct ShareTable: Sendable, Equatable {
         case .streamBytes:
             Quota(128 << 20, connection: Share(1 << 20), network: Share(freeDividedBy: 4), backEnd: half)
         case .requestsInTurn: Quota(connection: Share(16), network: Share(64), backEnd: Share(256), windowMs: 1)
+        // Connections have shares. A listener for few peers limits handshakes as well.
+        case .handshakes: Quota()
         case .roomSockets: Quota(side: Share(8))
         case .storeOperations:
             // An app in the foreground sends several requests of a side at once.
@@ -116,10 +133,14 @@ public struct ShareTable: Sendable, Equatable {
         case .presenceChanges: Quota(side: Share(5), windowMs: 5_000)
         case .tokenReplacements: Quota(side: Share(6), windowMs: 600_000)
         case .creations: Quota(1_000_000, network: Share(10_000), backEnd: Share(200_000), windowMs: 600_000)
+        case .shortCreations: Quota(1_000, network: Share(freeDividedBy: 4), backEnd: half, windowMs: 600_000)
+        case .shortCodes: Quota(1_000, network: Share(freeDividedBy: 4), backEnd: half)
         case .ledgerBacklog:
             Quota(
                 1_000_000, network: Share(freeDividedBy: 8), backEnd: half, ceilings: [.creation: 700, .knock: 850])
         case .queuedPushes: Quota(200_000, side: Share(1), network: Share(freeDividedBy: 8), backEnd: half)
+        case .logRequests: Quota(4_096, connection: Share(64), network: Share(256, freeDividedBy: 4), backEnd: half)
+        case .logReads: Quota(64, connection: Share(4), network: Share(freeDividedBy: 4), backEnd: half)
         }
     }
 }

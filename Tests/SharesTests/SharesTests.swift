@@ -61,6 +61,10 @@ import Testing
         #expect(table[.creations].network == Share(10_000) && table[.creations].backEnd == Share(200_000))
         #expect(table[.queuedPushes].network == Share(freeDividedBy: 8) && table[.queuedPushes].side == Share(1))
         #expect(table[.roomSockets].side == Share(8))
+        let quarter = Share(freeDividedBy: 4)
+        #expect(table[.shortCodes] == Quota(1_000, network: quarter, backEnd: Share(freeDividedBy: 2)))
+        #expect(table[.shortCreations].total == 1_000 && table[.shortCreations].network == quarter)
+        #expect(table[.logReads].total == 64 && table[.logReads].connection == Share(4) && table[.logReads].network == quarter)
     }
 
     @Test func aNetworkMayHoldItsCap() {
@@ -92,6 +96,18 @@ import Testing
         // 80 are free: 16, with 64 left.
         #expect(fill(shares, .connections, Owners(shares.network(v4(2)))).count == 16)
         #expect(shares.used(.connections) == 36)
+    }
+
+    @Test func theLastOnesAreForOwnersWithoutAny() {
+        for total in 1...9 {
+            let shares = shares(.shortCodes, Quota(total, network: Share(freeDividedBy: 4)))
+            for number in 1...total as ClosedRange<Int> {
+                #expect(shares.allows(.shortCodes, to: Owners(shares.network(v4(UInt32(number))))))
+                _ = try? shares.charge(.shortCodes, to: Owners(shares.network(v4(UInt32(number)))))
+                if total < 8 { #expect(!shares.allows(.shortCodes, to: Owners(shares.network(v4(UInt32(number)))))) }
+            }
+            #expect(shares.used(.shortCodes) == total)
+        }
     }
 
     @Test func exhaustedIsNotOverAShare() throws {
