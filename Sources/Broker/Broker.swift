@@ -65,7 +65,7 @@ public final class Broker: Sendable {
         shared = Dependencies(
             loop: loop, store: store, keys: keys, time: time, policies: policies, sweeper: sweeper,
             settings: settings, metrics: metrics,
-            charges: CallerCharges(shares ?? Shares(.standard(limits.creations)), loop: loop, time: time), neighbors: neighbors,
+            charges: CallerCharges(shares ?? Shares(.standard(limits)), loop: loop, time: time), neighbors: neighbors,
             log: log)
         presence = Presence(
             loop: loop,

@@ -122,6 +122,24 @@ final class CallerCharges: Sendable {
         } catch { throw BrokerError(error) }
     }
 
+    /// Charges a room with a short code: a guess, because the answer reveals whether the code is free, and a pending room. Without a request, the
+    /// network of this address is charged.
+    /// - Throws: `.tooManyRequests` if the guesses of the window are used up; `.tooManyShortCodes`.
+    func chargeShortCode(from address: SocketAddress) throws(BrokerError) -> (guess: Charge, pending: Charge) {
+        let owners = RequestCharges.current?.owners ?? Owners(shares.network(address))
+        let guess: Charge
+        do throws(Shortage) { guess = try charge(.shortCreations, to: owners) } catch {
+            switch error {
+            case .overShare(_, let seconds), .exhausted(_, let seconds): throw .tooManyRequests(retryAfterSeconds: seconds)
+            }
+        }
+        // Both an own share and a shortage end with a longer code, so they get the same error.
+        do throws(Shortage) { return (guess, try shares.charge(.shortCodes, to: owners)) } catch {
+            shares.refund(guess)
+            throw .tooManyShortCodes
+        }
+    }
+
     /// Charges a token's replacement, which adds to the public log as a creation does.
     /// - Parameter side: the room side whose token is replaced.
     func chargeReplacement(by side: Owner) throws(BrokerError) -> [Charge] {
@@ -182,9 +200,12 @@ final class CallerCharges: Sendable {
 
     // MARK: Windows
 
+    /// The resources with a window in broker time.
+    private static let windowed: [Resource] = [.creations, .shortCreations, .tokenReplacements]
+
     /// Keeps the timer that deletes the counts of callers when their windows are over.
     private func extendWindow(_ now: UInt64) {
-        let end = now + max(shares.table[.creations].windowMs ?? 0, shares.table[.tokenReplacements].windowMs ?? 0)
+        let end = now + Self.windowed.reduce(0) { max($0, shares.table[$1].windowMs ?? 0) }
         let isWatched = window.withLock { window in
             defer { window = Window(end: end, isWatched: true) }
             return window.isWatched
@@ -198,7 +219,7 @@ final class CallerCharges: Sendable {
 
     private func forget() {
         let now = time.now
-        shares.forget([.creations, .tokenReplacements], now: now)
+        shares.forget(Self.windowed, now: now)
         let next: UInt64? = window.withLock { window in
             if let end = window.end, end > now { return end }
             window = Window()
@@ -224,9 +245,17 @@ final class PushCharge: Sendable {
 }
 
 extension ShareTable {
-    /// Returns the standard table with a policy's budget of creations.
+    /// Returns the standard table with a policy's limits.
     /// - Parameter backEndCreations: the limit of a back end in ten minutes.
-    public static func standard(_ creations: Budgets, backEndCreations: Int = defaultBackEndCreations) -> ShareTable {
+    public static func standard(_ limits: Limits, backEndCreations: Int = defaultBackEndCreations) -> ShareTable {
+        var table = standard(limits.creations, backEndCreations: backEndCreations)
+        table[.shortCodes].total = limits.pendingShortCodes
+        table[.shortCreations].total = limits.shortCreations.count
+        table[.shortCreations].windowMs = limits.shortCreations.windowMs
+        return table
+    }
+
+    static func standard(_ creations: Budgets, backEndCreations: Int = defaultBackEndCreations) -> ShareTable {
         let (own, all) = (creations.perAddress, creations.overall)
         var table = standard
         let total = Int(Double(all.count) * Double(own.windowMs) / Double(all.windowMs))

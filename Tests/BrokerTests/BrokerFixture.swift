@@ -61,12 +61,12 @@ struct BrokerFixture {
 
     func create(
         _ code: String = "123456", client: String = "creator", life: Int = 600, codeLife: Int = 300, token: Secret? = nil,
-        environment: PushEnvironment? = nil
+        environment: PushEnvironment? = nil, from address: SocketAddress = Self.here
     ) async throws -> Membership {
         try await broker.rooms.create(
             CreateRoom(
                 joinid: Array(code.utf8), lifeSeconds: life, codeLifeSeconds: codeLife, client: Array(client.utf8), token: token,
-                environment: environment), from: Self.here)
+                environment: environment), from: address)
     }
 
     func accept(_ code: String = "123456", client: String = "joiner", token: Secret? = nil) async throws -> Membership {

@@ -2,6 +2,7 @@ import EventLoop
 import Linux
 import Policy
 import Sealing
+import Shares
 import Sodium
 import Testing
 
@@ -195,12 +196,19 @@ import Testing
         try await fixture.end()
     }
 
-    /// While the limit of waiting rooms is reached, a refused create still reveals whether its code is free.
+    /// While the limit of waiting rooms is reached, a refused create reveals nothing. After a restart it reveals whether its code is free.
     @Test func fullShortCodesRevealNoMore() async throws {
         let fixture = try await BrokerFixture()
-        let budget = fixture.broker.policies.rooms.shortCreations
-        for number in 0..<budget.count { _ = try await fixture.create("c\(number)", life: 3_600, codeLife: 3_600) }
+        let (budget, shares) = (fixture.broker.policies.rooms.shortCreations, fixture.broker.shares)
+        for number in 0..<budget.count {
+            _ = try await fixture.create("c\(number)", life: 3_600, codeLife: 3_600, from: Self.anyAddress())
+        }
         fixture.clock.advance(budget.windowMs)
+        for code in ["another", "c1"] {
+            await #expect(throws: BrokerError.tooManyShortCodes) { try await fixture.create(code, client: "other") }
+        }
+        #expect(shares.used(.shortCreations, now: fixture.clock.now) == 0)
+        shares.clear(.shortCodes)
         await #expect(throws: BrokerError.tooManyShortCodes) { try await fixture.create("another") }
         #expect(try await told(fixture, of: budget.count + 300) == budget.count - 1)
         #expect(try await !tells(fixture, Array("c1".utf8)))

@@ -126,3 +126,29 @@ def test_a_back_end_has_a_larger_share(tmp_path):
 def test_a_bad_back_end_setting_is_refused(world, words):
     ran = mayfly("serve", "--state", world.state.folder, *words)
     assert ran.returncode == 2 and words[0] in ran.stderr and "is not a flag" not in ran.stderr, ran.stderr
+
+
+# Promise: short-codes-have-shares
+def test_one_address_leaves_short_codes_to_others():
+    """A sixth of a million codes is guessed soon, so few of them may wait. One address can't have them all."""
+    codes = map("{:06}".format, range(10**6))
+    with World(resolution=1) as world:
+        greedy = world.client()
+        made = 0
+        while (last := greedy.create(next(codes))).status == 201:
+            made += 1
+        last.expect(429, "too_many_requests")
+        assert int(last.headers["retry-after"]) > 0 and made == 200
+        # Only codes that can be guessed are scarce.
+        greedy.create().expect(201)
+        for other in (world.client(), world.client()):
+            assert [other.create(next(codes)).status for _ in range(100)] == [201] * 100
+
+
+def test_a_back_end_has_a_larger_share_of_short_codes():
+    codes = map("{:06}".format, range(10**6))
+    with World(resolution=1, environment={"MAYFLY_BACKENDS": "127.9.0.0/16"}) as world:
+        own = Client(world.broker.port, address="127.9.3.4")
+        statuses = [own.create(next(codes)).status for _ in range(400)]
+        # Half of what is free at each moment is a third of all.
+        assert statuses == [201] * 333 + [429] * 67

@@ -67,10 +67,10 @@ public final class Neighbors: Sendable {
     /// True if messages don't reach this node, e.g. while the database is away.
     var isDeaf: Bool { state.withLock { loop.now - min(loop.now, $0.echo) > Self.longestEchoMs } }
 
-    /// A caller may come to any node. So each node grants an equal part of what is counted over minutes.
+    /// A caller may come to any node. So each node grants an equal part of what lasts for minutes.
     private func divideShares() {
         let (shares, nodes) = state.withLock { ($0.shares, 1 + $0.heard.count) }
-        shares?.divide([.creations, .tokenReplacements], by: nodes)
+        shares?.divide([.creations, .tokenReplacements, .shortCreations, .shortCodes], by: nodes)
     }
 
     // MARK: Sending

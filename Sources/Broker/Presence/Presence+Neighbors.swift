@@ -28,7 +28,9 @@ extension Presence {
         case .accepted(let room):
             rooms?.assumeIsolated { $0.recordAcceptElsewhere(room) }
             Task(executorPreference: loop) { await self.send(RoomSide(room: room, slot: 1), .peerAccepted) }
-        case .closed(let room): Task(executorPreference: loop) { await self.end(room) }
+        case .closed(let room):
+            rooms?.assumeIsolated { $0.refundShortCode(of: room) }
+            Task(executorPreference: loop) { await self.end(room) }
         case .hello, .pulse, .revoked, .renewed, .news: break
         }
     }

@@ -46,9 +46,9 @@ extension Rooms {
         }
         let record = RoomRecord(room: index, expires: expires, creator: creator)
 
-        let creation: [Charge]
+        let creation: (entries: [Charge], guess: [Charge])
         do {
-            creation = try chargeCreation(request.joinid, address)
+            creation = try chargeCreation(request.joinid, of: index, codeLifeMs: codeExpires - now, from: address)
         } catch {
             // A repeat costs no budget, so that a lost answer can always be requested again. Other callers get the budget's error. Reporting a taken
             // code would be a free guess.
@@ -65,11 +65,14 @@ extension Rooms {
                     shortLimit: shortLimit, now: now)
             }
         } catch {
-            refundGuess(request.joinid)
-            charges.shares.refund(creation)
+            charges.shares.refund(creation.entries + creation.guess)
+            refundShortCode(of: index)
             throw error
         }
-        if outcome != .created { charges.shares.refund(creation) }
+        if outcome != .created {
+            charges.shares.refund(creation.entries)
+            refundShortCode(of: index)
+        }
         switch outcome {
         case .created:
             knockDelays.recordNewRoom(index, now: time.now)
@@ -82,7 +85,8 @@ extension Rooms {
                 spendGuess(request.joinid, address)
                 throw .joinCodeInUse
             }
-            refundGuess(request.joinid)
+            // The caller learned nothing about the code.
+            charges.shares.refund(creation.guess)
             return again
         case .tooManyShort:
             throw .tooManyShortCodes
@@ -214,6 +218,7 @@ extension Rooms {
             try $0.accept(code, joiner: joiner, token: token?.new, used: used, now: now)
         }
         guard outcome == .accepted else { return nil }
+        refundShortCode(of: code.room)
         metrics.add(.roomsAccepted)
         await sweeper.expect(retryUntil)
         await sweeper.scheduleScrub()
@@ -224,7 +229,10 @@ extension Rooms {
     }
 
     /// Another node has accepted a room.
-    func recordAcceptElsewhere(_ room: Digest) { knockDelays.recordAccept(room, now: time.now) }
+    func recordAcceptElsewhere(_ room: Digest) {
+        knockDelays.recordAccept(room, now: time.now)
+        refundShortCode(of: room)
+    }
 
     private func codeIndexes(_ joinid: [UInt8], now: UInt64) throws(BrokerError) -> [Digest] {
         let retention = policies.rooms.codeRetentionMs

@@ -17,12 +17,13 @@ public actor Rooms: LoopActor, BrokerPart {
     let outbox: Outbox
 
     private var wrongCodes: AttemptBudget
-    private var shortCreations: Allowance
     /// Pushes to one token, in all rooms together.
     let tokenKnocks: KeyedBudget
     /// When the next window of these budgets ends, and the timer for it.
     private var windowsEnd: (at: UInt64, timer: TimerID)?
     var knockDelays: KnockDelays
+    /// The charges of pending rooms with short codes, by the room's index, until accept, end or expiry.
+    private var shortCodes: [Digest: (charge: Charge, expiry: TimerID)] = [:]
 
     init(_ shared: Dependencies, presence: Presence, outbox: Outbox) {
         loop = shared.loop
@@ -31,7 +32,6 @@ public actor Rooms: LoopActor, BrokerPart {
         self.outbox = outbox
         let limits = shared.policies.rooms
         wrongCodes = AttemptBudget(limits.wrongCodes, ipv4Bits: limits.ipv4Bits, ipv6Bits: limits.ipv6Bits)
-        shortCreations = Allowance(limits.shortCreations)
         tokenKnocks = KeyedBudget(limits.tokenKnocks, nodes: { shared.nodes })
         knockDelays = KnockDelays(startedAt: shared.time.now, startGraceMs: limits.startGraceMs)
     }
@@ -54,6 +54,7 @@ public actor Rooms: LoopActor, BrokerPart {
         guard let record = try await live(index),
             let purged = try await store.write({ try $0.close(room: index) })
         else { throw .roomNotFound }
+        refundShortCode(of: index)
         await outbox.revoke([record.creator, record.joiner].compactMap { $0?.token })
         metrics.add(.roomsClosed)
         metrics.add(.tokensPurged, purged)
@@ -136,24 +137,32 @@ public actor Rooms: LoopActor, BrokerPart {
         watchWindows()
     }
 
-    /// Charges a creation. A creation with a short code also counts as a guess, because its answer reveals whether the code is free.
+    /// Charges a creation, and its short code until the room is no longer pending.
     ///
-    /// Both are charged before the store is read. Otherwise requests at the same moment would all find room in the budget.
-    func chargeCreation(_ joinid: [UInt8], _ address: SocketAddress) throws(BrokerError) -> [Charge] {
-        let creation = try charges.chargeCreation(from: address)
-        guard policies.rooms.isShort(codeOf: joinid.count) else { return creation }
-        let now = time.now
-        if let wait = shortCreations.refusal(nodes: shared.nodes, now: now) {
-            charges.shares.refund(creation)
-            throw .tooManyRequests(retryAfterSeconds: wait)
+    /// Everything is charged before the store is read. Otherwise requests at the same moment would all find room in the budget.
+    /// - Parameter room: the room's index.
+    /// - Returns: the creation's charges, and for a short code the guess that its answer is.
+    func chargeCreation(
+        _ joinid: [UInt8], of room: Digest, codeLifeMs: UInt64, from address: SocketAddress
+    ) throws(BrokerError) -> (entries: [Charge], guess: [Charge]) {
+        let entries = try charges.chargeCreation(from: address)
+        guard policies.rooms.isShort(codeOf: joinid.count) else { return (entries, []) }
+        do throws(BrokerError) {
+            let (guess, pending) = try charges.chargeShortCode(from: address)
+            let timer = loop.after(codeLifeMs) { self.assumeIsolated { $0.refundShortCode(of: room) } }
+            shortCodes[room] = (pending, timer)
+            return (entries, [guess])
+        } catch {
+            charges.shares.refund(entries)
+            throw error
         }
-        shortCreations.spend(now: now)
-        return creation
     }
 
-    /// Refunds the guess of a creation whose caller learned nothing about the code.
-    func refundGuess(_ joinid: [UInt8]) {
-        if policies.rooms.isShort(codeOf: joinid.count) { shortCreations.refund(now: time.now) }
+    /// The room is no longer pending. Does nothing for a room without a charged code, e.g. one of another node or of an earlier run.
+    func refundShortCode(of room: Digest) {
+        guard let (charge, timer) = shortCodes.removeValue(forKey: room) else { return }
+        loop.cancel(timer)
+        charges.shares.refund(charge)
     }
 
     /// Counts must not outlive their window, even if no request follows.

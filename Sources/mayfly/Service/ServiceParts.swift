@@ -120,8 +120,7 @@ struct ServiceParts: Sendable {
 
     /// The standard table with the quotas of policy and operator. Connections are limited by the available descriptors.
     private static func shareTable(_ settings: ServiceSettings) -> ShareTable {
-        var table = ShareTable.standard(
-            settings.policies.rooms.creations, backEndCreations: settings.backEndCreations)
+        var table = ShareTable.standard(settings.policies.rooms, backEndCreations: settings.backEndCreations)
         table[.connections].total = connections(atMost: table[.connections].total)
         return table
     }

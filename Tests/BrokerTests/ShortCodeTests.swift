@@ -1,0 +1,102 @@
+import EventLoop
+import Linux
+import Sealing
+import Shares
+import Storage
+import Testing
+import Vocabulary
+
+@testable import Broker
+
+/// The shares of pending rooms with short codes.
+@Suite struct ShortCodeTests {
+    private static let life = 86_400
+
+    /// Creates rooms with six digits until the first refusal.
+    private func fill(
+        _ fixture: BrokerFixture, from address: SocketAddress = BrokerFixture.here, first: Int = 100_000
+    ) async throws -> (rooms: [Membership], codes: [String], refusal: BrokerError) {
+        var (rooms, codes): ([Membership], [String]) = ([], [])
+        while true {
+            let code = String(first + codes.count)
+            do throws(BrokerError) {
+                let request = CreateRoom(
+                    joinid: Array(code.utf8), lifeSeconds: Self.life, codeLifeSeconds: 3_600, client: Array("creator".utf8),
+                    token: nil, environment: nil)
+                rooms.append(try await fixture.broker.rooms.create(request, from: address))
+                codes.append(code)
+            } catch { return (rooms, codes, error) }
+        }
+    }
+
+    // Promise: short-codes-have-shares
+    @Test func oneNetworkLeavesShortCodesToOthers() async throws {
+        let fixture = try await BrokerFixture()
+        let own = try await fill(fixture)
+        #expect(own.rooms.count == 200)
+        #expect(own.refusal == .tooManyRequests(retryAfterSeconds: 600))
+        // A code that can't be guessed, and a repeat, are no matter of shares.
+        _ = try await fixture.create("a long code")
+        #expect(try await !fixture.create("100000", life: Self.life, codeLife: 3_600).isNew)
+        let other = try await fill(fixture, from: .v4(7, port: 1), first: 200_000)
+        #expect(other.rooms.count == 160)
+        try await fixture.end()
+    }
+
+    /// A room counts from its create until its accept, its end, or the expiry of its code.
+    @Test func aRoomThatWaitsNoLongerCountsForNobody() async throws {
+        let fixture = try await BrokerFixture()
+        let (loop, rooms, shares) = (fixture.loop, fixture.broker.rooms, fixture.broker.shares)
+        try await withTaskExecutorPreference(loop) {
+            let own = try await fill(fixture)
+            // The guesses of these creates are forgotten, and the rooms still wait.
+            fixture.clock.advance(600_000)
+            let before = try await fill(fixture, first: 200_000)
+            #expect(before.rooms.isEmpty && before.refusal == .tooManyShortCodes)
+            #expect(shares.used(.shortCodes) == 200 && shares.used(.shortCreations, now: fixture.clock.now) == 0)
+            // A refused create, and a repeated one, change no count.
+            await #expect(throws: BrokerError.tooManyShortCodes) { try await fixture.create("100001", client: "another") }
+            _ = try await fixture.create("100001", life: Self.life, codeLife: 3_600)
+            #expect(shares.used(.shortCodes) == 200)
+
+            _ = try await fixture.accept(own.codes[0])
+            #expect(shares.used(.shortCodes) == 199)
+            let one = try await fill(fixture, first: 300_000)
+            #expect(one.rooms.count == 1 && one.refusal == .tooManyShortCodes)
+            _ = try await rooms.close(own.rooms[1].room)
+            _ = try await rooms.close(own.rooms[0].room)
+            #expect(shares.used(.shortCodes) == 199, "an accepted room's end refunds nothing more")
+            // Other nodes report theirs.
+            await rooms.recordAcceptElsewhere(fixture.keys.roomIndex(own.rooms[2].room))
+            await fixture.broker.presence.hear(.closed(room: fixture.keys.roomIndex(own.rooms[3].room)), from: 7)
+            await fixture.broker.presence.hear(.closed(room: fixture.keys.roomIndex(own.rooms[3].room)), from: 7)
+            #expect(shares.used(.shortCodes) == 197)
+            fixture.clock.advance(3_600_000)
+            await fixture.loop.turn()
+            #expect(shares.used(.shortCodes) == 0)
+        }
+        try await fixture.end()
+    }
+
+    /// Only what is stored counts.
+    @Test func aCreateThatFailsCountsForNobody() async throws {
+        let fixture = try await BrokerFixture()
+        let shares = fixture.broker.shares
+        _ = try await fixture.create("123456")
+        await #expect(throws: BrokerError.joinCodeInUse) { try await fixture.create("123456", client: "another") }
+        #expect(shares.used(.shortCodes) == 1)
+        // Its answer was a guess.
+        #expect(shares.used(.shortCreations, now: fixture.clock.now) == 2)
+        await fixture.store.shutDown()
+        await #expect(throws: BrokerError.shuttingDown) { try await fixture.create("654321") }
+        #expect(shares.used(.shortCodes) == 1 && shares.used(.shortCreations, now: fixture.clock.now) == 2)
+        try await fixture.end()
+    }
+}
+
+extension EventLoop {
+    /// Returns after the timers that are due.
+    fileprivate func turn() async {
+        for _ in 0..<2 { await withCheckedContinuation { continuation in submit { continuation.resume() } } }
+    }
+}
