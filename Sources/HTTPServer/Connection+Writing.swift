@@ -97,6 +97,7 @@ extension Connection {
         server.warm(self)
         if tls.hasCiphertext { server.flushAtEndOfTurn(self) }
         if !wasReady, tls.state == .established {
+            server.endHandshake(self)
             if tls.negotiatedProtocol == "h2" { return HTTP2Connection.begin(on: self, server) }
             server.setDeadline(self, .idle)
             if let overflow { http1?.refuse(overflow, on: server) }

@@ -64,6 +64,8 @@ final class Connection: EventSource {
     /// The connection's owners and charge. Without a charge it stays open only until it was refused.
     let owners: Owners
     var charge: Charge?
+    /// The charge for the TLS handshake, until it has succeeded. A connection whose handshake has failed keeps it until it is closed.
+    var handshake: Charge?
     let overflow: Refusal?
     /// The charge for HTTP/1.1 responses that the peer has not read.
     var blockedBytes: Charge?

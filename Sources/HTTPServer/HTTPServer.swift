@@ -170,6 +170,15 @@ public actor HTTPServer: LoopActor {
         var overflow: Refusal?
         do throws(Shortage) { charge = try shares.charge(.connections, to: owners) } catch { overflow = Refusal(error) }
         guard overflow == nil || overflows < Self.overflow else { return }
+        var handshake: Charge?
+        if configuration.tls != nil {
+            handshake = chargeHandshake(to: payer)
+            guard handshake != nil else {
+                statistics.refusals += 1
+                if let charge { shares.refund(charge) }
+                return
+            }
+        }
         generation &+= 1
         let slot = freeSlots.popLast() ?? Int32(slots.count)
         if slot == slots.count { slots.append(nil) }
@@ -178,6 +187,7 @@ public actor HTTPServer: LoopActor {
             id: ConnectionID(slot: slot, generation: generation), remote: remote, owners: owners, socket: socket,
             limits: configuration.limits, tls: tls, overflow: overflow, ready: ready)
         connection.charge = charge
+        connection.handshake = handshake
         if overflow != nil { overflows += 1 }
         slots[Int(slot)] = connection
         statistics.openConnections += 1
@@ -187,6 +197,23 @@ public actor HTTPServer: LoopActor {
         connection.registration = registration
         setDeadline(connection, tls == nil ? .idle : .handshake)
         if let overflow, tls == nil { connection.http1?.refuse(overflow, on: self) }
+    }
+
+    /// Charges a TLS handshake. If others have all of them under way, the oldest one ends: a peer that means it needs two round trips.
+    /// - Returns: nil if the payer has its share under way.
+    private func chargeHandshake(to payer: Owner) -> Charge? {
+        let shares = configuration.shares
+        do throws(Shortage) { return try shares.charge(.handshakes, to: Owners(payer)) } catch {
+            guard case .exhausted = error else { return nil }
+        }
+        let oldest = slots.lazy.compactMap(\.self).filter { $0.handshake != nil }.min { $0.id.generation < $1.id.generation }
+        oldest?.close(on: self)
+        // Nil only if nobody had one under way.
+        return try? shares.charge(.handshakes, to: Owners(payer))
+    }
+
+    func endHandshake(_ connection: Connection) {
+        if let charge = connection.handshake.take() { configuration.shares.refund(charge) }
     }
 
     private func stopListening() {
@@ -266,6 +293,7 @@ public actor HTTPServer: LoopActor {
         slots[connection.slot] = nil
         freeSlots.append(connection.id.slot)
         if let charge = connection.charge.take() { configuration.shares.refund(charge) }
+        endHandshake(connection)
         if connection.overflow != nil { overflows -= 1 }
         connection.releaseBlocked(on: self)
         stalled.remove(connection.id.slot)

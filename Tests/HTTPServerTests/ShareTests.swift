@@ -189,6 +189,49 @@ import WebSocket
         }
     }
 
+    // Promise: strangers-stop-no-node
+    @Test func theOldestHandshakeMakesRoom() async throws {
+        let network = Atomic<UInt32>(1)
+        try await withStreams {
+            $0.setQuota(.handshakes, Quota(4, network: Share(2)))
+            $0.lingerMs = 60_000
+            let shares = $0.shares
+            $0.payer = { _ in shares.network(.v4(network.load(ordering: .relaxed), port: 0)) }
+        } _: { server, address, _, trust in
+            let shares = await server.configuration.shares
+            func stranger(_ number: UInt32, writing text: String = "") async throws -> RawClient {
+                network.store(number, ordering: .relaxed)
+                let before = await server.statistics.accepted
+                let client = try await RawClient(address, writing: text)
+                try await eventually { await server.statistics.accepted > before }
+                return client
+            }
+            func member() async throws -> StreamClient {
+                network.store(9, ordering: .relaxed)
+                return try await StreamClient(address, trust)
+            }
+            // A network's third one is closed. A failed handshake counts until its connection is closed.
+            let own = [try await stranger(1), try await stranger(1, writing: "no TLS at all\r\n\r\n"), try await stranger(1)]
+            try await own[2].eventually { own[2].hasEnded }
+            let others = [try await stranger(2), try await stranger(2)]
+            #expect(shares.used(.handshakes) == 4)
+            var members: [StreamClient] = []
+            for number in 1...3 {
+                let client = try await member()
+                members.append(client)
+                #expect(try await client.answer(client.request("GET", "/a")) == "200 get /a ")
+                // The first one made room, and a member's handshake is over.
+                #expect(shares.used(.handshakes) == 3)
+                #expect(await server.statistics.openConnections == 3 + number)
+            }
+            try await own[0].eventually { own[0].hasEnded }
+            let late = try await stranger(3)
+            members.append(try await member())
+            try await own[1].eventually { own[1].hasEnded }
+            withExtendedLifetime((others, late, members)) {}
+        }
+    }
+
     @Test func handshakesTakeTurnsToo() async throws {
         try await withStreams {
             $0.setQuota(.requestsInTurn, Quota(network: Share(Turn.handshakeCost), windowMs: 1))
