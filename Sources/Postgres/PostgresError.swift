@@ -27,6 +27,8 @@ public enum PostgresError: Error, Sendable, Equatable, CustomStringConvertible {
     public var isInvalidText: Bool { state == "22P02" }
     /// Conflicts with another transaction. A retry may succeed.
     public var isConflict: Bool { ["40001", "40P01", "55P03", "23505"].contains(state) }
+    /// A lock was not free in time.
+    public var isLockTimeout: Bool { state == "55P03" }
     /// The session can't continue: the server stops, or is a standby server.
     public var endsSession: Bool {
         switch self {

@@ -22,6 +22,30 @@ extension LockKey {
     }
 }
 
+extension PostgresDatabase {
+    /// Returns who holds one of these advisory locks or a writer's lock, and what to do, if that is no broker's session. Returns nil if there is no
+    /// such session, or if it can't be found.
+    func foreignHolder(of numbers: [Int64] = []) -> String? {
+        let holder = try? read {
+            try first(
+                """
+                SELECT pid::bigint, coalesce(usename::text, '') FROM pg_locks JOIN pg_stat_activity USING (pid)
+                WHERE locktype = 'advisory' AND granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+                AND (usename IS DISTINCT FROM current_user OR application_name IS DISTINCT FROM current_setting('application_name'))
+                AND (objsubid = 2 AND classid::bigint = $1
+                OR objsubid = 1 AND (classid::bigint << 32 | objid::bigint)::text = ANY (string_to_array($2, chr(10))))
+                ORDER BY pid LIMIT 1
+                """, .int(salt), .text(numbers.map(String.init).joined(separator: "\n"))
+            ) { (process: $0.int(0), role: $0.text(1)) }
+        }
+        guard let (process, role) = holder ?? nil else { return nil }
+        // Whoever may make roles chooses their names.
+        let name = String(role.map { $0.isLetter || $0.isNumber || "_-. ".contains($0) ? $0 : "?" })
+        return "the role \"\(name)\" (process \(process)) holds a lock that this broker waits for. End it with SELECT "
+            + "pg_terminate_backend(\(process)), and let only the broker's role connect: REVOKE CONNECT ON DATABASE ... FROM PUBLIC"
+    }
+}
+
 extension Digest {
     /// An index begins with its expiry, so its end is its own.
     fileprivate var lastWord: UInt64 {

@@ -19,7 +19,7 @@ final class PostgresDatabase: Database, EngineRows {
     private var sessionNode: String?
     private var isListening = false
     /// Distinguishes the locks of several deployments in one database.
-    private var salt: Int64 = 0
+    private(set) var salt: Int64 = 0
     /// What the answers to the statements sent since the last `receive` mean.
     private var pending: [Meaning] = []
     private var open: OpenTransaction?
@@ -46,6 +46,8 @@ final class PostgresDatabase: Database, EngineRows {
         var boundary: UInt64 = 0
         /// The largest head seen before this transaction. A smaller one means lost commits.
         let head: UInt64
+        /// The advisory locks that it has asked for.
+        var locks: [Int64] = []
         let node: PostgresNode?
         let leaseTerm: UInt64?
         /// The latest lease seen before this transaction.
@@ -339,6 +341,7 @@ final class PostgresDatabase: Database, EngineRows {
     /// Waits for the locks, in one order for all transactions.
     func lock(_ numbers: [Int64]) throws {
         if numbers.isEmpty { return }
+        open?.locks += numbers
         var parameters = Parameters()
         parameters.add(numbers)
         try live().send("SELECT pg_advisory_xact_lock(key) FROM unnest($1::bigint[]) AS key", parameters)
@@ -397,7 +400,7 @@ final class PostgresDatabase: Database, EngineRows {
                 """, .int(salt), .text(older.joined(separator: "\n")))
         }) {
             guard Clock.monotonicMs < deadline else {
-                throw StoreError.unavailable("a transaction that began earlier doesn't end")
+                throw StoreError.unavailable(foreignHolder() ?? "a transaction that began earlier doesn't end")
             }
             // This only sleeps.
             _ = Poll.wait(-1, .read, until: Clock.monotonicMs + wait)
@@ -480,7 +483,10 @@ final class PostgresDatabase: Database, EngineRows {
                 try recordAbsence(until: absence.clock)
             } catch {
                 let known = error as? PostgresError
+                let locks = open?.locks ?? []
                 if known?.endsSession == true { disconnect() } else { rollBack() }
+                // Other transactions of brokers end soon, so those are waited for again.
+                if known?.isLockTimeout == true, let holder = foreignHolder(of: locks) { throw StoreError.unavailable(holder) }
                 guard let known, known.endsSession || known.isConflict || known.isWrongCount, triesLeft > 0 else { throw error }
             }
         }

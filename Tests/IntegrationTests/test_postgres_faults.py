@@ -15,6 +15,7 @@ from collections import Counter
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from databases import Schema, Server, Standby
@@ -126,6 +127,47 @@ def test_a_server_that_can_lose_what_it_acknowledged(server, broker, setting):
         refused(broker, f"{setting} off", "could lose what was acknowledged. Turn it on")
     finally:
         server.set(**{setting: None})
+
+
+@pytest.fixture
+def stranger(server):
+    """The URI of a role without any right to the broker's tables."""
+    server.run("CREATE ROLE stranger LOGIN")
+    yield server.uri.replace("//mayfly@", "//stranger@")
+    server.run("DROP ROLE stranger")
+
+
+def test_another_role_can_not_connect(stranger):
+    """By the statements of docs/postgresql.md, which scripts/postgres runs. Any role that can connect can hold the broker's advisory locks."""
+    with pytest.raises(psycopg.OperationalError, match="permission denied for database"):
+        psycopg.connect(stranger).close()
+
+
+# Promise: foreign-locks-are-named
+@pytest.mark.parametrize("is_writers", [False, True])
+def test_another_role_holds_the_brokers_locks(server, broker, stranger, is_writers):
+    """The lock of all short codes, or the locks of all writers: a call fails at the first time-out, and a line says who holds the lock."""
+    server.run("GRANT CONNECT ON DATABASE mayfly TO stranger")
+    broker.start()
+    try:
+        with psycopg.connect(stranger, autocommit=True) as held:
+            space = int(server.run(f"SELECT '{broker.state.schema.name}.schedule'::regclass::oid::bigint")[0][0]) & 0x7FFFFFFF
+            if is_writers:
+                stamp = int(server.run(f"SELECT stamp FROM {broker.state.schema.name}.schedule")[0][0])
+                for number in range(stamp, stamp + 50):
+                    held.execute("SET lock_timeout = 100")
+                    with suppress(psycopg.errors.LockNotAvailable):
+                        held.execute("SELECT pg_advisory_lock(%s::bigint::int, %s::int)", (space, number))
+            else:
+                held.execute("SELECT pg_advisory_lock(%s)", ((3 << 56) ^ space,))
+            process = held.info.backend_pid
+            create(broker, "123456").expect(503, "storage_unavailable")
+            printed = broker.printed()
+            assert f'the role "stranger" (process {process}) holds a lock' in printed and "REVOKE CONNECT" in printed, printed
+            assert "pg_advisory" not in printed and "postgresql://" not in printed
+        eventually(lambda: create(broker, "123456").status == 201, 30, what="a room once the lock is free")
+    finally:
+        server.run("REVOKE CONNECT ON DATABASE mayfly FROM stranger")
 
 
 def test_tables_of_another_version(server, state, broker):
