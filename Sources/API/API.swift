@@ -70,9 +70,9 @@ public struct API: Sendable {
         Route([.delete], "/api/voip/token") { try await $0.deletePhone($1) },
         Route([.post], "/webhooks/call") { try await $0.ring($1) },
 
-        // The HTTP engine already charges reads of the log's files.
-        Route([.get, .head], "/audit", isCharged: false) { try $0.audit.respond(path: $1.path) },
-        Route([.get, .head], "/audit/*", isCharged: false) { try $0.audit.respond(path: $1.path) },
+        // They use no store. Their reads have shares of their own.
+        Route([.get, .head], "/audit", isCharged: false) { try await $0.audit.respond(to: $1) },
+        Route([.get, .head], "/audit/*", isCharged: false) { try await $0.audit.respond(to: $1) },
     ])
 
     /// Answers one request.

@@ -1,35 +1,44 @@
 import AuditPage
 import Broker
+public import EventLoop
 public import HTTPServer
 public import Ledger
+public import Shares
 
 /// Serves `/audit/`: the files of the ledger's folder, which any static server could publish, and the auditor's page.
 public struct AuditFiles: Sendable {
-    private let folder: LedgerFolder
+    private let reader: LogFileReader
     private let key: VerifierKey
     private let isCurrent: @Sendable () -> Bool
 
     /// - Parameters:
+    ///   - loop: the loop of the server.
+    ///   - shares: the server's shares.
     ///   - key: the log's public key, served as `ledger.vkey`.
     ///   - isCurrent: false while another node may have a newer checkpoint. Then this one isn't served, and a balancer takes the node out.
-    public init(_ folder: LedgerFolder, key: VerifierKey, isCurrent: @escaping @Sendable () -> Bool = { true }) {
-        (self.folder, self.key, self.isCurrent) = (folder, key, isCurrent)
+    public init(
+        _ folder: LedgerFolder, loop: EventLoop, shares: Shares, key: VerifierKey,
+        isCurrent: @escaping @Sendable () -> Bool = { true }
+    ) {
+        reader = LogFileReader(loop: loop, shares: shares) { try folder.read($0) }
+        (self.key, self.isCurrent) = (key, isCurrent)
     }
 
-    /// - Throws: `BrokerError.notFound`, or an error of the folder.
-    public func respond(path: String) throws -> HTTPResponse {
+    /// - Throws: `BrokerError`: `.notFound`, or the refusal of a share; or why a file can't be read.
+    public func respond(to request: HTTPRequest) async throws -> HTTPResponse {
+        let path = request.path
         // The redirect is relative, because a proxy may serve the log under another path.
         if path == "/audit" {
             return HTTPResponse(
                 status: 308, contentType: .text, headers: [.init("Location", "audit/")],
                 body: Array("The auditor's page is at audit/\n".utf8))
         }
-        var answer = try found(String(path.dropFirst("/audit/".count)))
+        var answer = try await found(String(path.dropFirst("/audit/".count)), request.owners)
         answer.headers.append(.init("X-Content-Type-Options", "nosniff"))
         return answer
     }
 
-    private func found(_ name: String) throws -> HTTPResponse {
+    private func found(_ name: String, _ owners: Owners) async throws -> HTTPResponse {
         if let file = AuditPage.file(at: name) {
             var answer = HTTPResponse(
                 status: 200, contentType: .other(file.contentType),
@@ -42,7 +51,7 @@ public struct AuditFiles: Sendable {
         }
         if name == "ledger.vkey" { return text(Array("\(key)\n".utf8)) }
         if name == "checkpoint", !isCurrent() { throw BrokerError.storageUnavailable }
-        guard Self.isLogPath(name), let bytes = try folder.read(name) else { throw BrokerError.notFound }
+        guard Self.isLogPath(name), let bytes = try await reader.read(name, for: owners) else { throw BrokerError.notFound }
         if name == "checkpoint" { return text(bytes) }
         let isPolicy = name.hasPrefix("policies/")
         return HTTPResponse(

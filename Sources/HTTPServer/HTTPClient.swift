@@ -117,6 +117,8 @@ public enum ClientError: Error, Sendable, Equatable, CustomStringConvertible {
     /// The peer closed before its response was complete.
     case closedEarly
     case badAnswer(ParseFailure)
+    /// The peer answered with this status, which the caller can't use.
+    case refused(UInt16)
     /// The peer refused the WebSocket with this status.
     case notUpgraded(UInt16)
 
@@ -131,6 +133,7 @@ public enum ClientError: Error, Sendable, Equatable, CustomStringConvertible {
         case .closedEarly: "the peer closed the connection before its answer was complete"
         case .badAnswer(.bodyTooLarge): "the answer is larger than expected"
         case .badAnswer: "the answer is not HTTP/1.1"
+        case .refused(let status): "the peer answered \(status)"
         case .notUpgraded(let status): "the peer answered \(status) instead of opening a WebSocket"
         }
     }

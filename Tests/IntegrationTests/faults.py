@@ -10,7 +10,7 @@ from preload import library
 class Faults:
     """Which call on files below a folder fails in the processes that got `environment`. As `struct control` in file_faults.c has it."""
 
-    FAILS, WRITES_HALF, WRITES_HALF_AND_FAILS, DIES, DONE_AND_FAILS = range(1, 6)
+    FAILS, WRITES_HALF, WRITES_HALF_AND_FAILS, DIES, DONE_AND_FAILS, WAITS = range(1, 7)
     SIZE = 40 + 32 + 32 + 256
 
     def __init__(self, state, below="ledger"):
@@ -26,6 +26,10 @@ class Faults:
         self.map[72:104] = only.encode().ljust(32, b"\0")
         self.map[8:24] = struct.pack("qq", kind, error)
         self.map[0:8] = struct.pack("q", call)
+
+    def wait(self, ms=-1):
+        """From now on each opening of a file takes `ms` milliseconds, or lasts until `disarm`."""
+        self.arm(-1, self.WAITS, ms, only="open")
 
     def disarm(self):
         self.arm(0)

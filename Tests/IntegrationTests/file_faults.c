@@ -1,4 +1,4 @@
-// Preloaded by tests: makes one chosen call on files below TEST_FAULTS_BELOW fail. Test and process map a file (TEST_FAULTS) that selects the
+// Preloaded by tests: makes one chosen call on files below TEST_FAULTS_BELOW fail, or wait. Test and process map a file (TEST_FAULTS) that selects the
 // call at run time, so one process can meet many faults.
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -14,13 +14,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { FAILS = 1, WRITES_HALF = 2, WRITES_HALF_AND_FAILS = 3, DIES = 4, DONE_AND_FAILS = 5 };
+enum { FAILS = 1, WRITES_HALF = 2, WRITES_HALF_AND_FAILS = 3, DIES = 4, DONE_AND_FAILS = 5, WAITS = 6 };
 
 // Same layout as `Faults` in faults.py.
 struct control {
     _Atomic int64_t left;    // calls up to and including the one that is struck; 0: none; -1: each
     _Atomic int64_t kind;
-    _Atomic int64_t error;
+    _Atomic int64_t error;   // of WAITS: for how many milliseconds; -1: until another fault, or none, is chosen
     _Atomic int64_t calls;   // calls so far
     _Atomic int64_t struck;  // struck calls so far
     char name[32];           // of the last struck call
@@ -72,6 +72,10 @@ static int64_t fate(const char *name, const char *place) {
     strncpy(control->place, place ? place : "", sizeof control->place - 1);
     control->struck++;
     if (control->kind == DIES) _exit(137);
+    if (control->kind == WAITS) {
+        for (int64_t left = control->error; left != 0 && control->left != 0; left -= left > 0) usleep(1000);
+        return 0;
+    }
     errno = (int)control->error;
     return control->kind;
 }

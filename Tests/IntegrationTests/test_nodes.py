@@ -351,6 +351,62 @@ def test_strangers_get_no_keys(pair):
         connection.getresponse().read()
 
 
+class Strangers(threading.Thread):
+    """Forty addresses without certificates. Each keeps eight connections to a port, half in the middle of a handshake, and makes new ones for lost ones."""
+
+    def __init__(self, port):
+        super().__init__(daemon=True)
+        self.port, self.ended, self.made = port, False, 0
+
+    def run(self):
+        held = {}
+        while not self.ended:
+            for number in range(320):
+                if number in held and not self.is_closed(held[number]):
+                    continue
+                connection = held[number] = socket.socket()
+                try:
+                    connection.bind((f"127.67.0.{number // 8 + 1}", 0))
+                    connection.connect(("127.0.0.1", self.port))
+                    self.made += 1
+                    if number % 2:
+                        connection.send(b"\x16\x03\x01\x02\x00\x01")  # The head of a record, as a ClientHello has it.
+                    connection.setblocking(False)
+                except OSError:
+                    connection.close()
+                    del held[number]
+            time.sleep(0.02)
+        for connection in held.values():
+            connection.close()
+
+    @staticmethod
+    def is_closed(connection):
+        try:
+            return connection.recv(1_000) == b""
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
+    def __enter__(self):
+        self.start()
+        eventually(lambda: self.made > 320, 20, what="as many connections as there may be")
+        return self
+
+    def __exit__(self, *_):
+        self.ended = True
+        self.join()
+
+
+# Promise: strangers-stop-no-node
+def test_strangers_at_the_node_port_keep_no_node_out(pair):
+    with Strangers(pair["a"].node_port):
+        pair["b"].start()
+        assert pair["b"].is_serving
+        room = Client(pair["a"].port).create(token=new_token()).expect(201).json["roomid"]
+        assert Client(pair["b"].port).status(room).status == 200
+
+
 def check_load(deployment, load, watchers, checkpoints, kills=0):
     """Everything acknowledged is there, no push was sent as two, nobody present was pushed, and the log continues all its checkpoints."""
     eventually(lambda: deployment.leading and deployment.leading.is_serving, 40, what="a node that leads")

@@ -251,7 +251,9 @@ actor Node: LoopActor {
             let prefix = "https://\(lease.address)/audit/"
             source = FunctionSource { path in
                 let answer = try await client.send(prefix + path, timeoutMs: 30_000, maximumBytes: 17_000_000)
-                return answer.status == 200 ? answer.body : nil
+                if answer.status == 404 { return nil }
+                guard answer.status == 200 else { throw ClientError.refused(answer.status) }
+                return answer.body
             }
         }
         let (size, isComplete) = try await copyLog(from: source)
@@ -266,8 +268,10 @@ actor Node: LoopActor {
             return try await log.update(from: source)
         } catch let error as ClientError {
             wait(.log, for: "the node that leads, whose log can't be read (\(error))")
-            return try await log.update(from: nil)
+        } catch let error as VerificationFailure where error.code == .unreadable {
+            wait(.log, for: "the node that leads, whose log can't be read (\(error))")
         }
+        return try await log.update(from: nil)
     }
 
     /// Leads, with the keys that are here or with new ones.

@@ -1,4 +1,5 @@
 import API
+import Broker
 import EventLoop
 import HTTP1
 import HTTPServer
@@ -40,13 +41,17 @@ final class NodeServer: HTTPHandler {
     }
 
     /// Starts a server for this handler.
-    static func start(_ settings: NodeSettings, loop: EventLoop, keys: KeyRing, audit: AuditFiles) async throws -> HTTPServer {
+    static func start(
+        _ settings: NodeSettings, loop: EventLoop, keys: KeyRing, folder: LedgerFolder, key: VerifierKey
+    ) async throws -> HTTPServer {
         var configuration = ServerConfiguration(address: settings.listen)
         configuration.tls = settings.server
         var table = ShareTable.standard
-        // Strangers are refused only after their handshake, so an address gets a few connections.
+        // Strangers are refused only by their handshake. Its share leaves other nodes half of the connections.
         table[.connections] = Quota(mostConnections, network: Share(16, freeDividedBy: 4))
+        table[.handshakes] = Quota(mostConnections / 2, network: Share(4))
         configuration.shares = Shares(table)
+        let audit = AuditFiles(folder, loop: loop, shares: configuration.shares, key: key)
         let server = HTTPServer(
             loop: loop, configuration: configuration, handler: NodeServer(loop: loop, keys: keys, audit: audit))
         do { _ = try await server.start() } catch {
@@ -58,7 +63,10 @@ final class NodeServer: HTTPHandler {
     func respond(to request: HTTPRequest) async -> HTTPResponse {
         let path = request.path
         if path.hasPrefix("/audit/"), request.method == .get {
-            return (try? audit.respond(path: path)) ?? HTTPResponse(status: 404)
+            do { return try await audit.respond(to: request) } catch {
+                // Only a missing file is 404: the other node would take it for a gap in the log.
+                return HTTPResponse(status: UInt16((error as? BrokerError)?.status ?? 503))
+            }
         }
         guard path == "/keys", request.method == .post else { return HTTPResponse(status: 404) }
         let words = (request.query ?? "").split(separator: "&")

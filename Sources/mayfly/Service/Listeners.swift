@@ -36,7 +36,8 @@ struct Listeners: Sendable {
         let api = API(
             broker: broker,
             audit: AuditFiles(
-                LedgerFolder(settings.state.ledger), key: parts.state.ledgerKey.verifierKey,
+                LedgerFolder(settings.state.ledger), loop: broker.loop, shares: broker.shares,
+                key: parts.state.ledgerKey.verifierKey,
                 isCurrent: { [member = parts.state.member] in member.map { $0.lease.reasonNotReady == nil } ?? true }),
             proxies: settings.proxies, authenticator: settings.authenticator, companion: parts.companion,
             monitor: parts.monitor, calls: parts.calls, webhookSecrets: settings.webhooks?.secrets)

@@ -141,8 +141,9 @@ struct ServiceParts: Sendable {
     /// Starts the server from which other nodes get keys and log.
     func startNodeServer(_ settings: ServiceSettings) async throws -> HTTPServer? {
         guard let nodes = settings.nodes else { return nil }
-        let audit = AuditFiles(LedgerFolder(settings.state.ledger), key: state.ledgerKey.verifierKey)
-        return try await NodeServer.start(nodes, loop: broker.loop, keys: state.keys, audit: audit)
+        return try await NodeServer.start(
+            nodes, loop: broker.loop, keys: state.keys, folder: LedgerFolder(settings.state.ledger),
+            key: state.ledgerKey.verifierKey)
     }
 
     private var startup: Startup { Startup(store: state.store, keys: state.keys, time: state.time) }
