@@ -164,7 +164,6 @@ def test_a_slow_disk_delays_no_create(disk):
     assert sorted(reads for _, reads in times)[10] < READERS
 
 
-# Promise: slow-disk-stops-readers-only
 def test_the_broker_stops_while_a_read_hangs(disk):
     disk.faults.wait()
     disk.read(4)
@@ -188,7 +187,6 @@ def test_head_ranges_and_conditions_read_as_before(disk):
     assert "requests: the ledger's folder: " in disk.broker.printed()
 
 
-# Promise: slow-disk-stops-readers-only
 def test_one_connection_of_http2(tmp_path):
     """A connection's further reads wait in line. Its cancelled ones make room for nobody else's loss."""
     certificate = Certificate(tmp_path)
@@ -213,7 +211,6 @@ def test_one_connection_of_http2(tmp_path):
         assert [(greedy.statuses[stream], greedy.bodies[stream]) for stream in streams[30:]] == [(200, content)] * 30
 
 
-# Promise: slow-disk-stops-readers-only
 def test_the_node_port_on_a_disk_that_hangs():
     with Deployment("a") as deployment, ExitStack() as stack:
         deployment.simulator.start()
