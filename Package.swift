@@ -157,7 +157,7 @@ let package = Package(
             "API",
             [
                 "Broker", "Ledger", "Policy", "HTTPServer", "HTTP1", "WebSocket", "Sealing", "Shares", "Linux", "EventLoop",
-                "JSON", "Vocabulary", "Sodium", "TLS",
+                "JSON", "Vocabulary", "Sodium", "TLS", "TestCertificates",
             ]),
         tests("AuditPage", ["Linux"]),
         tests("APNsSimulator", ["EventLoop", "Vocabulary", "Linux", "TLS", "HTTP1", "HTTP2", "HTTPServer", "TestCertificates"]),

@@ -106,10 +106,10 @@ public struct API: Sendable {
     }
 
     /// Authenticates the caller of a route for apps with accounts, and charges the request to that user.
-    /// - Throws: `.audiencesOff`, `.noJWT`, `.invalidJWT`, `.jwtExpired`, or the refusal of a share.
-    func principal(_ request: HTTPRequest) throws(BrokerError) -> Principal {
+    /// - Throws: `.audiencesOff`, `.noJWT`, `.invalidJWT`, `.jwtExpired`, `.keysUnavailable`, or the refusal of a share.
+    func principal(_ request: HTTPRequest) async throws(BrokerError) -> Principal {
         guard let authenticator else { throw .audiencesOff }
-        let principal = try authenticator.principal(request, nowMs: broker.wallMs)
+        let principal = try await authenticator.principal(request) { broker.wallMs }
         try RequestCharges.current?.charge(principal)
         return principal
     }

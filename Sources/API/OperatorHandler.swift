@@ -15,6 +15,7 @@ public final class OperatorHandler: HTTPHandler {
     private let leads: @Sendable () -> Bool
     private let hasLoneKeys: @Sendable () -> Bool
     private let expiries: Expiries
+    private let keysFault: @Sendable () -> String?
     private let ready = Mutex(false)
 
     /// - Parameters:
@@ -24,11 +25,14 @@ public final class OperatorHandler: HTTPHandler {
     ///   - leads: returns true if this node publishes the log.
     ///   - hasLoneKeys: returns true if a stop of this node would forget everything sealed.
     ///   - expiries: when certificates in use expire.
+    ///   - keysFault: returns why JWTs may be refused with 503, or nil. Rooms are served all the same.
     public init(
         broker: Broker, apns: APNsControl, version: String, publicServer: HTTPServer,
         reasonNotReady: @escaping @Sendable () -> String? = { nil }, leads: @escaping @Sendable () -> Bool = { true },
-        hasLoneKeys: @escaping @Sendable () -> Bool = { false }, expiries: Expiries
+        hasLoneKeys: @escaping @Sendable () -> Bool = { false }, expiries: Expiries,
+        keysFault: @escaping @Sendable () -> String? = { nil }
     ) {
+        self.keysFault = keysFault
         self.hasLoneKeys = hasLoneKeys
         self.expiries = expiries
         self.reasonNotReady = reasonNotReady
@@ -53,7 +57,8 @@ public final class OperatorHandler: HTTPHandler {
     private var readiness: HTTPResponse {
         guard ready.withLock(\.self) else { return Self.text(503, "not ready\n") }
         if let reasonNotReady = reasonNotReady() { return Self.text(503, "not ready: \(reasonNotReady)\n") }
-        return Self.text(200, broker.timeLead.map { "ready\n\($0)\n" } ?? "ready\n")
+        let lines = ["ready", broker.timeLead, keysFault()].compactMap(\.self)
+        return Self.text(200, lines.joined(separator: "\n") + "\n")
     }
 
     public func respond(to request: HTTPRequest) async -> HTTPResponse {

@@ -17,6 +17,8 @@ public enum BrokerError: Error, Sendable, Equatable {
     case noJWT
     case invalidJWT(InvalidJWT)
     case jwtExpired
+    /// The login's keys can't be read now, so the JWT is neither valid nor invalid.
+    case keysUnavailable
     case notAMember
     /// A user's own JWT is valid for this user only.
     case anotherUser
@@ -67,7 +69,7 @@ public enum BrokerError: Error, Sendable, Equatable {
         case .foreignHost: 421
         case .upgradeRequired: 426
         case .tooManyRequests, .tooManyShortCodes: 429
-        case .storageUnavailable, .ledgerUnavailable, .tooManyPushes, .overloaded, .outOf, .shuttingDown: 503
+        case .storageUnavailable, .ledgerUnavailable, .tooManyPushes, .overloaded, .outOf, .shuttingDown, .keysUnavailable: 503
         }
     }
 
@@ -85,6 +87,7 @@ public enum BrokerError: Error, Sendable, Equatable {
         case .noJWT: "no_jwt"
         case .invalidJWT: "invalid_jwt"
         case .jwtExpired: "jwt_expired"
+        case .keysUnavailable: "jwt_keys_unavailable"
         case .notAMember: "not_a_member"
         case .memberRequired: "member_required"
         case .anotherUser: "another_user"
@@ -145,6 +148,8 @@ public enum BrokerError: Error, Sendable, Equatable {
         case .noJWT: "The JWT is missing. Send it as Authorization: Bearer."
         case .invalidJWT(let reason): reason.detail
         case .jwtExpired: "The JWT has expired. Get a new one and try again."
+        case .keysUnavailable:
+            "The broker can't read the keys of the app's login now, so it can't check the JWT. Keep the JWT and try again later."
         case .notAMember: "This client is not a member of the room, or its member secret is wrong."
         case .memberRequired: "This side has already used its member secret. Send member with client."
         case .anotherUser: "A user's JWT is valid for that user only. Name no other user, or use a back end's JWT."
@@ -194,7 +199,7 @@ public enum BrokerError: Error, Sendable, Equatable {
         case .tooManyRequests(let seconds), .outOf(_, let seconds): seconds
         case .tooManyShortCodes: 60
         case .storageUnavailable, .ledgerUnavailable, .overloaded: 5
-        case .tooManyPushes: 10
+        case .tooManyPushes, .keysUnavailable: 10
         case .shuttingDown: 2
         default: nil
         }
@@ -206,7 +211,7 @@ public enum BrokerError: Error, Sendable, Equatable {
         case .tooManyRequests, .tooManyShortCodes: .throttled
         case .notAMember, .memberRequired, .anotherUser, .backEndOnly, .foreignOrigin: .forbidden
         case .noCapability, .malformedCapability, .noJWT, .invalidJWT, .jwtExpired, .invalidSignature: .unauthorized
-        case .storageUnavailable, .ledgerUnavailable, .tooManyPushes, .overloaded, .outOf: .unavailable
+        case .storageUnavailable, .ledgerUnavailable, .tooManyPushes, .overloaded, .outOf, .keysUnavailable: .unavailable
         default: nil
         }
     }

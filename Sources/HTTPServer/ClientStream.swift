@@ -1,5 +1,6 @@
 import EventLoop
 import Linux
+import Synchronization
 import TLS
 
 /// A client's connection, with or without TLS. It runs on its loop's thread.
@@ -26,7 +27,7 @@ final class ClientStream: EventSource {
     {
         if origin.isSecure, tls == nil { throw .noTrust }
         var last = ClientError.timedOut
-        for address in try await origin.resolve() {
+        for address in try await origin.resolve(on: loop, deadlineMs: deadlineMs) {
             do throws(ClientError) {
                 let session: TLSSession?
                 do throws(TLSError) {
@@ -233,21 +234,44 @@ struct Origin: Hashable {
         return port == (isSecure ? 443 : 80) ? name : "\(name):\(port)"
     }
 
-    /// Resolves the name on a new thread, because that blocks.
-    func resolve() async throws(ClientError) -> [SocketAddress] {
+    /// Resolves the name on a new thread, because that blocks. Doesn't wait for a resolver that is slower than the deadline.
+    func resolve(on loop: EventLoop, deadlineMs: UInt64) async throws(ClientError) -> [SocketAddress] {
         if let address = SocketAddress(numeric: host, port: port) { return [address] }
-        let result: Result<[SocketAddress], ClientError> = await withCheckedContinuation { continuation in
+        let now = Clock.monotonicMs
+        guard now < deadlineMs else { throw .timedOut }
+        let answer = ResolverAnswer()
+        let timer = loop.after(deadlineMs - now) { answer.give(.failure(.timedOut)) }
+        let result = await withCheckedContinuation { continuation in
+            answer.wait(continuation)
             let lookUp: @Sendable () -> Void = { [host, port] in
-                continuation.resume(
-                    returning: Result { () throws(ResolutionError) in try SocketAddress.resolve(host: host, port: port) }
+                answer.give(
+                    Result { () throws(ResolutionError) in try SocketAddress.resolve(host: host, port: port) }
                         .mapError { .unresolved($0) })
             }
             do throws(Errno) {
                 _ = try Thread.spawn(name: "resolver", lookUp)
             } catch {
-                continuation.resume(returning: .failure(.unreachable(error)))
+                answer.give(.failure(.unreachable(error)))
             }
         }
+        loop.cancel(timer)
         return try result.get()
+    }
+}
+
+/// The first of two answers: the resolver's, or that it takes too long.
+private final class ResolverAnswer: Sendable {
+    typealias Addresses = Result<[SocketAddress], ClientError>
+
+    private let waiting = Mutex<CheckedContinuation<Addresses, Never>?>(nil)
+
+    func wait(_ continuation: CheckedContinuation<Addresses, Never>) { waiting.withLock { $0 = continuation } }
+
+    func give(_ addresses: Addresses) {
+        let first = waiting.withLock { waiting in
+            defer { waiting = nil }
+            return waiting
+        }
+        first?.resume(returning: addresses)
     }
 }

@@ -22,6 +22,9 @@ public actor HTTPClient: LoopActor {
         self.tls = tls
     }
 
+    /// Whether this is an absolute URL that the client can call.
+    public static func accepts(_ url: String) -> Bool { (try? Origin.parse(url)) != nil }
+
     /// Sends a request and waits for the complete response, whatever its status.
     /// - Parameters:
     ///   - url: absolute, http or https.

@@ -54,7 +54,7 @@ struct Mayfly {
         case "audit": try await AuditCommand.run(rest)
         case "policy": try PolicyCommand.run(rest)
         case "apns": try await APNsCommand.run(rest)
-        case "jwt": try JWTCommand.run(rest)
+        case "jwt": try await JWTCommand.run(rest)
         case "apns-simulator": try await SimulatorCommand.run(rest)
         case "drill": try await DrillCommand.run(rest)
         case "migrate": try await MigrateCommand.run(rest)

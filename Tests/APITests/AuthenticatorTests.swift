@@ -13,26 +13,29 @@ import Testing
 
     // MARK: Requests
 
-    private func outcome(_ headers: [(String, String)]) throws -> Result<Principal, BrokerError> {
+    private func outcome(_ headers: [(String, String)]) async throws -> Result<Principal, BrokerError> {
         let authenticator = try mint.authenticator(.hs256)
         let request = HTTPRequest(method: .get, target: "/", headers: headers.map { (name: $0.0, value: $0.1) })
-        return Result { () throws(BrokerError) in try authenticator.principal(request, nowMs: UInt64(TokenMint.nowS) * 1_000) }
+        do throws(BrokerError) {
+            return .success(try await authenticator.principal(request) { UInt64(TokenMint.nowS) * 1_000 })
+        } catch { return .failure(error) }
     }
 
-    @Test func bearerIsRead() throws {
+    @Test func bearerIsRead() async throws {
         let token = try mint.token(.hs256)
         for scheme in ["Bearer", "bearer", "BEARER", "bEaReR"] {
-            #expect(try outcome([("Authorization", "\(scheme) \(token)")]).user == "ann")
+            #expect(try await outcome([("Authorization", "\(scheme) \(token)")]).user == "ann")
         }
         for header in [
             "", "Bearer", "Basic \(token)", token, "Bearer\t\(token)", "Bearer:\(token)", "Token \(token)", "XBearer \(token)",
         ] {
-            #expect(try outcome([("Authorization", header)]).error == .noJWT, "\(header)")
+            #expect(try await outcome([("Authorization", header)]).error == .noJWT, "\(header)")
         }
-        #expect(try outcome([]).error == .noJWT)
-        #expect(try outcome([("Proxy-Authorization", "Bearer \(token)"), ("Cookie", "access_token=\(token)")]).error == .noJWT)
+        #expect(try await outcome([]).error == .noJWT)
+        #expect(
+            try await outcome([("Proxy-Authorization", "Bearer \(token)"), ("Cookie", "access_token=\(token)")]).error == .noJWT)
         for header in ["Bearer  \(token)", "Bearer \(token) \(token)", "Bearer \(token),\(token)", "Bearer \"\(token)\""] {
-            #expect(try outcome([("Authorization", header)]).error == .invalidJWT(.malformed), "\(header)")
+            #expect(try await outcome([("Authorization", header)]).error == .invalidJWT(.malformed), "\(header)")
         }
     }
 
@@ -70,6 +73,14 @@ import Testing
         let (status, challenge, body) = answer(.noJWT)
         #expect(status == 401 && challenge == ["Bearer"] && body.contains(#""code":"no_jwt""#))
         #expect(BrokerError.noJWT.ledgerCause?.rawValue == "unauthorized")
+    }
+
+    /// A client that gets 401 asks its user to log in, so a shortage of the broker must be another answer.
+    @Test func unavailableKeysAreNoRefusal() throws {
+        let (status, challenge, body) = answer(.keysUnavailable)
+        #expect(status == 503 && challenge.isEmpty && body.contains(#""code":"jwt_keys_unavailable""#))
+        #expect(BrokerError.keysUnavailable.retryAfter != nil)
+        #expect(BrokerError.keysUnavailable.ledgerCause?.rawValue == "unavailable")
     }
 
     @Test func audiencesAreOffWithoutAKey() throws {

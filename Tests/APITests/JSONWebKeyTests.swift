@@ -86,7 +86,7 @@ import Vocabulary
     }
 
     @Test func privateKeysAreRefused() throws {
-        for algorithm in [JSONWebAlgorithm.es256, .edDSA] {
+        for algorithm in [JSONWebAlgorithm.es256, .edDSA, .rs256] {
             #expect(fault(algorithm, .key(path: mint.privateFile(algorithm))) == .privateKey)
         }
     }
@@ -94,7 +94,8 @@ import Vocabulary
     @Test func otherKeysAreRefused() throws {
         #expect(fault(.es256, .key(path: mint.file(.edDSA))) == .noPublicKey(.es256))
         #expect(fault(.edDSA, .key(path: mint.file(.es256))) == .noPublicKey(.edDSA))
-        for algorithm in [JSONWebAlgorithm.es256, .edDSA] {
+        #expect(fault(.rs256, .key(path: mint.file(.es256))) == .noPublicKey(.rs256))
+        for algorithm in [JSONWebAlgorithm.es256, .edDSA, .rs256] {
             #expect(fault(algorithm, .key(path: mint.file(.hs256))) == .noPublicKey(algorithm))
             for text in [
                 "", "-----BEGIN PUBLIC KEY-----\n", "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n",
@@ -103,7 +104,9 @@ import Vocabulary
                 #expect(try fault(algorithm, file: Array(text.utf8)) == .noPublicKey(algorithm), "\(text)")
             }
         }
-        for (algorithm, path) in [(JSONWebAlgorithm.es256, mint.file(.es256)), (.edDSA, mint.privateFile(.es256))] {
+        for (algorithm, path) in [
+            (JSONWebAlgorithm.es256, mint.file(.es256)), (.edDSA, mint.privateFile(.es256)), (.rs256, mint.privateFile(.es256)),
+        ] {
             #expect(throws: JSONWebKeyError.file(path: path, .noPrivateKey(algorithm))) {
                 _ = try JSONWebSigner(algorithm: algorithm, path: path)
             }
@@ -123,7 +126,7 @@ import Vocabulary
         let pem = "-----BEGIN PUBLIC KEY-----\n\(base64(der))\n-----END PUBLIC KEY-----\n"
         #expect(try fault(.edDSA, file: Array(pem.utf8)) == .noPublicKey(.edDSA))
         let jwk = #"{"kty":"OKP","crv":"Ed25519","x":"\#(base64url(point))"}"#
-        #expect(try set(.edDSA, [jwk]) == .badKey("key 1", "is invalid: \(JSONWebKeyError.badPoint)"))
+        #expect(try set(.edDSA, [jwk]) == .noUsableKey(.edDSA, skipped: "key 1 is invalid: \(JSONWebKeyError.badPoint)"))
     }
 
     // MARK: Sets
@@ -172,7 +175,7 @@ import Vocabulary
             try mint.jwk(.es256, #","key_ops":["encrypt"]"#), try mint.jwk(.edDSA),
         ]
         let reasons = [
-            #"key 1 (kid "r") is of another type (kty)"#, "key 2 is of another curve (crv)", "key 3 is of another type (kty)",
+            "key 1 is of another type (kty)", "key 2 is of another curve (crv)", "key 3 is of another type (kty)",
             "key 4 is not for signatures (use)", "key 5 is for another algorithm (alg)", "key 6 is not for verifying (key_ops)",
             "key 7 is of another type (kty)",
         ]
@@ -181,38 +184,46 @@ import Vocabulary
         let authenticator = try mint.authenticator(.es256, .keySet(path: path))
         #expect(authenticator.outcome(try mint.token(.es256)).user == "ann")
         #expect(authenticator.keysText == "one key for ES256 from \(path); not used: \(reasons.joined(separator: ", "))")
-        #expect(try set(.es256, others) == .noUsableKey(.es256, skipped: reasons))
-        #expect(try set(.es256, []) == .noUsableKey(.es256, skipped: []))
+        #expect(authenticator.warning == nil, "a set may contain keys for other purposes")
+        #expect(try set(.es256, others) == .noUsableKey(.es256, skipped: reasons.joined(separator: ", ")))
+        #expect(try set(.es256, []) == .noUsableKey(.es256, skipped: ""))
     }
 
-    @Test func privateKeysInASetAreRefused() throws {
+    /// The faults of a set's key: it is skipped, and the key after it works (RFC 7517 section 5).
+    private func skipped(_ algorithm: JSONWebAlgorithm, _ key: String) throws -> String? {
+        let good = try mint.jwk(algorithm, #","kid":"good""#)
+        let path = try mint.write("set", #"{"keys":[\#(key),\#(good)]}"#)
+        let authenticator = try mint.authenticator(algorithm, .keySet(path: path))
+        let header = #"{"alg":"\#(algorithm.rawValue)","kid":"good"}"#
+        #expect(authenticator.outcome(try mint.token(algorithm, header: header)).user == "ann", "\(key)")
+        #expect(authenticator.keysText == "one key for \(algorithm.rawValue) from \(path)", "\(key)")
+        return authenticator.warning
+    }
+
+    @Test func privateKeysInASetAreSkipped() throws {
         let rsa = #"{"kty":"RSA","kid":"r","n":"AQAB","e":"AQAB","d":"AQAB"}"#
-        for (index, key) in [try mint.jwk(.es256, #","d":"AA""#), rsa, try mint.jwk(.hs256), try mint.jwk(.es256, #","d":null"#)]
-            .enumerated()
-        {
-            guard case .badKey(let name, let what)? = try set(.es256, [try mint.jwk(.es256, #","kid":"one""#), key]) else {
-                Issue.record("key \(index) was accepted")
-                continue
-            }
-            #expect(
-                name == (index == 1 ? #"key 2 (kid "r")"# : "key 2") && what.contains(index == 2 ? "a secret" : "a private key"))
+        for (key, what) in [
+            (try mint.jwk(.es256, #","kid":"leaked","d":"AA""#), "a private key"), (rsa, "a private key"),
+            (try mint.jwk(.hs256), "a secret"), (try mint.jwk(.es256, #","d":null"#), "a private key"),
+        ] {
+            let warning = try #require(try skipped(.es256, key))
+            #expect(warning.contains("key 1 has the member") && warning.contains(what) && !warning.contains("leaked"))
         }
-        guard case .badKey? = try set(.hs256, [try mint.jwk(.hs256), rsa]) else { throw BrokerError.notFound }
+        #expect(try skipped(.hs256, rsa)?.contains("a private key") == true)
+        // Nothing is left of a set of such keys.
+        guard case .noUsableKey(.es256, let reasons)? = try set(.es256, [try mint.jwk(.es256, #","d":"AA""#)]) else {
+            throw BrokerError.notFound
+        }
+        #expect(reasons.contains("a private key"))
     }
 
-    @Test func invalidKeysAreReported() throws {
-        func fault(_ algorithm: JSONWebAlgorithm, _ key: String) throws -> String? {
-            guard case .badKey(let name, let what)? = try set(algorithm, [key]) else { return nil }
-            return "\(name) \(what)"
-        }
+    @Test func malformedKeysAreSkipped() throws {
         let good = "f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU"
         let zero = String(repeating: "A", count: 43)
-        #expect(
-            try fault(.es256, #"{"kty":"EC","crv":"P-256","x":"\#(good)","y":"\#(good)"}"#)?.contains("not a valid point") == true
-        )
-        #expect(
-            try fault(.es256, #"{"kty":"EC","crv":"P-256","x":"\#(zero)","y":"\#(zero)"}"#)?.contains("not a valid point") == true
-        )
+        for coordinate in [good, zero] {
+            let key = #"{"kty":"EC","crv":"P-256","x":"\#(coordinate)","y":"\#(coordinate)"}"#
+            #expect(try skipped(.es256, key)?.contains("not a valid point") == true)
+        }
         for key in [
             #"{"kty":"EC","crv":"P-256","x":"\#(good)"}"#, #"{"kty":"EC","crv":"P-256","x":"\#(good)","y":"\#(good)="}"#,
             #"{"kty":"EC","crv":"P-256","x":"\#(good)","y":"\#(good.dropLast())"}"#,
@@ -223,20 +234,65 @@ import Vocabulary
             try mint.jwk(.es256, #","use":1"#),
             try mint.jwk(.es256, #","alg":[]"#), try mint.jwk(.es256, #","key_ops":{}"#),
         ] {
-            #expect(try fault(.es256, key)?.hasPrefix("key 1 ") == true, "\(key)")
+            #expect(try skipped(.es256, key)?.hasPrefix("jwt: keys of the set are not used: key 1 ") == true, "\(key)")
         }
         for key in [#"{"kty":"oct"}"#, #"{"kty":"oct","k":"AAAA"}"#, #"{"kty":"oct","k":"\#(good)="}"#, #"{"kty":"oct","k":1}"#] {
-            #expect(try fault(.hs256, key)?.hasPrefix("key 1 ") == true, "\(key)")
+            #expect(try skipped(.hs256, key) != nil, "\(key)")
+        }
+    }
+
+    /// RSA of other sizes than 2,048 to 4,096 bits, and of weak or costly exponents.
+    @Test func otherRSAKeysAreSkipped() throws {
+        func key(_ bytes: Int, first: UInt8 = 0xc0, exponent: [UInt8] = [1, 0, 1]) -> String {
+            let modulus = [first] + [UInt8](repeating: 0x5b, count: bytes - 1)
+            return #"{"kty":"RSA","n":"\#(base64url(modulus))","e":"\#(base64url(exponent))"}"#
+        }
+        for (bytes, first, bits) in [(128, 0xc0, 1_024), (256, 0x7f, 2_047), (513, 1, 4_097), (1_024, 0xc0, 8_192)] {
+            #expect(try skipped(.rs256, key(bytes, first: UInt8(first)))?.contains("it has \(bits) bits") == true)
+        }
+        for exponent in [[], [0], [1], [3], [17], [1, 0, 0], [0, 0xff, 0xff], [1, 0, 0, 0, 1]] as [[UInt8]] {
+            #expect(try skipped(.rs256, key(256, exponent: exponent))?.contains("exponent") == true, "\(exponent)")
+        }
+        for (bytes, first) in [(256, 0x80), (384, 0xc0), (512, 0xff)] {
+            #expect(try set(.rs256, [key(bytes, first: UInt8(first))]) == nil)
+        }
+        // Some libraries write a leading zero.
+        let zero = key(257, first: 0).replacing("AFtb", with: "AMtb")
+        #expect(try set(.rs256, [zero]) == nil)
+        for key in [#"{"kty":"RSA","e":"AQAB"}"#, #"{"kty":"RSA","n":"AQAB"}"#, #"{"kty":"RSA","n":1,"e":"AQAB"}"#] {
+            #expect(try skipped(.rs256, key)?.contains("has no member") == true)
         }
     }
 
     @Test func severalKeysNeedUniqueIDs() throws {
         let other = try TokenMint()
-        let first = try mint.jwk(.edDSA, #","kid":"one""#)
-        #expect(try set(.edDSA, [first, try other.jwk(.edDSA, #","kid":"one""#)]) == .repeatedID(#"key 2 (kid "one")"#))
-        #expect(
-            try set(.edDSA, [first, try other.jwk(.edDSA)])
-                == .badKey("key 2", "has no kid, which is required if there are several keys"))
+        let repeated = try skipped(.edDSA, try mint.jwk(.edDSA))
+        #expect(repeated?.contains("key 1 has no kid, which is required if there are several keys") == true)
+        // The first of a kid is used.
+        let path = try mint.write(
+            "set",
+            #"{"keys":[\#(try mint.jwk(.edDSA, #","kid":"one""#)),\#(try other.jwk(.edDSA, #","kid":"one""#))]}"#)
+        let authenticator = try mint.authenticator(.edDSA, .keySet(path: path))
+        #expect(authenticator.warning?.contains("key 2 has the same kid as another key") == true)
+        let header = #"{"alg":"EdDSA","kid":"one"}"#
+        #expect(authenticator.outcome(try mint.token(.edDSA, header: header)).user == "ann")
+        #expect(authenticator.outcome(try other.token(.edDSA, header: header)).error == .invalidJWT(.badSignature))
+        // Without any kid the first is for all JWTs.
+        try mint.write("set", #"{"keys":[\#(try mint.jwk(.edDSA)),\#(try other.jwk(.edDSA))]}"#)
+        try authenticator.reload()
+        #expect(authenticator.outcome(try mint.token(.edDSA, header: header)).user == "ann")
+        #expect(authenticator.warning?.contains("key 2 has no kid") == true)
+    }
+
+    @Test func setsAreLimited() throws {
+        let keys = try (0..<101).map { try mint.jwk(.edDSA, #","kid":"\#($0)""#) }
+        #expect(try set(.edDSA, keys) == .tooManyKeys(limit: 100))
+        #expect(try set(.edDSA, Array(keys.dropLast())) == nil)
+        // A line of the log stays a line.
+        guard case .noUsableKey(_, let reasons)? = try set(.edDSA, Array(repeating: "{}", count: 100)) else {
+            throw BrokerError.notFound
+        }
+        #expect(reasons.hasSuffix("key 8 has no kty, and 92 more"))
     }
 
     @Test(arguments: [

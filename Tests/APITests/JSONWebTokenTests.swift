@@ -53,6 +53,16 @@ import Testing
         #expect(try signed(.hs256, jwk: jwk, token: token) == .invalidJWT(.badUser(claim: "sub")))
     }
 
+    @Test func appendixA2OfRFC7515IsVerified() throws {
+        let jwk =
+            #"{"kty":"RSA","n":"ofgWCuLjybRlzo0tZWJjNiuSfb4p4fAkd_wWJcyQoTbji9k0l8W26mPddxHmfHQp-Vaw-4qPCJrcS2mJPMEzP1Pt0Bm4d4QlL-yRT-SFd2lZS-pCgNMsD1W_YpRPEwOWvG6b32690r2jZ47soMZo9wGzjb_7OMg0LOL-bSf63kpaSHSXndS5z5rexMdbBYUsLA9e-KXBdQOS-UTo7WTBEMa2R2CapHg665xsmtdVMTBQY4uDZlxvb3qCo5ZwKh9kG4LT6_I5IhlJH7aGhyxXFvUK-DWNmoudF8NAco9_h9iaGNj8q2ethFkMLs91kzk2PAcDTW9gb54h4FRWyuXpoQ","e":"AQAB"}"#
+        let signature =
+            "cC4hiUPoj9Eetdgtv3hF80EGrhuB__dzERat0XF9g2VtQgr9PJbu3XOiZj5RZmh7AAuHIm4Bh-0Qc_lF5YKt_O8W2Fp5jujGbds9uJdbF9CUAr7t1dnZcAcQjbKBYNX4BAynRFdiuB--f_nZLgrnbyTyWzO75vRK5h6xBArLIARNPvkSjtQBMHlb1L07Qe7K0GarZRmB_eSN9383LcOLn6_dO--xi12jzDwusC-eOkHWEsqtFZESc6BfI7noOPqvhJ1phCnvWh6IeYI2w9QOYEUipUTI8np6LbgGY9Fs98rqVt5AXLIhWkWywlVmtVrBp0igcN_IoypGlUPQGe77Rw"
+        #expect(
+            try signed(.rs256, jwk: jwk, token: "eyJhbGciOiJSUzI1NiJ9.\(Self.joe).\(signature)")
+                == .invalidJWT(.badUser(claim: "sub")))
+    }
+
     @Test func appendixA3OfRFC7515IsVerified() throws {
         let jwk =
             #"{"kty":"EC","crv":"P-256","x":"f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU","y":"x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0"}"#
@@ -87,7 +97,7 @@ import Testing
         let headers = [
             #"{"alg":"none"}"#, #"{"alg":"None"}"#, #"{"alg":""}"#, #"{"typ":"JWT"}"#, #"{"alg":null}"#, #"{"alg":1}"#,
             #"{"alg":["\#(algorithm.rawValue)"]}"#, #"{"alg":"\#(algorithm.rawValue.lowercased())"}"#,
-            #"{"alg":"\#(algorithm.rawValue) "}"#, #"{"Alg":"\#(algorithm.rawValue)"}"#, #"{"alg":"HS512"}"#, #"{"alg":"RS256"}"#,
+            #"{"alg":"\#(algorithm.rawValue) "}"#, #"{"Alg":"\#(algorithm.rawValue)"}"#, #"{"alg":"HS512"}"#, #"{"alg":"PS256"}"#,
         ]
         for header in headers {
             #expect(authenticator.outcome(try mint.token(algorithm, header: header)).error == wrong, "\(header)")
@@ -117,11 +127,20 @@ import Testing
         #expect(try mint.authenticator(.hs256).outcome(token).error == .invalidJWT(.hasCriticalHeader))
     }
 
+    /// RFC 7797 section 7: a JWT's claims are always base64url.
+    @Test(arguments: ["false", "null", "0", #""true""#])
+    func unencodedClaimsAreRefused(_ value: String) throws {
+        let authenticator = try mint.authenticator(.hs256)
+        let token = try mint.token(.hs256, header: #"{"alg":"HS256","b64":\#(value)}"#)
+        #expect(authenticator.outcome(token).error == .invalidJWT(.malformed))
+        #expect(authenticator.outcome(try mint.token(.hs256, header: #"{"alg":"HS256","b64":true}"#)).user == "ann")
+    }
+
     @Test func keysInTheHeaderAreIgnored() throws {
         let other = try TokenMint()
         for algorithm in JSONWebAlgorithm.allCases {
             let header =
-                #"{"alg":"\#(algorithm.rawValue)","jwk":\#(try other.jwk(algorithm)),"jku":"https://x.example/","x5c":["AA"]}"#
+                #"{"alg":"\#(algorithm.rawValue)","jwk":\#(try other.jwk(algorithm)),"jku":"https://x.example/","x5u":"https://x.example/","x5c":["AA"]}"#
             let authenticator = try mint.authenticator(algorithm)
             #expect(authenticator.outcome(try other.token(algorithm, header: header)).error == .invalidJWT(.badSignature))
             #expect(authenticator.outcome(try mint.token(algorithm, header: header)).user == "ann")

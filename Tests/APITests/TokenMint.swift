@@ -1,7 +1,9 @@
 import Broker
 import Linux
 import Sodium
+import Synchronization
 import TLS
+import TestCertificates
 
 @testable import API
 
@@ -14,13 +16,17 @@ final class TokenMint {
     private let secret = Sodium.randomBytes(40)
     private let p256: ES256.PrivateKey
     private let ed25519: Ed25519.PrivateKey
+    private let rsa: RSAFiles
 
     init() throws {
+        rsa = try RSAFiles.next()
         folder = try File.makeTemporaryFolder()
         p256 = try ES256.PrivateKey()
         let seed = Sodium.randomBytes(32)
         ed25519 = try Ed25519.PrivateKey(seed: seed.span)
         try write("secret", secret)
+        try write("rsa.pem", rsa.publicPEM)
+        try write("rsa-private.pem", rsa.privatePEM)
         try write("p256.pem", try p256.publicKeyPEM())
         try write("p256-private.pem", try p256.pem())
         try write("ed25519.pem", Self.pem("PUBLIC KEY", Self.ed25519Public + ed25519.publicKey))
@@ -55,6 +61,7 @@ final class TokenMint {
     func file(_ algorithm: JSONWebAlgorithm) -> String {
         switch algorithm {
         case .hs256: folder + "/secret"
+        case .rs256: folder + "/rsa.pem"
         case .es256: folder + "/p256.pem"
         case .edDSA: folder + "/ed25519.pem"
         }
@@ -65,6 +72,7 @@ final class TokenMint {
     func privateFile(_ algorithm: JSONWebAlgorithm) -> String {
         switch algorithm {
         case .hs256: folder + "/secret"
+        case .rs256: folder + "/rsa-private.pem"
         case .es256: folder + "/p256-private.pem"
         case .edDSA: folder + "/ed25519-private.pem"
         }
@@ -74,6 +82,7 @@ final class TokenMint {
     func jwk(_ algorithm: JSONWebAlgorithm, _ more: String = "") throws -> String {
         switch algorithm {
         case .hs256: return #"{"kty":"oct","k":"\#(base64url(secret))"\#(more)}"#
+        case .rs256: return #"{"kty":"RSA","e":"AQAB","n":"\#(base64url(rsa.modulus))"\#(more)}"#
         case .edDSA: return #"{"kty":"OKP","crv":"Ed25519","x":"\#(base64url(ed25519.publicKey))"\#(more)}"#
         case .es256:
             let pem = String(decoding: try p256.publicKeyPEM(), as: UTF8.self)
@@ -110,9 +119,39 @@ final class TokenMint {
         let input = Array(input.utf8)
         switch algorithm {
         case .hs256: return authenticationCode(input, secret)
+        case .rs256:
+            let pem = rsa.privatePEM
+            return try RS256.PrivateKey(pem: pem.span).sign(input.span)
         case .es256: return try p256.sign(input.span)
         case .edDSA: return ed25519.sign(input.span)
         }
+    }
+}
+
+/// An RSA key of 2,048 bits, by Debian's openssl. Making one takes long, so tests share eight.
+private struct RSAFiles {
+    let privatePEM: [UInt8]
+    let publicPEM: [UInt8]
+    /// 256 bytes.
+    let modulus: [UInt8]
+
+    private static let made: Result<[RSAFiles], any Error> = Result { try (0..<8).map { _ in try RSAFiles() } }
+    private static let taken = Atomic(0)
+
+    /// Returns another key than the seven calls before.
+    static func next() throws -> RSAFiles {
+        try made.get()[taken.wrappingAdd(1, ordering: .relaxed).oldValue % 8]
+    }
+
+    private init() throws {
+        let openssl = try OpenSSLProgram()
+        defer { openssl.end() }
+        try openssl.run("genpkey", "-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048", "-out", "file:key")
+        try openssl.run("pkey", "-in", "file:key", "-pubout", "-out", "file:public")
+        (privatePEM, publicPEM) = (try openssl.read("key"), try openssl.read("public"))
+        let lines = String(decoding: publicPEM, as: UTF8.self).split(separator: "\n").dropFirst().dropLast().joined()
+        // The exponent's five bytes come last.
+        modulus = Array((Base64.standard.decode(lines) ?? []).suffix(261).prefix(256))
     }
 }
 

@@ -1,9 +1,10 @@
-// Preloaded by tests: resolves the host names of TEST_NAMES="name=address,…" instead of the system's resolver.
+// Preloaded by tests: resolves the host names of TEST_NAMES="name=address,…" instead of the system's resolver. The address "hang" never comes.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <netdb.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 int getaddrinfo(const char *name, const char *service, const struct addrinfo *hints, struct addrinfo **found) {
     static int (*real)(const char *, const char *, const struct addrinfo *, struct addrinfo **);
@@ -15,6 +16,7 @@ int getaddrinfo(const char *name, const char *service, const struct addrinfo *hi
         char *address = strchr(entry, '=');
         if (!address) continue;
         *address++ = 0;
+        if (strcmp(entry, name) == 0 && strcmp(address, "hang") == 0) sleep(3600);
         if (strcmp(entry, name) == 0) return real(address, service, hints, found);
     }
     return real(name, service, hints, found);

@@ -6,7 +6,7 @@ import JSON
 extension API {
     func registerPhone(_ request: HTTPRequest) async throws -> HTTPResponse {
         guard let calls else { throw BrokerError.audiencesOff }
-        let principal = try principal(request)
+        let principal = try await principal(request)
         let asked = try request.fields { body in
             let user = body.name("uid", required: true)
             let token = body.onlyToken("token", required: true)
@@ -28,7 +28,7 @@ extension API {
 
     func deletePhone(_ request: HTTPRequest) async throws -> HTTPResponse {
         guard let calls else { throw BrokerError.audiencesOff }
-        let principal = try principal(request)
+        let principal = try await principal(request)
         let (user, token, dropped) = try request.fields { body in
             let user = body.name("uid", required: true)
             let token = body.tokenUnlessAll()

@@ -8,7 +8,7 @@ extension API {
     // MARK: Registrations
 
     func registerDevice(_ request: HTTPRequest) async throws -> HTTPResponse {
-        let (companion, principal) = try companion(request)
+        let (companion, principal) = try await companion(request)
         let (token, environment, topic, dropped) = try request.fields { body in
             let token = body.token("deviceToken", required: true)
             let environment = body.environment()
@@ -20,7 +20,7 @@ extension API {
     }
 
     func registerActivity(_ request: HTTPRequest) async throws -> HTTPResponse {
-        let (companion, principal) = try companion(request)
+        let (companion, principal) = try await companion(request)
         let asked = try request.fields { body in
             let token = body.token("activityToken", required: true)
             let activity = body.name("activityId", required: true)
@@ -58,7 +58,7 @@ extension API {
     }
 
     func deleteToken(_ request: HTTPRequest, _ id: Substring) async throws -> HTTPResponse {
-        let (companion, principal) = try companion(request)
+        let (companion, principal) = try await companion(request)
         guard id.hasPrefix("tok_") || id.hasPrefix("lat_"), let id = RegistrationID(base64url: id.dropFirst(4)),
             try await companion.delete(principal, registration: id)
         else {
@@ -68,7 +68,7 @@ extension API {
     }
 
     func pushStatus(_ request: HTTPRequest) async throws -> HTTPResponse {
-        let (companion, principal) = try companion(request)
+        let (companion, principal) = try await companion(request)
         let status = try await companion.status(principal)
         return .json(200) { json in
             json.add("deviceTokenRegistered", status.hasDevice)
@@ -83,7 +83,7 @@ extension API {
     // MARK: Clearing
 
     func clearApproval(_ request: HTTPRequest) async throws -> HTTPResponse {
-        let (companion, principal) = try companion(request)
+        let (companion, principal) = try await companion(request)
         let (id, excluded, dropped) = try request.fields { body in
             let id = body.text("requestId", required: true)
             let excluded = body.token("excludeDeviceToken")
@@ -100,7 +100,7 @@ extension API {
     }
 
     func clearSession(_ request: HTTPRequest, _ session: Substring) async throws -> HTTPResponse {
-        let (companion, principal) = try companion(request)
+        let (companion, principal) = try await companion(request)
         let session = try Self.name(session)
         // Most clients send no body.
         let hasBody = request.withBody { !$0.isEmpty }
@@ -116,7 +116,7 @@ extension API {
     // MARK: Approvals and events
 
     func respond(_ request: HTTPRequest, _ id: Substring) async throws -> HTTPResponse {
-        let (companion, principal) = try companion(request)
+        let (companion, principal) = try await companion(request)
         let (approved, excluded, dropped) = try request.fields { body in
             let approved = body.choice("approved", required: true)
             let excluded = body.token("deviceToken")
@@ -136,7 +136,7 @@ extension API {
     }
 
     func approval(_ request: HTTPRequest, _ id: Substring) async throws -> HTTPResponse {
-        let (companion, principal) = try companion(request)
+        let (companion, principal) = try await companion(request)
         let name = RequestName(segment: id)
         guard let approval = try await companion.approval(principal, request: name) else {
             throw BrokerError.requestNotFound
@@ -150,7 +150,7 @@ extension API {
     }
 
     func takeEvent(_ request: HTTPRequest, _ session: Substring) async throws -> HTTPResponse {
-        let (companion, principal) = try companion(request)
+        let (companion, principal) = try await companion(request)
         let session = try Self.name(session)
         let (event, user, eventID, ownID, dropped) = try request.fields { body in
             let event = body.event()
@@ -176,9 +176,9 @@ extension API {
         json.add(dropped: dropped)
     }
 
-    private func companion(_ request: HTTPRequest) throws -> (Companion, Principal) {
+    private func companion(_ request: HTTPRequest) async throws -> (Companion, Principal) {
         guard let companion else { throw BrokerError.audiencesOff }
-        return (companion, try principal(request))
+        return (companion, try await principal(request))
     }
 
     /// Decodes a name that an app chose from a segment of the path (RFC 3986 section 2.1).

@@ -8,7 +8,7 @@ extension API {
     // MARK: Devices
 
     func registerMonitor(_ request: HTTPRequest) async throws -> HTTPResponse {
-        let (monitor, principal) = try monitor(request)
+        let (monitor, principal) = try await monitor(request)
         let asked = try Self.monitorFields(request) { body in
             let token = body.token("apnsToken", required: true)
             let printer = body.name("printerPrefix")
@@ -29,7 +29,7 @@ extension API {
     }
 
     func setMonitor(_ request: HTTPRequest, _ id: Substring) async throws -> HTTPResponse {
-        let (monitor, principal) = try monitor(request)
+        let (monitor, principal) = try await monitor(request)
         let (adding, removing, dropped) = try Self.monitorFields(request) { body in
             var (adding, removing): (DevicePreferences, DevicePreferences) = ([], [])
             for (name, _, preference) in Self.preferences {
@@ -56,7 +56,7 @@ extension API {
     ]
 
     func deleteMonitor(_ request: HTTPRequest, _ id: Substring) async throws -> HTTPResponse {
-        let (monitor, principal) = try monitor(request)
+        let (monitor, principal) = try await monitor(request)
         // A device that doesn't exist or belongs to another user gets the same answer.
         if let id = RegistrationID(base64url: id) { try await monitor.delete(principal, device: id) }
         return Self.success("Device unregistered", [])
@@ -71,7 +71,7 @@ extension API {
     }
 
     func monitors(_ request: HTTPRequest, _ printer: Substring) async throws -> HTTPResponse {
-        let (monitor, principal) = try monitor(request)
+        let (monitor, principal) = try await monitor(request)
         guard principal.isBackEnd else { throw BrokerError.backEndOnly }
         let devices = try await monitor.devices(principal, watching: try Self.printer(printer))
         return .json(200) { json in
@@ -113,7 +113,7 @@ extension API {
     private func take(
         _ request: HTTPRequest, of printer: Substring, _ read: (RequestBody) -> Report?
     ) async throws -> HTTPResponse {
-        let (monitor, principal) = try monitor(request)
+        let (monitor, principal) = try await monitor(request)
         guard principal.isBackEnd else { throw BrokerError.backEndOnly }
         let printer = try Self.printer(printer)
         let (report, eventID, dropped) = try Self.monitorFields(request) { body in
@@ -133,9 +133,9 @@ extension API {
         return .json(202) { Self.write(receipt, notification: news?.template, dropped, to: &$0) }
     }
 
-    private func monitor(_ request: HTTPRequest) throws -> (Monitor, Principal) {
+    private func monitor(_ request: HTTPRequest) async throws -> (Monitor, Principal) {
         guard let monitor else { throw BrokerError.audiencesOff }
-        return (monitor, try principal(request))
+        return (monitor, try await principal(request))
     }
 
     private static func printer(_ segment: Substring) throws -> [UInt8] {

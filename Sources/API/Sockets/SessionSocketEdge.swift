@@ -56,8 +56,7 @@ public actor SessionSocketEdge: LoopActor, CompanionSockets {
                 let request = try message.fields { SessionRequest($0) }
                 try await answer(request, of: principal, on: socket)
             } else {
-                let withdrawals = authenticator.withdrawals
-                let principal = try message.fields { self.principal($0) }
+                let (principal, withdrawals) = try await firstPrincipal(message)
                 try await authenticate(principal, socket, withdrawals)
             }
         } catch {
@@ -70,10 +69,25 @@ public actor SessionSocketEdge: LoopActor, CompanionSockets {
         companion.audiences.recordRefusal(invalid.errors[0])
         await socket.send(SocketMessage.refusal(invalid, to: SessionRequest.name(of: message)))
         // An invalid message does not close an authenticated socket.
-        if await principal(of: socket) == nil { await socket.close(.policyViolation) }
+        guard await principal(of: socket) == nil else { return }
+        // A client whose JWT could not be checked should come again, and not log in again.
+        await socket.close(invalid.errors[0].status == 503 ? .goingAway : .policyViolation)
     }
 
     private func principal(of socket: WebSocketHandle) -> Principal? { members[socket]?.principal }
+
+    /// Reads the first message. Waits for the login's keys to be read again if the JWT names an unknown one.
+    /// - Returns: the principal, and the authenticator's count from before it verified the JWT.
+    private nonisolated func firstPrincipal(_ message: TextMessage) async throws -> (Principal, withdrawals: Int) {
+        let before = authenticator.withdrawals
+        do throws(InvalidRequest) {
+            return (try message.fields { self.principal($0) }, before)
+        } catch {
+            guard await authenticator.isWorthRetrying(error.errors[0]) else { throw error }
+        }
+        let withdrawals = authenticator.withdrawals
+        return (try message.fields { self.principal($0) }, withdrawals)
+    }
 
     /// Reads the first message, which must be `auth`. Returns nil only after noting an error.
     private nonisolated func principal(_ body: RequestBody) -> Principal? {

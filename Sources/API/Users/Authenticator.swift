@@ -4,13 +4,22 @@ import Synchronization
 
 /// Verifies JWTs with the configured algorithm, keys and claims. JWTs are neither logged nor kept.
 public final class Authenticator: Sendable {
-    private let algorithm: JSONWebAlgorithm
+    private struct State {
+        /// Nil until the first set has come from a URL.
+        var keys: JSONWebKeySet?
+        var withdrawals = 0
+        /// True if a key that the set lacks is unknown. False while the set at a URL is read, and if that failed: then it may be there.
+        var isCurrent: Bool
+        var refresh: JSONWebKeyRefresh?
+    }
+
+    let algorithm: JSONWebAlgorithm
     private let claims: JSONWebClaims
     private let source: JSONWebKeySource
-    private let state: Mutex<(keys: JSONWebKeySet, withdrawals: Int)>
+    private let state: Mutex<State>
 
     /// - Parameters:
-    ///   - source: the file with the keys, read now and by `reload`.
+    ///   - source: where the keys are. A file is read now and by `reload`.
     ///   - issuer: the required `iss`. Nil accepts any.
     ///   - audience: the audience that `aud` must contain. Nil refuses a JWT with `aud`.
     ///   - userClaim: the claim that names the user.
@@ -21,48 +30,98 @@ public final class Authenticator: Sendable {
         self.source = source
         claims = JSONWebClaims(
             issuer: issuer.map { Array($0.utf8) }, audience: audience.map { Array($0.utf8) }, userClaim: userClaim)
-        state = Mutex((try source.load(for: algorithm), 0))
+        let keys = try source.load(for: algorithm)
+        state = Mutex(State(keys: keys, isCurrent: keys != nil))
     }
 
-    /// Reads the file again. If it is invalid, the previous keys stay in use.
+    /// Reads the file again. If it is invalid, the previous keys stay in use. Does nothing for a URL.
     /// - Returns: how many of the previous keys were removed. JWTs of removed keys are no longer valid.
     @discardableResult public func reload() throws(JSONWebKeyError) -> (removed: Int, of: Int) {
-        let new = try source.load(for: algorithm)
-        return state.withLock { state in
-            let before = state.keys.keys
+        guard let new = try source.load(for: algorithm) else { return (0, 0) }
+        return replace(by: new)
+    }
+
+    /// Uses these keys from now on.
+    /// - Returns: how many of the previous keys were removed.
+    @discardableResult func replace(by new: JSONWebKeySet) -> (removed: Int, of: Int) {
+        state.withLock { state in
+            let before = state.keys?.keys ?? []
             let removed = before.count { !new.keys.contains($0) }
-            state = (new, state.withdrawals + (removed > 0 ? 1 : 0))
+            (state.keys, state.isCurrent) = (new, true)
+            state.withdrawals += removed > 0 ? 1 : 0
             return (removed, before.count)
         }
     }
 
+    /// Uses the JWK set in this text from now on.
+    public func use(set text: Span<UInt8>) throws(JSONWebKeyError) { replace(by: try JSONWebKeySet(text, for: algorithm)) }
+
+    /// The set at the URL is being read, or could not be read.
+    func doubt() { state.withLock { $0.isCurrent = false } }
+
+    /// Lets JWTs with unknown keys cause a refresh.
+    func use(_ refresh: JSONWebKeyRefresh) { state.withLock { $0.refresh = refresh } }
+
     /// The number of reloads that removed a key. Callers that keep a principal read it before verifying the JWT.
     var withdrawals: Int { state.withLock { $0.withdrawals } }
 
-    private var keys: JSONWebKeySet { state.withLock { $0.keys } }
+    /// Nil until the first set has come from a URL.
+    var keys: JSONWebKeySet? { state.withLock { $0.keys } }
 
-    /// Text for the log: how many keys are in use, and which keys of a set aren't.
+    /// Text for the log: how many keys are in use, and which keys of a set are for other purposes.
     public var keysText: String {
-        let keys = keys
+        guard let keys else { return "no keys for \(algorithm.rawValue) yet" }
         let count = keys.keys.count == 1 ? "one key" : "\(keys.keys.count) keys"
-        let rest = keys.skipped.isEmpty ? "" : "; not used: " + keys.skipped.joined(separator: ", ")
-        return "\(count) for \(algorithm.rawValue) from \(source.path)\(rest)"
+        let rest = keys.skipped.isEmpty ? "" : "; not used: \(JSONWebKeySet.list(keys.skipped))"
+        return "\(count) for \(algorithm.rawValue) from \(source.path ?? "the URL")\(rest)"
+    }
+
+    /// A warning for the log about malformed keys of the set. Nil if there are none.
+    public var warning: String? {
+        guard let malformed = keys?.malformed, !malformed.isEmpty else { return nil }
+        return "jwt: keys of the set are not used: \(JSONWebKeySet.list(malformed)). JWTs that they signed are refused"
     }
 
     /// Verifies a JWT and returns its user.
-    /// - Throws: `.invalidJWT` or `.jwtExpired`.
+    /// - Throws: `.invalidJWT`, `.jwtExpired`, or `.keysUnavailable` if the key may be in a set that can't be read now.
     public func principal(of token: Span<UInt8>, nowMs: UInt64) throws(BrokerError) -> Principal {
+        let (keys, isCurrent) = state.withLock { ($0.keys, $0.isCurrent) }
+        guard let keys else { throw .keysUnavailable }
         let parts = try JSONWebToken(token)
-        try parts.verify(token, algorithm: algorithm, keys: keys)
+        do throws(BrokerError) {
+            try parts.verify(token, algorithm: algorithm, keys: keys)
+        } catch { throw error == .invalidJWT(.unknownKey) && !isCurrent ? .keysUnavailable : error }
         return try parts.withClaims(token) { bytes throws(BrokerError) in try claims.principal(bytes, nowMs: nowMs) }
     }
 
-    /// Verifies the bearer of a request.
-    /// - Throws: `.noJWT`, `.invalidJWT` or `.jwtExpired`.
-    func principal(_ request: HTTPRequest, nowMs: UInt64) throws(BrokerError) -> Principal {
+    /// Verifies the bearer of a request. Reads the set at a URL again if it lacks the key.
+    /// - Parameter nowMs: returns unix ms.
+    /// - Throws: `.noJWT`, `.invalidJWT`, `.jwtExpired` or `.keysUnavailable`.
+    func principal(_ request: HTTPRequest, nowMs: () -> UInt64) async throws(BrokerError) -> Principal {
+        do throws(BrokerError) {
+            return try bearer(request, nowMs: nowMs())
+        } catch {
+            guard await isWorthRetrying(error) else { throw error }
+        }
+        return try bearer(request, nowMs: nowMs())
+    }
+
+    private func bearer(_ request: HTTPRequest, nowMs: UInt64) throws(BrokerError) -> Principal {
+        // Without keys no caller is told that it lacks a JWT: it would ask its user to log in.
+        guard keys != nil else { throw .keysUnavailable }
         let found = try request.withBearer { token throws(BrokerError) in try self.principal(of: token, nowMs: nowMs) }
         guard let found else { throw .noJWT }
         return found
+    }
+
+    /// Waits for the set at the URL to be read again if the error says that it lacks a key.
+    ///
+    /// A request waits with its charges, so the shares of its network bound how many of a caller's can wait.
+    /// - Returns: false if nothing was read.
+    func isWorthRetrying(_ error: BrokerError) async -> Bool {
+        guard error == .invalidJWT(.unknownKey) || error == .keysUnavailable else { return false }
+        guard let refresh = state.withLock({ $0.refresh }) else { return false }
+        return await refresh.wanted()
     }
 }
 

@@ -1,7 +1,7 @@
 import Linux
 public import Sealing
 import Sodium
-import TLS
+public import TLS
 
 /// A key that verifies JWTs.
 struct JSONWebKey: Sendable, Equatable {
@@ -9,6 +9,7 @@ struct JSONWebKey: Sendable, Equatable {
         case secret(Secret)
         case p256(ES256.PublicKey)
         case ed25519([UInt8])
+        case rsa(RS256.PublicKey)
     }
 
     /// The `kid`, if the key has one.
@@ -45,6 +46,11 @@ struct JSONWebKey: Sendable, Equatable {
         return .ed25519(point)
     }
 
+    static func rsa(modulus: [UInt8], exponent: [UInt8]) throws(JSONWebKeyError) -> Material {
+        do throws(RS256.KeyFault) {
+            return .rsa(try RS256.PublicKey(modulus: modulus, exponent: exponent))
+        } catch { throw .badRSA(error) }
+    }
 }
 
 extension JSONWebKey {
@@ -57,15 +63,23 @@ extension JSONWebKey {
             // Public keys are known: anybody could sign with the text as the secret.
             guard !isPEM else { throw .notASecret }
             material = try Self.secret(bytes.extracting(first: Self.textCount(bytes)))
-        case .es256, .edDSA:
+        case .es256, .edDSA, .rs256:
             guard isPEM, !bytes.contains("PRIVATE KEY-----") else { throw isPEM ? .privateKey : .noPublicKey(algorithm) }
-            do throws(TLSError) {
-                switch algorithm {
-                case .es256: material = .p256(try ES256.PublicKey(pem: bytes))
-                default: material = try Self.ed25519Key(pem: bytes)
-                }
-            } catch { throw .noPublicKey(algorithm) }
+            material = try Self.publicKey(pem: bytes, for: algorithm)
         }
+    }
+
+    private static func publicKey(
+        pem: Span<UInt8>, for algorithm: JSONWebAlgorithm
+    ) throws(JSONWebKeyError) -> Material {
+        if algorithm == .rs256 {
+            do throws(RS256.KeyFault) {
+                return .rsa(try RS256.PublicKey(pem: pem))
+            } catch { throw error == .noKey ? .noPublicKey(algorithm) : .badRSA(error) }
+        }
+        do throws(TLSError) {
+            return algorithm == .es256 ? .p256(try ES256.PublicKey(pem: pem)) : try ed25519Key(pem: pem)
+        } catch { throw .noPublicKey(algorithm) }
     }
 
     private static func ed25519Key(pem: Span<UInt8>) throws(TLSError) -> Material {
@@ -87,6 +101,7 @@ extension JSONWebKey {
         switch material {
         case .secret(let secret): secret.withBytes { HMACSHA256.isValid(signature, for: message, key: $0) }
         case .p256(let key): key.isValid(signature, for: message)
+        case .rsa(let key): key.isValid(signature, for: message)
         case .ed25519(let key): Ed25519.verify(signature, message: message, publicKey: key.span)
         }
     }
@@ -107,6 +122,7 @@ extension Span where Element == UInt8 {
 /// The signature algorithms of JWTs (RFC 7518 section 3.1, RFC 8037 section 3.1). The configuration fixes one; a JWT's `alg` never chooses.
 public enum JSONWebAlgorithm: String, Sendable, CaseIterable {
     case hs256 = "HS256"
+    case rs256 = "RS256"
     case es256 = "ES256"
     /// Ed25519.
     case edDSA = "EdDSA"
@@ -115,35 +131,39 @@ public enum JSONWebAlgorithm: String, Sendable, CaseIterable {
     var keyType: (kty: String, crv: String?) {
         switch self {
         case .hs256: ("oct", nil)
+        case .rs256: ("RSA", nil)
         case .es256: ("EC", "P-256")
         case .edDSA: ("OKP", "Ed25519")
         }
     }
 }
 
-/// The file with the keys that verify JWTs.
+/// Where the keys that verify JWTs are.
 public enum JSONWebKeySource: Sendable, Equatable {
-    /// One key: a secret's bytes, or a public key in PEM.
+    /// A file with one key: a secret's bytes, or a public key in PEM.
     case key(path: String)
-    /// A JWK set (RFC 7517).
+    /// A file with a JWK set (RFC 7517).
     case keySet(path: String)
+    /// A JWK set at an https URL. `JSONWebKeyRefresh` gets it.
+    case remote
 
     static let largestFile = 65_536
 
-    var path: String {
+    /// Text for the log. Nil for a URL, which may contain a secret.
+    var path: String? {
         switch self {
         case .key(let path), .keySet(let path): path
+        case .remote: nil
         }
     }
 
-    /// Reads the file through locked memory.
-    func load(for algorithm: JSONWebAlgorithm) throws(JSONWebKeyError) -> JSONWebKeySet {
-        try Self.read(path, isSecret: algorithm == .hs256) { bytes throws(JSONWebKeyError) in
+    /// Reads the file through locked memory. Returns nil without a file.
+    func load(for algorithm: JSONWebAlgorithm) throws(JSONWebKeyError) -> JSONWebKeySet? {
+        guard let path else { return nil }
+        return try Self.read(path, isSecret: algorithm == .hs256) { bytes throws(JSONWebKeyError) in
             do throws(JSONWebKeyError) {
-                switch self {
-                case .key: return JSONWebKeySet(try JSONWebKey(file: bytes, for: algorithm))
-                case .keySet: return try JSONWebKeySet(bytes, for: algorithm)
-                }
+                if case .key = self { return JSONWebKeySet(try JSONWebKey(file: bytes, for: algorithm)) }
+                return try JSONWebKeySet(bytes, for: algorithm)
             } catch { throw .file(path: path, error) }
         }
     }
@@ -171,7 +191,7 @@ public enum JSONWebKeySource: Sendable, Equatable {
     }
 }
 
-/// The reason why a key file is refused. Contains names of files and keys, but nothing of their contents.
+/// The reason why keys are refused. Contains names of files and positions of keys, but nothing of their contents.
 public enum JSONWebKeyError: Error, Sendable, Equatable, CustomStringConvertible {
     case unreadable(path: String, why: String)
     case tooLarge(path: String, limit: Int)
@@ -183,11 +203,12 @@ public enum JSONWebKeyError: Error, Sendable, Equatable, CustomStringConvertible
     case noPublicKey(JSONWebAlgorithm)
     case noPrivateKey(JSONWebAlgorithm)
     case badPoint
+    case badRSA(RS256.KeyFault)
     case noKeySet
-    /// An invalid key of a set: its position and `kid`, and the error.
-    case badKey(String, String)
-    case repeatedID(String)
-    case noUsableKey(JSONWebAlgorithm, skipped: [String])
+    case tooManyKeys(limit: Int)
+    /// What is wrong with one key of a set, as text that follows its position.
+    case badKey(String)
+    case noUsableKey(JSONWebAlgorithm, skipped: String)
     case memory(SealingError)
     /// The error of a file.
     indirect case file(path: String, JSONWebKeyError)
@@ -202,16 +223,16 @@ public enum JSONWebKeyError: Error, Sendable, Equatable, CustomStringConvertible
         case .notASecret: "this is a key in PEM, but HS256 needs a secret, and public keys are not secret"
         case .privateKey: "this is a private key, which only the signer may have. Use the public key"
         case .noPublicKey(let algorithm):
-            "this is not a public key for \(algorithm.rawValue). Use one \(algorithm.curveText) as PEM (-----BEGIN PUBLIC KEY-----)"
+            "this is not a public key for \(algorithm.rawValue). Use one \(algorithm.keyText) as PEM (-----BEGIN PUBLIC KEY-----)"
         case .noPrivateKey(let algorithm):
-            "this is not a private key for \(algorithm.rawValue). Use one \(algorithm.curveText) as unencrypted PEM (-----BEGIN PRIVATE KEY-----)"
+            "this is not a private key for \(algorithm.rawValue). Use one \(algorithm.keyText) as unencrypted PEM (-----BEGIN PRIVATE KEY-----)"
         case .badPoint: "its coordinates are not a valid point of the curve"
         case .noKeySet: "this is not a JWK set: one JSON object without duplicate names, with an array keys (RFC 7517 section 5)"
-        case .badKey(let key, let what): "\(key) \(what)"
-        case .repeatedID(let key): "\(key) has the same kid as another key, so a JWT could name either"
+        case .badRSA(let fault): "\(fault)"
+        case .tooManyKeys(let limit): "the JWK set has more than \(limit) keys"
+        case .badKey(let what): what
         case .noUsableKey(let algorithm, let skipped):
-            "the set has no key for \(algorithm.rawValue)"
-                + (skipped.isEmpty ? ". The set is empty" : ": " + skipped.joined(separator: "; "))
+            "the set has no key for \(algorithm.rawValue)" + (skipped.isEmpty ? ". The set is empty" : ": " + skipped)
         case .memory(let error): error.description
         case .file(let path, let error): "\(ShownPath(path)): \(error)"
         }
@@ -228,5 +249,11 @@ public enum JSONWebKeyError: Error, Sendable, Equatable, CustomStringConvertible
 }
 
 extension JSONWebAlgorithm {
-    fileprivate var curveText: String { self == .es256 ? "of the curve P-256" : "of Ed25519" }
+    fileprivate var keyText: String {
+        switch self {
+        case .es256: "of the curve P-256"
+        case .rs256: "of RSA with \(RS256.bits.lowerBound) to \(RS256.bits.upperBound) bits"
+        case .edDSA, .hs256: "of Ed25519"
+        }
+    }
 }

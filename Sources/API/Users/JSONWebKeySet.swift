@@ -5,38 +5,55 @@ import Sodium
 import Vocabulary
 
 /// The keys that verify JWTs: a single one, or those of a JWK set (RFC 7517) for the configured algorithm.
-struct JSONWebKeySet: Sendable {
+struct JSONWebKeySet: Sendable, Equatable {
     let keys: [JSONWebKey]
-    /// The set's other keys, each with the reason why it isn't used.
+    /// The set's keys for other purposes, each with its position and the reason.
     let skipped: [String]
+    /// The set's keys that can't be used, likewise. They don't keep a login from using the others (RFC 7517 section 5).
+    let malformed: [String]
+
+    /// Each unknown `kid` is compared with every key.
+    static let mostKeys = 100
 
     init(_ key: JSONWebKey) {
         keys = [key]
-        skipped = []
+        (skipped, malformed) = ([], [])
     }
 
-    /// - Throws: if the set contains a private key, an invalid key for the algorithm, or no key for it.
+    /// - Throws: `.noKeySet`, `.tooManyKeys`, `.noUsableKey` if no key is for the algorithm, or `.memory` if the arena is full.
     init(_ text: Span<UInt8>, for algorithm: JSONWebAlgorithm) throws(JSONWebKeyError) {
         guard let object = JSONObject(text), let items = try? object.items("keys", in: text) else { throw .noKeySet }
-        var keys: [JSONWebKey] = []
-        var skipped: [String] = []
-        var names: [String] = []
+        guard items.count <= Self.mostKeys else { throw .tooManyKeys(limit: Self.mostKeys) }
+        var found: [(name: String, key: JSONWebKey)] = []
+        var (skipped, malformed): ([String], [String]) = ([], [])
         for (index, item) in items.enumerated() {
             let entry = Entry(number: index + 1, object, item, in: text)
-            switch try entry.read(text, for: algorithm) {
-            case .skipped(let reason): skipped.append("\(entry.name) \(reason)")
-            case .key(let key):
-                if let id = key.id, keys.contains(where: { $0.id == id }) { throw .repeatedID(entry.name) }
-                keys.append(key)
-                names.append(entry.name)
+            do throws(JSONWebKeyError) {
+                switch try entry.read(text, for: algorithm) {
+                case .skipped(let reason): skipped.append("\(entry.name) \(reason)")
+                case .key(let key) where key.id != nil && found.contains(where: { $0.key.id == key.id }):
+                    malformed.append("\(entry.name) has the same kid as another key")
+                case .key(let key): found.append((entry.name, key))
+                }
+            } catch {
+                // The broker is short of memory: that says nothing about the key.
+                if case .memory = error { throw error }
+                malformed.append("\(entry.name) \(error)")
             }
         }
-        guard !keys.isEmpty else { throw .noUsableKey(algorithm, skipped: skipped) }
-        if keys.count > 1, let nameless = keys.firstIndex(where: { $0.id == nil }) {
-            throw .badKey(names[nameless], "has no kid, which is required if there are several keys")
-        }
-        self.keys = keys
-        self.skipped = skipped
+        // A JWT can't name these. If no key has a kid, the first one is for all JWTs.
+        let hasNames = found.contains { $0.key.id != nil }
+        let nameless = found.indices.filter { found.count > 1 && found[$0].key.id == nil && (hasNames || $0 > 0) }
+        malformed += nameless.map { "\(found[$0].name) has no kid, which is required if there are several keys" }
+        keys = found.indices.filter { !nameless.contains($0) }.map { found[$0].key }
+        guard !keys.isEmpty else { throw .noUsableKey(algorithm, skipped: Self.list(malformed + skipped)) }
+        (self.skipped, self.malformed) = (skipped, malformed)
+    }
+
+    /// The reasons in one line, which a set from elsewhere can't make longer than a log should have.
+    static func list(_ reasons: [String]) -> String {
+        let shown = reasons.prefix(8).joined(separator: ", ")
+        return reasons.count > 8 ? "\(shown), and \(reasons.count - 8) more" : shown
     }
 
     /// Returns the key of a JWT.
@@ -56,7 +73,7 @@ private struct Entry {
         case skipped(String)
     }
 
-    /// Text for errors: the key's position, and its `kid` if that is printable.
+    /// Text for errors. Contains nothing of the key, not even its `kid`.
     let name: String
     private let object: JSONObject?
     private let id: [UInt8]?
@@ -64,22 +81,21 @@ private struct Entry {
     init(number: Int, _ set: JSONObject, _ item: JSONDocument.Item, in text: Span<UInt8>) {
         object = set.opened(item, in: text)
         id = try? object?.bytes("kid", in: text)
-        let isPlain = id.map { $0.count <= 64 && $0.allSatisfy { (0x21...0x7e).contains($0) && $0 != UInt8(ascii: "\"") } }
-        name = isPlain == true ? "key \(number) (kid \"\(String(decoding: id ?? [], as: UTF8.self))\")" : "key \(number)"
+        name = "key \(number)"
     }
 
     /// Members of private keys (RFC 7518 section 6).
     private static let privateMembers = ["d", "p", "q", "dp", "dq", "qi", "oth"]
 
     func read(_ text: Span<UInt8>, for algorithm: JSONWebAlgorithm) throws(JSONWebKeyError) -> Outcome {
-        guard let object else { throw .badKey(name, "is not a JSON object without duplicate names") }
+        guard let object else { throw .badKey("is not a JSON object without duplicate names") }
         if let member = Self.privateMembers.first(where: { object.has($0, in: text) }) {
-            throw .badKey(name, "has the member \(member): it is a private key, which only the signer may have")
+            throw .badKey("has the member \(member): it is a private key, which only the signer may have")
         }
         if algorithm != .hs256, object.has("k", in: text) {
-            throw .badKey(name, "has the member k: it is a secret, and the set is for public keys")
+            throw .badKey("has the member k: it is a secret, and the set is for public keys")
         }
-        if object.has("kid", in: text), id == nil { throw .badKey(name, "has a kid that is not text") }
+        if object.has("kid", in: text), id == nil { throw .badKey("has a kid that is not text") }
         if let reason = try otherPurpose(object, text, algorithm) { return .skipped(reason) }
         do throws(JSONWebKeyError) {
             switch algorithm {
@@ -88,10 +104,15 @@ private struct Entry {
                 let (x, y) = (try number("x", object, text), try number("y", object, text))
                 return .key(JSONWebKey(id: id, material: try JSONWebKey.p256(x: x, y: y)))
             case .edDSA: return .key(JSONWebKey(id: id, material: try JSONWebKey.ed25519(try number("x", object, text))))
+            case .rs256:
+                let (modulus, exponent) = (try bytes("n", object, text), try bytes("e", object, text))
+                return .key(JSONWebKey(id: id, material: try JSONWebKey.rsa(modulus: modulus, exponent: exponent)))
             }
         } catch {
-            if case .badKey = error { throw error }
-            throw .badKey(name, "is invalid: \(error)")
+            switch error {
+            case .badKey, .memory: throw error
+            default: throw .badKey("is invalid: \(error)")
+            }
         }
     }
 
@@ -99,10 +120,10 @@ private struct Entry {
     private func otherPurpose(
         _ object: JSONObject, _ text: Span<UInt8>, _ algorithm: JSONWebAlgorithm
     ) throws(JSONWebKeyError) -> String? {
-        guard let type = try string("kty", object, text) else { throw .badKey(name, "has no kty") }
+        guard let type = try string("kty", object, text) else { throw .badKey("has no kty") }
         if type != algorithm.keyType.kty { return "is of another type (kty)" }
         if let curve = algorithm.keyType.crv {
-            guard let own = try string("crv", object, text) else { throw .badKey(name, "has no crv") }
+            guard let own = try string("crv", object, text) else { throw .badKey("has no crv") }
             if own != curve { return "is of another curve (crv)" }
         }
         if let use = try string("use", object, text), use != "sig" { return "is not for signatures (use)" }
@@ -116,35 +137,40 @@ private struct Entry {
     private func texts(_ name: String, _ object: JSONObject, _ text: Span<UInt8>) throws(JSONWebKeyError) -> [String]? {
         do throws(JSONObject.Failure) {
             return try object.texts(name, in: text)?.map { String(decoding: $0, as: UTF8.self) }
-        } catch { throw .badKey(self.name, "has a member \(name) of the wrong type") }
+        } catch { throw .badKey("has a member \(name) of the wrong type") }
     }
 
     private func string(_ name: String, _ object: JSONObject, _ text: Span<UInt8>) throws(JSONWebKeyError) -> String? {
         do throws(JSONObject.Failure) {
             return try object.bytes(name, in: text).map { String(decoding: $0, as: UTF8.self) }
-        } catch { throw .badKey(self.name, "has a member \(name) that is not text") }
+        } catch { throw .badKey("has a member \(name) that is not text") }
     }
 
     /// Reads a coordinate, 32 bytes.
     private func number(_ name: String, _ object: JSONObject, _ text: Span<UInt8>) throws(JSONWebKeyError) -> [UInt8] {
-        guard let range = try? object.plainString(name, in: text), range.count == Base64.url.encodedCount(32) else {
-            throw .badKey(self.name, "has no member \(name) of 32 bytes in base64url without padding")
-        }
-        var bytes = [UInt8](repeating: 0, count: 36)
+        let bytes = try bytes(name, object, text)
+        guard bytes.count == 32 else { throw .badKey("has a member \(name) of \(bytes.count) bytes, not 32") }
+        return bytes
+    }
+
+    /// Reads a number of a public key.
+    private func bytes(_ name: String, _ object: JSONObject, _ text: Span<UInt8>) throws(JSONWebKeyError) -> [UInt8] {
+        guard let range = try? object.plainString(name, in: text) else { throw .badKey("has no member \(name) in base64url") }
+        var bytes = [UInt8](repeating: 0, count: range.count / 4 * 3 + 3)
         var room = bytes.mutableSpan
-        guard Base64.url.decode(text.extracting(range), into: &room) == 32 else {
-            throw .badKey(self.name, "has a member \(name) that is not base64url without padding")
+        guard let count = Base64.url.decode(text.extracting(range), into: &room) else {
+            throw .badKey("has a member \(name) that is not base64url without padding")
         }
-        return Array(bytes.prefix(32))
+        return Array(bytes.prefix(count))
     }
 
     private func secret(_ object: JSONObject, _ text: Span<UInt8>) throws(JSONWebKeyError) -> JSONWebKey.Material {
-        guard let range = try? object.plainString("k", in: text) else { throw .badKey(name, "has no member k in base64url") }
+        guard let range = try? object.plainString("k", in: text) else { throw .badKey("has no member k in base64url") }
         var bytes = [UInt8](repeating: 0, count: range.count / 4 * 3 + 3)
         defer { wipe(&bytes) }
         var room = bytes.mutableSpan
         guard let count = Base64.url.decode(text.extracting(range), into: &room) else {
-            throw .badKey(name, "has a member k that is not base64url without padding")
+            throw .badKey("has a member k that is not base64url without padding")
         }
         return try JSONWebKey.secret(bytes.span.extracting(first: count))
     }

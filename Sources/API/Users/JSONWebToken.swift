@@ -50,6 +50,10 @@ struct JSONWebToken {
             throw .invalidJWT(.wrongAlgorithm(expected: algorithm.rawValue))
         }
         guard !header.has("crit", in: bytes) else { throw .invalidJWT(.hasCriticalHeader) }
+        // Claims that are signed without base64url are no JWT's (RFC 7797 section 7).
+        if header.has("b64", in: bytes) {
+            guard (try? header.bool("b64", in: bytes)) == true else { throw .invalidJWT(.malformed) }
+        }
         do throws(JSONObject.Failure) {
             return try header.bytes("kid", in: bytes)
         } catch { throw .invalidJWT(.malformed) }
@@ -167,6 +171,7 @@ public struct JSONWebSigner: Sendable {
     private enum Key {
         case secret(Secret)
         case p256(ES256.PrivateKey)
+        case rsa(RS256.PrivateKey)
         case ed25519(Ed25519.PrivateKey)
     }
 
@@ -192,6 +197,10 @@ public struct JSONWebSigner: Sendable {
             do throws(TLSError) {
                 return .p256(try ES256.PrivateKey(pem: bytes))
             } catch { throw .noPrivateKey(algorithm) }
+        case .rs256:
+            do throws(RS256.KeyFault) {
+                return .rsa(try RS256.PrivateKey(pem: bytes))
+            } catch { throw error == .noKey ? .noPrivateKey(algorithm) : .badRSA(error) }
         case .edDSA:
             var seed = [UInt8](repeating: 0, count: Ed25519.seedCount)
             defer { wipe(&seed) }
@@ -230,6 +239,10 @@ public struct JSONWebSigner: Sendable {
         case .secret(let secret): return secret.withBytes { HMACSHA256.code(message.span, key: $0) }
         case .ed25519(let key): return key.sign(message.span)
         case .p256(let key):
+            do throws(TLSError) {
+                return try key.sign(message.span)
+            } catch { throw .noPrivateKey(algorithm) }
+        case .rsa(let key):
             do throws(TLSError) {
                 return try key.sign(message.span)
             } catch { throw .noPrivateKey(algorithm) }

@@ -24,7 +24,7 @@ public struct Logger: Sendable {
 
     public init(_ write: @escaping @Sendable (Level, String) -> Void) { self.write = write }
 
-    func error(_ text: String) { write(.error, text) }
-    func warning(_ text: String) { write(.warning, text) }
-    func info(_ text: String) { write(.info, text) }
+    public func error(_ text: String) { write(.error, text) }
+    public func warning(_ text: String) { write(.warning, text) }
+    public func info(_ text: String) { write(.info, text) }
 }

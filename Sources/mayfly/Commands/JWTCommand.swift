@@ -7,12 +7,12 @@ enum JWTCommand {
     private static let longestLifeS = 366 * 86_400
     private static let options: Set<String> = ["sub", "scope", "expires-in", "kid"]
 
-    static func run(_ words: [String]) throws {
+    static func run(_ words: [String]) async throws {
         if words.asksForHelp { return Terminal.out(Terminal.help(usage, JWTSettings.keys, shortFlags: true)) }
         let configuration = try Configuration(
             words, keys: JWTSettings.keys, switches: ["verify"], options: options, shortFlags: true)
         guard configuration.operands.isEmpty else { throw UsageError("jwt accepts flags only") }
-        if configuration.has("verify") { return try verify(configuration) }
+        if configuration.has("verify") { return try await verify(configuration) }
         guard configuration[.jwtJWKS] == nil || configuration[.jwtKey] != nil else {
             throw UsageError("jwt signs with one key: use --key, and --kid for its id")
         }
@@ -30,14 +30,14 @@ enum JWTCommand {
     }
 
     /// Checks whether a broker with these settings accepts the JWT.
-    private static func verify(_ configuration: Configuration) throws {
+    private static func verify(_ configuration: Configuration) async throws {
         if let option = options.first(where: { configuration.repeated[$0] != nil }) {
             throw UsageError("--\(option) is for signing a JWT, not for --verify")
         }
         guard let settings = try JWTSettings(configuration) else {
             throw UsageError("jwt --verify needs --algorithm, and --key or --jwks")
         }
-        let authenticator = try settings.authenticator()
+        let authenticator = try await settings.completeAuthenticator()
         let usage = "jwt --verify reads a JWT from the first line of standard input"
         guard var text = try Terminal.inputLine(limit: 65_536, usage), !text.isEmpty else { throw UsageError(usage) }
         defer { wipe(&text) }
@@ -67,7 +67,7 @@ enum JWTCommand {
 
     private static let usage = """
         usage: mayfly jwt --sub USER --algorithm A --key FILE [--scope broker.notify] [--expires-in SECONDS] [--kid ID] [--issuer I] [--audience A] [--user-claim NAME]
-               mayfly jwt --verify --algorithm A (--key FILE | --jwks FILE) [--issuer I] [--audience A] [--user-claim NAME]
+               mayfly jwt --verify --algorithm A (--key FILE | --jwks FILE-OR-URL) [--issuer I] [--audience A] [--user-claim NAME]
         Prints a JWT for development, as an app's login would sign it. It is a secret until it expires, by default in an hour. FILE contains
         the secret of HS256, or a private key in PEM. --scope broker.notify makes it a JWT of a back end, which may act for every user.
           --verify   check whether a broker with these settings accepts the JWT on standard input. FILE is the broker's

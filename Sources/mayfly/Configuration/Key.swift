@@ -128,11 +128,11 @@ enum Key: String, CaseIterable {
         case .policy:
             "Policy files and names of built-in policies (rooms, companion, monitor, calls, trial), separated by commas, at most one of a kind. Default: rooms, which is always in force unless another one is for rooms; with --jwt-algorithm also companion and monitor, and with a webhook secret calls."
         case .jwtAlgorithm:
-            "The algorithm of users' JWTs: HS256, ES256 or EdDSA (Ed25519). Others are refused. Default: none, and only rooms are served."
+            "The algorithm of users' JWTs: RS256, ES256, EdDSA (Ed25519) or HS256. Others are refused. Default: none, and only rooms are served."
         case .jwtKey:
             "The key of JWTs. HS256: a file with the secret, 32 bytes or more, mode 0600. Otherwise the public key that verifies them, in PEM; only `mayfly jwt --sub` uses the private key. SIGHUP reads it again."
         case .jwtJWKS:
-            "A JWK set (RFC 7517) instead of one key; a JWT names its key by kid. SIGHUP reads it again."
+            "A JWK set (RFC 7517) instead of one key: a file, or the login's https URL, which is read every ten minutes. A JWT names its key by kid. SIGHUP reads it again."
         case .jwtIssuer: "The required iss; `mayfly jwt --sub` writes it. Default: any iss is accepted, and none is written."
         case .jwtAudience:
             "The required aud; `mayfly jwt --sub` writes it. Default: a JWT with an aud is refused, and none is written."

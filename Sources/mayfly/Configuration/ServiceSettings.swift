@@ -30,6 +30,7 @@ struct ServiceSettings {
     let policies: Policies
     let witnesses: WitnessSettings?
     let kept: KeptCheckpointSettings
+    let users: JWTSettings?
     /// Verifies the JWTs of users. A broker that serves only rooms has none.
     let authenticator: Authenticator?
     /// The secrets of call webhooks. Nil if none are configured.
@@ -60,7 +61,8 @@ struct ServiceSettings {
         (resolution, policies, webhooks) = (rules.resolution, rules.policies, rules.webhooks)
         witnesses = try WitnessSettings(configuration)
         kept = try KeptCheckpointSettings(configuration)
-        authenticator = try rules.users?.authenticator()
+        users = rules.users
+        authenticator = try users?.authenticator()
 
         apns = try APNsSettings(configuration, mayLackCredentials: true)
     }

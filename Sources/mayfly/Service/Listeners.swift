@@ -57,7 +57,7 @@ struct Listeners: Sendable {
             broker: broker, apns: apns, version: Mayfly.version, publicServer: publicServer,
             reasonNotReady: { lease?.reasonNotReady },
             leads: { [state = parts.state] in state.leads }, hasLoneKeys: { [keys = parts.loneKeys] in keys.isTrue },
-            expiries: parts.expiries)
+            expiries: parts.expiries, keysFault: { [refresh = parts.keyRefresh] in refresh?.fault })
         var table = ShareTable.standard
         table[.connections] = Quota(Self.operatorConnections)
         var configuration = ServerConfiguration(address: settings.operatorListen)

@@ -45,6 +45,7 @@ final class Service: Sendable {
         do {
             let nodeServer = try await parts.startNodeServer(settings)
             let listeners = try await Listeners(settings, parts, handler)
+            await parts.keyRefresh?.start { [sessions = listeners.sessions] in await sessions?.endAll() }
             try await parts.connect()
             let addresses = try await listeners.start(settings, parts)
             try state.leaveKeyFile(settings)
@@ -112,6 +113,7 @@ final class Service: Sendable {
     }
 
     private static func end(_ parts: ServiceParts, _ tasks: Tasks) async {
+        await parts.keyRefresh?.stop()
         await parts.courier.stop(withinMs: 1_000)
         let tasks = tasks.cancel()
         await parts.sweeper.stop()
@@ -159,10 +161,13 @@ final class Service: Sendable {
     }
 
     private func reload(_ authenticator: Authenticator) async {
+        // It logs the result itself.
+        if let refresh = parts.keyRefresh { return await refresh.reload() }
         do {
             let (removed, before) = try authenticator.reload()
             let end = removed == 0 ? "" : "; \(removed) of \(before) previous keys removed: every /ws/sessions is closed"
             Terminal.log("jwt: \(authenticator.keysText)\(end)")
+            if let warning = authenticator.warning { Terminal.log(.warning, warning) }
             if removed > 0 { await listeners.sessions?.endAll() }
         } catch {
             parts.broker.metrics.add(.alarms)

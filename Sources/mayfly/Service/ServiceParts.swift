@@ -26,6 +26,8 @@ struct ServiceParts: Sendable {
     let calls: Calls?
     let sequencer: Sequencer
     let loneKeys = LoneKeys()
+    /// Reads the login's keys from a URL. Nil if they are in a file.
+    let keyRefresh: JSONWebKeyRefresh?
     /// When the certificates in use expire.
     let expiries: Expiries
     /// Messages between nodes. Nil if this node is alone.
@@ -36,7 +38,7 @@ struct ServiceParts: Sendable {
     init(_ settings: ServiceSettings, _ state: OpenState) async throws {
         let (main, ledgerLoop) = (try EventLoop(name: "main"), try EventLoop(name: "ledger"))
         let (keysLoop, courierLoop) = (try EventLoop(name: "keys"), try EventLoop(name: "courier"))
-        loops = [main, ledgerLoop, keysLoop, courierLoop]
+        var loops = [main, ledgerLoop, keysLoop, courierLoop]
         for loop in loops { try loop.start() }
 
         self.state = state
@@ -45,6 +47,17 @@ struct ServiceParts: Sendable {
         state.member?.lease.onFault { metrics.add(.alarms) }
         if state.hasLostKeys { metrics.add(.alarms) }
         let log = Logger { Terminal.log($0, $1) }
+        if let users = settings.users, let authenticator = settings.authenticator {
+            keyRefresh = try users.refresh(authenticator, metrics, log) {
+                let loop = try EventLoop(name: "jwks")
+                try loop.start()
+                loops.append(loop)
+                return loop
+            }
+        } else {
+            keyRefresh = nil
+        }
+        self.loops = loops
         let sweeper = Sweeper(loop: main, store: store, time: time, metrics: metrics, log: log)
         self.sweeper = sweeper
         keeper = KeyKeeper(loop: keysLoop, keys: keys, store: store, time: time, metrics: metrics, log: log)

@@ -32,7 +32,7 @@ struct StartChecks {
             return (rules, rules.policies.all.map(\.name).joined(separator: ", "))
         }
         if let rules {
-            await report.check("users") { try rules.users?.authenticator().keysText ?? "none: only rooms are served" }
+            await report.check("users") { try await rules.users?.check(isOffline: isOffline) ?? "none: only rooms are served" }
         }
         await report.check("state") { try stateFolder() }
         await report.check("disk") { try SystemChecks.disk(state) }
