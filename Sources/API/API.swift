@@ -1,5 +1,5 @@
 public import Broker
-import HTTP1
+public import HTTP1
 public import HTTPServer
 import Sealing
 import Shares
@@ -53,7 +53,7 @@ public struct API: Sendable {
         Route([.delete], "/api/push/session/:session/notifications") { try await $0.clearSession($1, $2) },
         Route([.get], "/api/approval/:request") { try await $0.approval($1, $2) },
         Route([.post], "/api/approval/:request/respond") { try await $0.respond($1, $2) },
-        Route([.post], "/api/sessions/:session/events") { try await $0.takeEvent($1, $2) },
+        Route([.post], "/api/sessions/:session/events", hasLongBody: true) { try await $0.takeEvent($1, $2) },
         Route(nil, SocketPath.sessions.rawValue) { api, _ in
             throw api.companion == nil ? BrokerError.audiencesOff : BrokerError.upgradeRequired
         },
@@ -63,17 +63,26 @@ public struct API: Sendable {
         // No device id equals `by-printer`: ids are longer.
         Route([.get], "/api/devices/by-printer/:prefix") { try await $0.monitors($1, $2) },
         Route([.patch], "/api/devices/:id/settings") { try await $0.setMonitor($1, $2) },
-        Route([.post], "/api/monitors/:prefix/status") { try await $0.takeStatus($1, $2) },
-        Route([.post], "/api/monitors/:prefix/progress") { try await $0.takeProgress($1, $2) },
+        Route([.post], "/api/monitors/:prefix/status", hasLongBody: true) { try await $0.takeStatus($1, $2) },
+        Route([.post], "/api/monitors/:prefix/progress", hasLongBody: true) { try await $0.takeProgress($1, $2) },
 
         Route([.post], "/api/voip/token") { try await $0.registerPhone($1) },
         Route([.delete], "/api/voip/token") { try await $0.deletePhone($1) },
-        Route([.post], "/webhooks/call") { try await $0.ring($1) },
+        Route([.post], "/webhooks/call", hasLongBody: true) { try await $0.ring($1) },
 
         // They use no store. Their reads have shares of their own.
         Route([.get, .head], "/audit", isCharged: false) { try await $0.audit.respond(to: $1) },
         Route([.get, .head], "/audit/*", isCharged: false) { try await $0.audit.respond(to: $1) },
     ])
+
+    /// The limit of the body of events and webhooks, and of messages of authenticated sockets: their content is dropped, however long it is.
+    public static let longBodyBytes = 262_144
+
+    /// Whether a request with this target may have such a body.
+    public static func allowsLongBody(_ method: HTTP1.Method, target: Span<UInt8>) -> Bool {
+        guard let path = HTTPRequest.path(ofTarget: target) else { return false }
+        return routes.find(path)?.allowsLongBody(method) ?? false
+    }
 
     /// Answers one request.
     public func respond(to request: HTTPRequest) async -> HTTPResponse {

@@ -18,6 +18,8 @@ import Glibc
     /// The length of the current name, of a header line or a trailer.
     private var nameCount = 0
     private var rawBodyBytes = 0
+    /// The limit of this message's body.
+    private var bodyLimit: Int
     private var hostCount = 0
     private var authorizationCount = 0
     private var isExpecting = false
@@ -42,7 +44,11 @@ import Glibc
         unsafe self.llhttp = unsafe llhttp
         self.isServer = isServer
         self.limits = limits
+        bodyLimit = limits.bodyBytes
     }
+
+    /// The bytes of the body that have arrived.
+    var bodyCount: Int { phase == .body || phase == .complete ? store.count - head.bodyStart : 0 }
 
     /// Whether the sender waits for `100 Continue` and has sent no byte of the body.
     var awaitsContinue: Bool { isExpecting && phase == .body && store.count == head.bodyStart && rawBodyBytes == 0 }
@@ -63,7 +69,7 @@ import Glibc
     /// Call it after llhttp: limits what llhttp skips without a callback. It has not parsed the last `untouched` bytes yet.
     mutating func checkProgress(untouched: Int) -> Bool {
         guard scanner.byteCount <= limits.rawHeadBytes else { return refuse(.headersTooLarge) }
-        return phase == .complete || rawBodyBytes - untouched <= limits.rawBodyBytes || refuse(.bodyTooLarge)
+        return phase == .complete || rawBodyBytes - untouched <= limits.rawBodyBytes(bodyLimit) || refuse(.bodyTooLarge)
     }
 
     /// llhttp paused after a chunk's header, where it accepts any byte as the line feed. Trailer lines follow the last chunk's header.
@@ -201,8 +207,17 @@ extension Machine {
             // RFC 9112 section 6.3: these have no body, whatever the header lines say. llhttp leaves the check to its user.
             if isAnswerToHead || head.status == 204 || head.status == 304 { return 1 }
         }
-        if hasLength, unsafe llhttp.pointee.content_length > UInt64(limits.bodyBytes) { return stop(.bodyTooLarge) }
+        if hasLength, unsafe !allowsBody(Int(clamping: llhttp.pointee.content_length)) { return stop(.bodyTooLarge) }
         return 0
+    }
+
+    /// Whether the body may have `count` bytes.
+    private mutating func allowsBody(_ count: Int) -> Bool {
+        if count > bodyLimit, isServer {
+            let (limits, method) = (limits, head.method)
+            bodyLimit = store.withSpan(0..<head.targetCount) { limits.longBodyBytes(method, $0) }
+        }
+        return count <= bodyLimit
     }
 
     private func checkRequest() -> Bool {
@@ -221,12 +236,12 @@ extension Machine {
     /// - Returns: llhttp's code as in `endHead`. Normally a pause, to check how the line ended.
     mutating func beginChunk() -> Int32 {
         unsafe chunkBytesLeft = llhttp.pointee.content_length
-        let total = unsafe UInt64(store.count - head.bodyStart).addingReportingOverflow(llhttp.pointee.content_length)
-        return total.overflow || total.partialValue > UInt64(limits.bodyBytes) ? stop(.bodyTooLarge) : Int32(HPE_PAUSED.rawValue)
+        let total = unsafe bodyCount.addingReportingOverflow(Int(clamping: llhttp.pointee.content_length))
+        return total.overflow || !allowsBody(total.partialValue) ? stop(.bodyTooLarge) : Int32(HPE_PAUSED.rawValue)
     }
 
     mutating func appendBody(_ bytes: UnsafePointer<CChar>, _ count: Int) -> Bool {
-        guard store.count - head.bodyStart + count <= limits.bodyBytes else { return refuse(.bodyTooLarge) }
+        guard allowsBody(bodyCount + count) else { return refuse(.bodyTooLarge) }
         unsafe store.append(bytes, count)
         guard chunkBytesLeft > 0 else { return true }
         chunkBytesLeft -= UInt64(count)

@@ -124,6 +124,13 @@ public final class MessageBuilder {
 
     public func appendBody(_ bytes: Span<UInt8>) { store.append(bytes) }
 
+    /// Whether the body may have `count` bytes.
+    public func allowsBody(_ count: Int, _ limits: MessageLimits) -> Bool {
+        let method = head.method
+        return count <= limits.bodyBytes
+            || count <= store.withSpan(0..<head.targetCount) { limits.longBodyBytes(method, $0) }
+    }
+
     public var bodyCount: Int { store.count - head.bodyStart }
     /// The total bytes of target, header lines and body.
     public var byteCount: Int { store.count }

@@ -16,6 +16,9 @@ public final class RequestParser {
 
     public func parse(_ bytes: Span<UInt8>) -> ParseOutcome { handle.parse(bytes) }
 
+    /// The bytes of the current message's body that have arrived.
+    public var bodyCount: Int { unsafe handle.machine.pointee.bodyCount }
+
     /// Zeroes an incomplete message. The parser accepts no further bytes.
     public func abandon() { _ = unsafe handle.machine.pointee.fail() }
 
@@ -52,12 +55,15 @@ public final class ResponseParser {
 }
 
 /// Limits of a message. All are in bytes except `headerCount`.
-public struct MessageLimits: Sendable, Equatable {
+public struct MessageLimits: Sendable {
     public var targetBytes: Int
     /// Names and values of all header lines, plus four bytes per line for the colon, space and line end.
     public var headerBytes: Int
     public var headerCount: Int
     public var bodyBytes: Int
+    /// The limit of the body for requests whose method and target `allowsLongBody` accepts. It is called only for a body over `bodyBytes`.
+    public var longBodyBytes = 0
+    public var allowsLongBody: (@Sendable (Method, Span<UInt8>) -> Bool)?
 
     public init(targetBytes: Int = 8192, headerBytes: Int = 16384, headerCount: Int = 100, bodyBytes: Int = 16384) {
         self.targetBytes = targetBytes
@@ -68,8 +74,16 @@ public struct MessageLimits: Sendable, Equatable {
 
     /// The limit of a head's raw bytes. Also bounds what llhttp skips silently, such as blank lines.
     var rawHeadBytes: Int { targetBytes + headerBytes + 128 }
+    /// The limit of any request's body.
+    public var longestBodyBytes: Int { max(bodyBytes, allowsLongBody == nil ? 0 : longBodyBytes) }
+
+    /// The limit of the body of a request that has more than `bodyBytes`.
+    func longBodyBytes(_ method: Method, _ target: Span<UInt8>) -> Int {
+        if let allowsLongBody, allowsLongBody(method, target) { longestBodyBytes } else { bodyBytes }
+    }
+
     /// The limit of a body's raw bytes with chunk headers, extensions and trailers. A chunk of one byte costs six.
-    var rawBodyBytes: Int { bodyBytes * 8 + headerBytes }
+    func rawBodyBytes(_ bodyBytes: Int) -> Int { bodyBytes * 8 + headerBytes }
 }
 
 /// The result of parsing some bytes.

@@ -310,7 +310,8 @@ final class Connection: EventSource {
         role = .none
         server.forget(self)
         switch last {
-        case .http1, .none: break
+        case .none: break
+        case .http1(let http1): http1.releaseBody(on: server)
         case .http2(let http2): http2.close(on: server)
         case .webSocket(let webSocket): webSocket.close(on: server)
         }

@@ -13,6 +13,8 @@ final class HTTP1Connection {
     private var isAnswering = false
     /// A request that waits for the next turn.
     var waiting: HTTPRequest?
+    /// The charge for a body over the usual limit, until a task has the request.
+    private var longBody: Charge?
     private var sentContinue = false
 
     // Properties of the request being answered.
@@ -45,10 +47,15 @@ final class HTTP1Connection {
                     connection.withOutput { $0.append(contentsOf: ResponseWriter.continueResponse) }
                     server.flushAtEndOfTurn(connection)
                 }
+                if let shortage = chargeBody(on: server) { refuse(Refusal(shortage), on: server) }
             default: break
             }
             return bytes.count
         case .complete(let consumed):
+            if let shortage = chargeBody(on: server) {
+                refuse(Refusal(shortage), on: server)
+                return bytes.count
+            }
             hasFollower = consumed < bytes.count
             dispatch(parser.takeMessage(), on: server)
             return consumed
@@ -66,9 +73,10 @@ final class HTTP1Connection {
         isHead = message.method == .head
         guard var request = HTTPRequest(message, remote: connection.remote) else { return refuse(.malformedRequest, on: server) }
         request.owners = server.owners(of: request, connection)
+        if let shortage = chargeBody(to: request.owners.payer, on: server) { return refuse(Refusal(shortage), on: server) }
         server.statistics.requests += 1
         isAnswering = true
-        guard server.takesTurn(request.owners) else {
+        guard server.takesTurn(request) else {
             waiting = request
             return server.wait(.request(connection.id), request.owners)
         }
@@ -77,10 +85,11 @@ final class HTTP1Connection {
 
     func start(_ request: HTTPRequest, on server: isolated HTTPServer) {
         if request.message.wantsUpgrade, server.handler.shouldUpgrade(request) { return upgrade(request, on: server) }
-        Task { [id = connection.id] in
+        Task { [id = connection.id, charge = longBody.take()] in
             // Continuations of the handler resume directly on the loop instead of through the global pool.
             var response = await withTaskExecutorPreference(server.loop) { await server.handler.respond(to: request) }
             request.message.wipe()
+            if let charge { server.configuration.shares.refund(charge) }
             server.answer(id, &response)
         }
     }
@@ -105,6 +114,45 @@ final class HTTP1Connection {
         WebSocketConnection.begin(on: connection, request, unjoined, server)
     }
 
+    // MARK: Long bodies
+
+    /// Charges a body over the usual limit, as far as it has arrived.
+    private func chargeBody(on server: isolated HTTPServer) -> Shortage? {
+        let count = parser.bodyCount
+        guard count > server.configuration.limits.bodyBytes else { return nil }
+        let shares = server.configuration.shares
+        while true {
+            let more = count - (longBody?.amount ?? 0)
+            do throws(Shortage) {
+                if var charge = longBody {
+                    try shares.grow(&charge, by: more)
+                    longBody = charge
+                } else {
+                    longBody = try shares.charge(.streamBytes, more, to: connection.owners)
+                }
+                return nil
+            } catch {
+                guard server.makeRoom(error, .streamBytes, more, for: connection) else { return error }
+            }
+        }
+    }
+
+    /// Moves the charge of a request from a trusted proxy to the request's origin.
+    private func chargeBody(to payer: Owner, on server: isolated HTTPServer) -> Shortage? {
+        guard let charge = longBody, connection.owners.payer.isProxy else { return nil }
+        let shares = server.configuration.shares
+        do throws(Shortage) {
+            longBody = try shares.charge(charge.resource, charge.amount, to: Owners(payer))
+            shares.refund(charge)
+            return nil
+        } catch { return error }
+    }
+
+    /// Refunds the charge for a body that no task has.
+    func releaseBody(on server: isolated HTTPServer) {
+        if let charge = longBody.take() { server.configuration.shares.refund(charge) }
+    }
+
     // MARK: Answers
 
     func answer(_ response: HTTPResponse, on server: isolated HTTPServer) {
@@ -126,6 +174,7 @@ final class HTTP1Connection {
         server.clearDeadline(connection)
         connection.dropInput()
         parser.abandon()
+        releaseBody(on: server)
         isHead = false
         isVersion11 = true
         write(server.configuration.refuse(refusal), closes: true, on: server)

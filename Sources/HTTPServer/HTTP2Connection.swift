@@ -98,6 +98,9 @@ final class HTTP2Connection {
 
     private func take(_ data: HTTP2Data, _ stream: HTTP2Stream, on server: isolated HTTPServer) {
         guard let builder = stream.builder else { return }
+        guard builder.allowsBody(builder.bodyCount + data.count, server.configuration.limits) else {
+            return refuse(stream, .bodyTooLarge, on: server)
+        }
         if let shortage = charge(stream, data.count, on: server) { return refuse(stream, Refusal(shortage), on: server) }
         builder.appendBody(data.bytes.span)
     }
@@ -116,7 +119,7 @@ final class HTTP2Connection {
         if let shortage = charge(stream, to: request.owners.payer, on: server) {
             return refuse(stream, Refusal(shortage), on: server)
         }
-        guard server.takesTurn(request.owners) else {
+        guard server.takesTurn(request) else {
             stream.waiting = request
             return server.wait(.stream(stream, connection.id), request.owners)
         }

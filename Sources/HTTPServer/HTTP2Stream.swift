@@ -87,7 +87,7 @@ enum StreamRequest {
             self = .refused(.malformedRequest)
         } else if let unmet = check.unmet {
             self = .refused(unmet)
-        } else if check.contentLength > limits.bodyBytes {
+        } else if !builder.allowsBody(check.contentLength, limits) {
             self = .refused(.bodyTooLarge)
         } else {
             self = .taken(builder, expectsContinue: check.expectsContinue)

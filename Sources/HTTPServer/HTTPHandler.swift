@@ -41,7 +41,8 @@ public struct WebSocketHandle: Sendable, Hashable {
     @discardableResult public func send(_ text: [UInt8]) async -> Bool { await server.send(text, to: id) }
 
     /// Call it once the peer has authenticated. The socket no longer counts as unjoined.
-    public func markJoined() async { await server.markJoined(id) }
+    /// - Parameter maximumBytes: a higher limit for its messages. Those in memory are then charged as `streamBytes`.
+    public func markJoined(maximumBytes: Int? = nil) async { await server.markJoined(id, maximumBytes) }
 
     /// Pings the peer in addition to the server's periodic pings. `HTTPHandler.ponged` reports the answer.
     public func ping(_ number: UInt64) async { await server.ping(id, number: number) }

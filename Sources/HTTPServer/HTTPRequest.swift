@@ -43,6 +43,11 @@ public struct HTTPRequest {
     /// The path as sent, with percent-encoding. Never empty. Decoded anew at each access.
     public var path: String { message.withTarget { String(wire: $0.extracting(pathRange)) } }
 
+    /// Returns the path of a request target. Nil if there is none.
+    public static func path(ofTarget target: Span<UInt8>) -> String? {
+        split(target).map { String(wire: target.extracting($0.path)) }
+    }
+
     /// The query after `?` as sent. Nil if there is none.
     public var query: String? {
         queryStart.map { start in message.withTarget { String(wire: $0.extracting(start..<$0.count)) } }

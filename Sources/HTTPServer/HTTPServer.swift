@@ -359,7 +359,9 @@ public actor HTTPServer: LoopActor {
     func send(_ text: [UInt8], to id: ConnectionID) -> Bool { connection(id)?.webSocket?.send(text, on: self) ?? false }
     func ping(_ id: ConnectionID, number: UInt64) { connection(id)?.webSocket?.ping(number: number, on: self) }
     func close(_ id: ConnectionID, _ code: CloseCode) { connection(id)?.webSocket?.close(code, on: self) }
-    func markJoined(_ id: ConnectionID) { connection(id)?.webSocket?.markJoined(on: self) }
+    func markJoined(_ id: ConnectionID, _ maximumBytes: Int?) {
+        connection(id)?.webSocket?.markJoined(maximumBytes, on: self)
+    }
 }
 
 /// The listening socket.

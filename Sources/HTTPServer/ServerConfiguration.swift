@@ -42,6 +42,7 @@ public struct ServerConfiguration: Sendable {
     public var pingMs: UInt64 = 30_000
     public var pongMs: UInt64 = 30_000
     public var closeMs: UInt64 = 10_000
+    /// The limit of a message, unless the handler raises it for a socket that has joined.
     public var maximumMessageBytes = 16_384
     /// The limit on unsent bytes of a WebSocket.
     public var maximumQueuedBytes = 65_536
@@ -54,7 +55,10 @@ public struct ServerConfiguration: Sendable {
     /// The limits of one HTTP/2 connection.
     var streamLimits: HTTP2Limits {
         var streamLimits = HTTP2Limits(
-            bodyBytes: limits.bodyBytes, concurrentStreams: UInt32(shares.table[.streams].connection?.cap ?? 128))
+            bodyBytes: limits.longestBodyBytes, concurrentStreams: UInt32(shares.table[.streams].connection?.cap ?? 128))
+        // A client may send all its requests at once, byte by byte in turn.
+        streamLimits.bytesBetweenRequests = max(
+            streamLimits.bytesBetweenRequests, 2 * Int(streamLimits.concurrentStreams) * limits.longestBodyBytes)
         // Every field counts 32 bytes more than its length (RFC 9113 section 6.5.2), and the target is a field.
         streamLimits.headerListBytes = limits.targetBytes + limits.headerBytes + 32 * (limits.headerCount + 4)
         streamLimits.headerFields = limits.headerCount + 4

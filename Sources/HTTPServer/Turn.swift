@@ -1,4 +1,5 @@
 import EventLoop
+import HTTP1
 import Shares
 
 /// Requests, messages and TLS handshakes of one turn of the loop, and those that wait for the next turn.
@@ -59,9 +60,14 @@ extension HTTPServer {
         return charge(owners, cost)
     }
 
+    func takesTurn(_ request: HTTPRequest) -> Bool { takesTurn(request.owners, cost(ofBytes: request.bodyCount)) }
+
+    /// A long body takes longer to read.
+    private func cost(ofBytes count: Int) -> Int { 1 + count / (configuration.limits.bodyBytes + 1) }
+
     /// Returns when a WebSocket's next message may be handled.
-    func awaitTurn(_ owners: Owners) async {
-        if takesTurn(owners) { return }
+    func awaitTurn(_ owners: Owners, bytes: Int) async {
+        if takesTurn(owners, cost(ofBytes: bytes)) { return }
         await withCheckedContinuation { wait(.message(owners, $0), owners) }
     }
 
@@ -135,12 +141,12 @@ extension HTTPServer {
         switch waiting {
         case .request(let id):
             guard let http1 = connection(id)?.http1, let request = http1.waiting else { return true }
-            guard charge(request.owners) else { return false }
+            guard charge(request.owners, cost(ofBytes: request.bodyCount)) else { return false }
             http1.waiting = nil
             http1.start(request, on: self)
         case .stream(let stream, let id):
             guard let request = stream.waiting else { return true }
-            guard charge(request.owners) else { return false }
+            guard charge(request.owners, cost(ofBytes: request.bodyCount)) else { return false }
             stream.waiting = nil
             guard let http2 = connection(id)?.http2 else {
                 stream.refund(configuration.shares)

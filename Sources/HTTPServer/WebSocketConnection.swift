@@ -10,6 +10,7 @@ import WebSocket
 final class WebSocketConnection {
     /// Waiting messages above which no more is read from the peer.
     private static let waitingMessages = 16
+    private static let waitingBytes = 262_144
 
     /// Nil once the connection has closed.
     private var connection: Connection?
@@ -21,6 +22,10 @@ final class WebSocketConnection {
     private var isDelivering = false
     /// The charge until the handler calls `markJoined`.
     private var unjoined: Charge?
+    /// The charge for the messages in memory, if long ones are allowed.
+    private var bytes: Charge?
+    /// The length of the message that the handler has.
+    private var handledBytes = 0
     /// `machine.pongCount` when the last ping was sent.
     private var pongCount = 0
 
@@ -53,7 +58,7 @@ final class WebSocketConnection {
         if server.isDraining { webSocket.close(.goingAway, on: server) }
     }
 
-    var isTaking: Bool { machine.messageCount < Self.waitingMessages }
+    var isTaking: Bool { machine.messageCount < Self.waitingMessages && machine.messageBytes < Self.waitingBytes }
 
     // MARK: Frames
 
@@ -68,6 +73,7 @@ final class WebSocketConnection {
             startDelivery(on: server)
         }
         if machine.pongCount > pongCount, server.deadline(of: connection) == .pong { server.setDeadline(connection, .ping) }
+        if !chargeMessages(on: server) { return close(.policyViolation, on: server) }
         takeOutput(connection, on: server)
     }
 
@@ -118,13 +124,18 @@ final class WebSocketConnection {
 
     private func deliver(on server: isolated HTTPServer) async {
         while let message = machine.nextMessage() {
-            await server.awaitTurn(owners)
+            handledBytes = message.count
+            await server.awaitTurn(owners, bytes: message.count)
             await withTaskExecutorPreference(server.loop) { await server.handler.received(message, on: handle) }
             message.wipe()
+            handledBytes = 0
+            // Less than before, so it can't fail.
+            _ = chargeMessages(on: server)
             connection?.advance(on: server)
         }
         if connection == nil || machine.isFinished {
             // No delivery follows.
+            if let charge = bytes.take() { server.configuration.shares.refund(charge) }
             await server.handler.closed(handle, code: machine.peerCloseCode)
         } else {
             isDelivering = false
@@ -133,8 +144,31 @@ final class WebSocketConnection {
         server.checkDrained()
     }
 
-    func markJoined(on server: isolated HTTPServer) {
+    /// - Parameter maximumBytes: a higher limit for messages.
+    func markJoined(_ maximumBytes: Int? = nil, on server: isolated HTTPServer) {
         if let charge = unjoined.take() { server.configuration.shares.refund(charge) }
+        if let maximumBytes { machine.raise(maximumBytes: maximumBytes) }
+    }
+
+    /// Charges the messages in memory of a socket that may send long ones.
+    /// - Returns: false if the socket's owners are over their share.
+    private func chargeMessages(on server: isolated HTTPServer) -> Bool {
+        guard machine.maximumBytes > server.configuration.maximumMessageBytes else { return true }
+        let shares = server.configuration.shares
+        let held = handledBytes + machine.messageBytes + machine.partialBytes
+        do throws(Shortage) {
+            guard var charge = bytes else {
+                if held > 0 { bytes = try shares.charge(.streamBytes, held, to: owners) }
+                return true
+            }
+            if held > charge.amount {
+                try shares.grow(&charge, by: held - charge.amount)
+            } else {
+                shares.shrink(&charge, by: charge.amount - held)
+            }
+            bytes = charge
+            return true
+        } catch { return false }
     }
 
     // MARK: The end

@@ -3,7 +3,8 @@ public enum Resource: Int, Sendable, CaseIterable {
     case connections
     /// WebSockets whose handler has not called `markJoined` yet.
     case unjoinedSockets
-    /// HTTP/2 requests from their head to the last byte of their response, and their memory.
+    /// HTTP/2 requests from their head to the last byte of their response, and their memory. The latter also counts long bodies of HTTP/1.1 and long
+    /// messages of WebSockets.
     case streams, streamBytes
     /// Its clock counts turns of the event loop instead of ms.
     case requestsInTurn

@@ -18,7 +18,8 @@ import Linux
     public static let controlWindowMs: UInt64 = 10_000
 
     private let role: Role
-    private let maximumBytes: Int
+    /// The longest message in bytes, over all its fragments. A longer one closes with 1009.
+    public private(set) var maximumBytes: Int
     private var context: wslay_event_context_ptr?
     /// Bytes passed to the context, and the total length of the frames that it has begun. If equal, the context is between two frames.
     private var givenBytes: UInt64 = 0
@@ -44,7 +45,6 @@ import Linux
     private var pingNumber: UInt64 = 0
     public private(set) var answeredPing: UInt64 = 0
 
-    /// - Parameter maximumBytes: the longest message in bytes, over all its fragments. A longer one closes with 1009.
     public init(role: Role, maximumBytes: Int = 16384) {
         unsafe context = nil
         self.role = role
@@ -115,6 +115,15 @@ import Linux
         if messages.isEmpty { messages = [] }
         return message
     }
+
+    /// Allows longer messages.
+    public func raise(maximumBytes: Int) { self.maximumBytes = max(self.maximumBytes, maximumBytes) }
+
+    /// The bytes of waiting messages.
+    public var messageBytes: Int { messages.reduce(0) { $0 + $1.count } }
+
+    /// The bytes of the incomplete message, as far as its frames announced them.
+    public var partialBytes: Int { partial?.capacity ?? 0 }
 
     /// The number of waiting messages.
     public var messageCount: Int { isClosing ? 0 : messages.count }
@@ -262,6 +271,7 @@ public final class TextMessage {
     deinit { wipe() }
 
     public var count: Int { bytes.count }
+    fileprivate var capacity: Int { bytes.capacity }
 
     public func withText<R, E: Error>(_ use: (Span<UInt8>) throws(E) -> R) throws(E) -> R {
         let bytes = bytes

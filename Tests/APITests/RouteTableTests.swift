@@ -51,6 +51,28 @@ import Testing
     @Test(arguments: [HTTP1.Method.get, .head, .put, .other]) func socketPathsRefuseRequests(method: HTTP1.Method) async {
         await #expect(throws: BrokerError.upgradeRequired) { _ = try await ask(method, "/socket") }
     }
+
+    private func allowsLongBody(_ method: HTTP1.Method, _ target: String) -> Bool {
+        API.allowsLongBody(method, target: target.utf8.span)
+    }
+
+    @Test func onlyEventsAndWebhooksHaveLongBodies() {
+        let long = [
+            "/api/sessions/s/events", "/api/sessions/a%2Fb/events?x=1", "/api/monitors/p/status", "/api/monitors/p/progress",
+            "/webhooks/call", "http://a.test/webhooks/call",
+        ]
+        for target in long {
+            #expect(allowsLongBody(.post, target), "\(target)")
+            for method in [HTTP1.Method.get, .put, .patch, .delete, .other] { #expect(!allowsLongBody(method, target)) }
+        }
+        for target in [
+            "/api/rooms", "/api/rooms/accept", "/api/push/register", "/api/approval/x/respond", "/api/devices/register",
+            "/ws/sessions",
+            "/webhooks/call/", "/nothing", "*", "", "/api/rooms?/webhooks/call",
+        ] {
+            #expect(!allowsLongBody(.post, target), "\(target)")
+        }
+    }
 }
 
 @Suite struct AuditFilesTests {

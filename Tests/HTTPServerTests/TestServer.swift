@@ -56,8 +56,15 @@ final class EchoHandler: HTTPHandler {
 
     func received(_ message: TextMessage, on socket: WebSocketHandle) async {
         let text = message.withText { String(wire: $0) }
+        if text.hasPrefix("count") {
+            await socket.send(Array("\(text.utf8.count)".utf8))
+            return
+        }
         note("received \(text)")
         switch text {
+        case "join long":
+            await socket.markJoined(maximumBytes: 262_144)
+            await socket.send(Array(text.utf8))
         case "close": await socket.close(.normal)
         case "join":
             await socket.markJoined()

@@ -12,21 +12,30 @@ struct Route<Target>: Sendable {
     fileprivate let methods: [Method]?
     fileprivate let pattern: String
     fileprivate let isCharged: Bool
+    fileprivate let hasLongBody: Bool
     fileprivate let answer: Answer
 
-    /// - Parameter isCharged: true if its requests are charged as operations of the store.
-    init(_ methods: [Method]?, _ pattern: String, isCharged: Bool = true, named answer: @escaping Answer) {
+    /// - Parameters:
+    ///   - isCharged: true if its requests are charged as operations of the store.
+    ///   - hasLongBody: true if its callers send content that is dropped.
+    init(
+        _ methods: [Method]?, _ pattern: String, isCharged: Bool = true, hasLongBody: Bool = false,
+        named answer: @escaping Answer
+    ) {
         self.methods = methods
         self.pattern = pattern
         self.isCharged = isCharged
+        self.hasLongBody = hasLongBody
         self.answer = answer
     }
 
     init(
-        _ methods: [Method]?, _ pattern: String, isCharged: Bool = true,
+        _ methods: [Method]?, _ pattern: String, isCharged: Bool = true, hasLongBody: Bool = false,
         _ answer: @escaping @Sendable (Target, HTTPRequest) async throws -> HTTPResponse
     ) {
-        self.init(methods, pattern, isCharged: isCharged) { target, request, _ in try await answer(target, request) }
+        self.init(methods, pattern, isCharged: isCharged, hasLongBody: hasLongBody) { target, request, _ in
+            try await answer(target, request)
+        }
     }
 }
 
@@ -57,6 +66,10 @@ struct RouteTable<Target>: Sendable {
         fileprivate let name: Substring
 
         var isCharged: Bool { routes.allSatisfy(\.isCharged) }
+
+        func allowsLongBody(_ method: Method) -> Bool {
+            routes.contains { $0.hasLongBody && $0.methods?.contains(method) ?? true }
+        }
 
         /// - Throws: `.methodNotAllowed`, or the route's error.
         func answer(_ request: HTTPRequest, _ target: Target) async throws -> HTTPResponse {

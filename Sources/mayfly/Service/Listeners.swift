@@ -1,6 +1,7 @@
 import API
 import Broker
 import EventLoop
+import HTTP1
 import HTTPServer
 import Ledger
 import Linux
@@ -71,6 +72,8 @@ struct Listeners: Sendable {
         configuration.activated = settings.activated.apps
         configuration.tls = try settings.certificate?.load()
         configuration.shares = shares
+        configuration.limits.longBodyBytes = API.longBodyBytes
+        configuration.limits.allowsLongBody = { API.allowsLongBody($0, target: $1) }
         let (proxies, backEnds) = (settings.proxies, settings.backEnds)
         configuration.payer = { proxies.payer($0, shares) ?? backEnds.payer($0, shares) }
         configuration.origin = { proxies.origin(of: $0) }
