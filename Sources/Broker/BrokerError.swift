@@ -6,7 +6,8 @@ import Storage
 /// Every error that a caller can get. Status, stable code, wording and metric are exhaustive matches, so that none of them can miss a new
 /// case.
 public enum BrokerError: Error, Sendable, Equatable {
-    case malformedJSON
+    /// - Parameter cause: line, column and problem, without anything of the text.
+    case malformedJSON(String)
     case missingField(String)
     case wrongType(String, expected: String)
     case outOfRange(String, allowed: String)
@@ -136,7 +137,7 @@ public enum BrokerError: Error, Sendable, Equatable {
     /// The error and what to do. It never contains a value that the caller sent.
     public var detail: String {
         switch self {
-        case .malformedJSON: "The body is not one JSON object in UTF-8. Send an object without duplicate names."
+        case .malformedJSON(let cause): "The body is invalid JSON at \(cause). Send one JSON object in UTF-8."
         case .missingField(let field): "The field \(field) is missing. Add it."
         case .wrongType(let field, let expected): "The field \(field) has the wrong type. Send \(expected)."
         case .outOfRange(let field, let allowed): "The field \(field) is out of range. Send \(allowed)."

@@ -4,7 +4,7 @@ public struct Principal: Sendable, Equatable {
     public let user: [UInt8]
     /// True for an app's own back end, which acts for users. Its JWT has the scope `broker.notify`.
     public let isBackEnd: Bool
-    /// When the JWT expires, unix ms.
+    /// When the JWT expires, unix ms. Callers add the leeway.
     public let expiresMs: UInt64
 
     public static let userRange = 1...128
@@ -21,6 +21,11 @@ public struct Principal: Sendable, Equatable {
 public enum InvalidJWT: Sendable, Equatable {
     case tooLong(limit: Int)
     case malformed
+    /// The claims are signed, but not a JSON object.
+    /// - Parameter cause: line, column and problem, without anything of the text.
+    case malformedClaims(String)
+    /// A name that is read appears twice in header or claims.
+    case repeated(String)
     case wrongAlgorithm(expected: String)
     case hasCriticalHeader
     /// There are several keys, and the JWT names none.
@@ -28,7 +33,7 @@ public enum InvalidJWT: Sendable, Equatable {
     case unknownKey
     case badSignature
     case noExpiry
-    /// `exp`, `nbf` or `iat` is not a whole number of seconds, or is after the year 9999.
+    /// `exp`, `nbf` or `iat` is not a number of seconds, or is after the year 9999.
     case badTime(String)
     /// `nbf` or `iat` is in the future.
     case notYet(String)
@@ -46,7 +51,10 @@ public enum InvalidJWT: Sendable, Equatable {
         switch self {
         case .tooLong(let limit): "The JWT is longer than \(limit) bytes. Remove claims."
         case .malformed:
-            "The bearer is not a JWT. Send header, claims and signature in base64url without padding, joined by dots. Header and claims must be JSON objects without duplicate names."
+            "The bearer is not a JWT. Send header, claims and signature in base64url without padding, joined by dots. The header must be a JSON object."
+        case .malformedClaims(let cause):
+            "The claims of the JWT are invalid JSON at \(cause). Sign one JSON object in UTF-8."
+        case .repeated(let name): "The JWT has \(name) twice. Send it once."
         case .wrongAlgorithm(let expected):
             "The alg of the JWT is not \(expected), the only one that this broker accepts. Sign with it."
         case .hasCriticalHeader: "The JWT has the header crit, but this broker supports no extension. Remove it."
@@ -55,7 +63,7 @@ public enum InvalidJWT: Sendable, Equatable {
             "The kid of the JWT is none of this broker's keys. Sign with one of them, or have its operator add the key."
         case .badSignature: "The signature of the JWT doesn't match this broker's key. Sign with that key."
         case .noExpiry: "The JWT has no exp. Add its expiry."
-        case .badTime(let claim): "The claim \(claim) is not a time. Send whole seconds since 1970 as a number."
+        case .badTime(let claim): "The claim \(claim) is not a time. Send the seconds since 1970 as a number."
         case .notYet(let claim):
             "The JWT is not valid yet: its \(claim) is in the future. Set the clock of the machine that signs it."
         case .wrongIssuer: "The iss of the JWT is not the one that this broker accepts. Send the issuer from its configuration."

@@ -63,15 +63,11 @@ struct AnswerBody: Equatable {
     init(_ body: [UInt8]) {
         guard !body.isEmpty else { return }
         self.timestamp = .unreadable
-        guard case .object(let members)? = try? JSONValue(body.span, deepest: JSONObject.deepest) else { return }
-        for member in members where member.key == "reason" {
-            if case .string(let text) = member.value { reason = text }
-        }
-        let timestamps = members.filter { $0.key == "timestamp" }
-        if timestamps.isEmpty { timestamp = .absent }
+        guard let object = JSONObject(body.span) else { return }
+        reason = (try? object.bytes("reason", in: body.span)).map { String(decoding: $0, as: UTF8.self) }
+        if !object.has("timestamp", in: body.span) { timestamp = .absent }
         // With two timestamps, neither can be trusted.
-        guard timestamps.count == 1, case .number(let digits) = timestamps[0].value, !digits.hasPrefix("-") else { return }
-        if let ms = UInt64(digits) { timestamp = .at(ms) }
+        if let ms = try? object.integer("timestamp", in: body.span), ms >= 0 { timestamp = .at(UInt64(ms)) }
     }
 }
 

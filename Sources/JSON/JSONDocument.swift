@@ -1,4 +1,4 @@
-/// The positions of the values in a validated JSON text (RFC 8259).
+/// The positions of values in a validated JSON text (RFC 8259).
 ///
 /// A document contains positions only and gets the text again for each read. So a secret is copied only to where the caller puts it.
 public struct JSONDocument: Sendable {
@@ -26,21 +26,46 @@ public struct JSONDocument: Sendable {
         public var range: Range<Int> { Int(start)..<Int(end) }
     }
 
+    /// The values that a document has items for.
+    enum Scope {
+        /// The outermost value, and its members or elements. Whatever is inside of those is only checked: any JSON value passes, at any depth.
+        case members
+        /// All values. Deeper nesting and lone surrogates are errors.
+        case all(deepest: Int)
+    }
+
     /// An object's member is two items: its name and its value.
     private(set) var items: [Item] = []
+    /// The innermost open object or array. While open, its `next` is the index of the one around it.
+    private var innermost = 0
 
-    /// - Parameter deepest: the limit on nested objects and arrays.
+    /// Parses a whole text.
     /// - Throws: if the text is not exactly one JSON value in UTF-8. Repeated names are not detected.
-    public init(_ text: Span<UInt8>, deepest: Int) throws(JSONError) {
-        items.reserveCapacity(16)
-        var parser = JSONParser(deepest: deepest)
+    init(_ text: Span<UInt8>, _ scope: Scope) throws(JSONError) {
+        // Invalid UTF-8 is an error even where nothing is read: other parsers may find the end of such a string elsewhere.
+        do throws(UTF8.ValidationError) {
+            _ = try UTF8Span(validating: text)
+        } catch { throw JSONError(problem: .notUTF8, position: error.byteOffsets.lowerBound) }
+        try self.init(text, from: 0, scope)
+    }
+
+    /// Finds the members or elements of a value of an already parsed text.
+    init(_ item: Item, in text: Span<UInt8>) {
+        do throws(JSONError) {
+            try self.init(text.extracting(first: item.range.upperBound), from: item.range.lowerBound, .members)
+        } catch { preconditionFailure("the text was checked") }
+    }
+
+    private init(_ text: Span<UInt8>, from start: Int, _ scope: Scope) throws(JSONError) {
+        items.reserveCapacity(32)
+        var parser = JSONParser(scope, from: start)
         try parser.read(text, into: &self)
     }
 
-    public var root: Item { items[0] }
+    var root: Item { items[0] }
 
     /// Returns the direct items of an array, or the alternating names and values of an object.
-    public func children(of parent: Item) -> [Item] {
+    func children(of parent: Item) -> [Item] {
         var children: [Item] = []
         var index = Int(parent.index) + 1
         while index < Int(parent.next) {
@@ -54,25 +79,52 @@ public struct JSONDocument: Sendable {
         items.append(Item(kind, range, hasEscapes: hasEscapes, index: items.count))
     }
 
-    /// Appends a placeholder for an array or object that begins here.
-    fileprivate mutating func open() -> Int {
-        items.append(Item(.null, 0..<0, index: items.count))
-        return items.count - 1
+    /// Appends an array or object that begins here.
+    fileprivate mutating func open(_ kind: Kind, at start: Int) {
+        var item = Item(kind, start..<start, index: items.count)
+        item.next = UInt32(innermost)
+        innermost = items.count
+        items.append(item)
     }
 
-    fileprivate mutating func close(_ index: Int, _ kind: Kind, _ range: Range<Int>) {
-        items[index] = Item(kind, range, index: index)
-        items[index].next = UInt32(items.count)
+    /// Ends the innermost open array or object.
+    fileprivate mutating func close(at end: Int) {
+        let item = items[innermost]
+        items[innermost] = Item(item.kind, item.range.lowerBound..<end, index: innermost)
+        items[innermost].next = UInt32(items.count)
+        innermost = Int(item.next)
     }
 }
 
 /// Why a text is not one JSON value, and the byte's position.
 public struct JSONError: Error, Equatable {
     public enum Problem: Sendable, Equatable {
-        case notUTF8, nothingFollows, noValue, noKey, noColon, noCommaOrBrace, noCommaOrBracket, noDigit, controlCharacter,
-            openText,
-            unknownEscape, notFourDigits, halfASurrogatePair, somethingFollows
+        case notUTF8, byteOrderMark, nothingFollows, noValue, noKey, noColon, noCommaOrBrace, noCommaOrBracket, noDigit,
+            controlCharacter, openText, unknownEscape, notFourDigits, halfASurrogatePair, somethingFollows, noObject
         case tooDeep(limit: Int)
+
+        /// The problem in words. ASCII without quotes and backslashes, as a header requires (RFC 6750 section 3).
+        public var words: String {
+            switch self {
+            case .notUTF8: "this byte is not UTF-8"
+            case .byteOrderMark: "a byte order mark precedes the JSON"
+            case .nothingFollows: "the text ends where a value is expected"
+            case .noValue: "this is not a JSON value; NaN and Infinity are none"
+            case .noKey: "a name in double quotes is expected here"
+            case .noColon: "a colon is expected after the name"
+            case .noCommaOrBrace: "a comma or } is expected here"
+            case .noCommaOrBracket: "a comma or ] is expected here"
+            case .noDigit: "a digit is expected here"
+            case .controlCharacter: "a string has an unescaped control character"
+            case .openText: "a string is not closed"
+            case .unknownEscape: "an unknown escape"
+            case .notFourDigits: "four hexadecimal digits are expected in the escape"
+            case .halfASurrogatePair: "half a surrogate pair"
+            case .somethingFollows: "there is text after the end of the JSON value"
+            case .noObject: "an object is expected here"
+            case .tooDeep(let limit): "more than \(limit) nested objects or lists"
+            }
+        }
     }
 
     public let problem: Problem
@@ -81,28 +133,48 @@ public struct JSONError: Error, Equatable {
 
     /// - Parameter text: the parsed text.
     /// - Returns: line and column, both from 1. Columns count bytes.
-    public func place(in text: Span<UInt8>) -> (line: Int, column: Int) {
+    public static func place(of position: Int, in text: Span<UInt8>) -> (line: Int, column: Int) {
         var (line, lineStart) = (1, 0)
         for index in 0..<min(position, text.count) where text[index] == 0x0a { (line, lineStart) = (line + 1, index + 1) }
         return (line, position - lineStart + 1)
     }
+
+    /// Returns problem and place in words, without any of the text.
+    public func words(in text: Span<UInt8>) -> String {
+        let (line, column) = Self.place(of: position, in: text)
+        return "line \(line), column \(column): \(problem.words)"
+    }
 }
 
-/// A strict JSON parser. The text is an argument of each method, because a span can't be stored.
+/// A strict JSON parser without recursion, so that no nesting can exhaust the stack. The text is an argument of each method, because a span can't be
+/// stored.
 private struct JSONParser {
     private static let digits = UInt8(ascii: "0")...UInt8(ascii: "9")
 
-    private let deepest: Int
-    private var position = 0
+    private let scope: JSONDocument.Scope
+    private var position: Int
+    /// The number of open objects and arrays.
+    private var depth = 0
+    /// A bit for each of them, the innermost lowest: 1 for an object. Full words are moved to `outer`.
+    private var kinds: UInt64 = 0
+    private var outer: [UInt64] = []
 
-    init(deepest: Int) { self.deepest = deepest }
+    init(_ scope: JSONDocument.Scope, from start: Int) { (self.scope, position) = (scope, start) }
 
     mutating func read(_ text: Span<UInt8>, into document: inout JSONDocument) throws(JSONError) {
         precondition(text.count <= Int(UInt32.max))
-        guard (try? UTF8Span(validating: text)) != nil else { throw failure(.notUTF8) }
-        try value(text, depth: 0, into: &document)
-        skipSpace(text)
-        guard position == text.count else { throw failure(.somethingFollows) }
+        if position == 0, text.count >= 3, text[0] == 0xef, text[1] == 0xbb, text[2] == 0xbf { throw failure(.byteOrderMark) }
+        while true {
+            skipSpace(text)
+            if try beginValue(text, into: &document) { continue }
+            repeat {
+                skipSpace(text)
+                guard depth > 0 else {
+                    guard position == text.count else { throw failure(.somethingFollows) }
+                    return
+                }
+            } while try !follows(text, in: &document)
+        }
     }
 
     private func failure(_ problem: JSONError.Problem) -> JSONError { JSONError(problem: problem, position: position) }
@@ -119,11 +191,30 @@ private struct JSONParser {
         while let byte = next(text), byte == 0x20 || byte == 0x0a || byte == 0x0d || byte == 0x09 { position += 1 }
     }
 
-    private mutating func value(_ text: Span<UInt8>, depth: Int, into document: inout JSONDocument) throws(JSONError) {
-        skipSpace(text)
+    // MARK: Nesting
+
+    private var isInObject: Bool { kinds & 1 == 1 }
+
+    /// Whether the document has an item for a value at this depth.
+    private var isIndexed: Bool { if case .members = scope { depth <= 1 } else { true } }
+
+    private mutating func push(isObject: Bool) {
+        if depth > 0, depth.isMultiple(of: 64) { outer.append(kinds) }
+        kinds = kinds << 1 | (isObject ? 1 : 0)
+        depth += 1
+    }
+
+    private mutating func pop() {
+        depth -= 1
+        kinds >>= 1
+        if depth > 0, depth.isMultiple(of: 64) { kinds = outer.removeLast() }
+    }
+
+    /// - Returns: true if another value is expected: the first one in an object or array.
+    private mutating func beginValue(_ text: Span<UInt8>, into document: inout JSONDocument) throws(JSONError) -> Bool {
         switch next(text) {
-        case UInt8(ascii: "{"): try object(text, depth: depth + 1, into: &document)
-        case UInt8(ascii: "["): try array(text, depth: depth + 1, into: &document)
+        case UInt8(ascii: "{"): return try open(isObject: true, text, in: &document)
+        case UInt8(ascii: "["): return try open(isObject: false, text, in: &document)
         case UInt8(ascii: "\""): try string(text, into: &document)
         case UInt8(ascii: "t"): try word(text, "true", .bool, into: &document)
         case UInt8(ascii: "f"): try word(text, "false", .bool, into: &document)
@@ -132,6 +223,58 @@ private struct JSONParser {
         case let byte? where byte == UInt8(ascii: "-") || Self.digits.contains(byte): try number(text, into: &document)
         default: throw failure(.noValue)
         }
+        return false
+    }
+
+    private mutating func open(
+        isObject: Bool, _ text: Span<UInt8>, in document: inout JSONDocument
+    ) throws(JSONError) -> Bool {
+        if case .all(let deepest) = scope, depth >= deepest { throw failure(.tooDeep(limit: deepest)) }
+        if isIndexed { document.open(isObject ? .object : .array, at: position) }
+        position += 1
+        push(isObject: isObject)
+        skipSpace(text)
+        if take(isObject ? "}" : "]", text) {
+            close(in: &document)
+            return false
+        }
+        if isObject { try name(text, into: &document) }
+        return true
+    }
+
+    private mutating func close(in document: inout JSONDocument) {
+        pop()
+        if isIndexed { document.close(at: position) }
+    }
+
+    /// Reads what follows a value in an object or array.
+    /// - Returns: true if another value is expected, false if the object or array has ended.
+    private mutating func follows(_ text: Span<UInt8>, in document: inout JSONDocument) throws(JSONError) -> Bool {
+        if take(",", text) {
+            if isInObject {
+                skipSpace(text)
+                try name(text, into: &document)
+            }
+            return true
+        }
+        guard take(isInObject ? "}" : "]", text) else { throw failure(isInObject ? .noCommaOrBrace : .noCommaOrBracket) }
+        close(in: &document)
+        return false
+    }
+
+    private mutating func name(_ text: Span<UInt8>, into document: inout JSONDocument) throws(JSONError) {
+        guard next(text) == UInt8(ascii: "\"") else { throw failure(.noKey) }
+        try string(text, into: &document)
+        skipSpace(text)
+        guard take(":", text) else { throw failure(.noColon) }
+    }
+
+    // MARK: Values without members
+
+    private func append(
+        _ kind: JSONDocument.Kind, _ range: Range<Int>, hasEscapes: Bool = false, to document: inout JSONDocument
+    ) {
+        if isIndexed { document.append(kind, range, hasEscapes: hasEscapes) }
     }
 
     private mutating func word(
@@ -139,43 +282,8 @@ private struct JSONParser {
     ) throws(JSONError) {
         let end = position + word.utf8.count
         guard end <= text.count, text.extracting(position..<end).elementsEqual(word) else { throw failure(.noValue) }
-        document.append(kind, position..<end)
+        append(kind, position..<end, to: &document)
         position = end
-    }
-
-    private mutating func object(_ text: Span<UInt8>, depth: Int, into document: inout JSONDocument) throws(JSONError) {
-        guard depth <= deepest else { throw failure(.tooDeep(limit: deepest)) }
-        let (start, index) = (position, document.open())
-        position += 1
-        skipSpace(text)
-        if !take("}", text) {
-            repeat {
-                skipSpace(text)
-                guard next(text) == UInt8(ascii: "\"") else { throw failure(.noKey) }
-                try string(text, into: &document)
-                skipSpace(text)
-                guard take(":", text) else { throw failure(.noColon) }
-                try value(text, depth: depth, into: &document)
-                skipSpace(text)
-            } while take(",", text)
-            guard take("}", text) else { throw failure(.noCommaOrBrace) }
-        }
-        document.close(index, .object, start..<position)
-    }
-
-    private mutating func array(_ text: Span<UInt8>, depth: Int, into document: inout JSONDocument) throws(JSONError) {
-        guard depth <= deepest else { throw failure(.tooDeep(limit: deepest)) }
-        let (start, index) = (position, document.open())
-        position += 1
-        skipSpace(text)
-        if !take("]", text) {
-            repeat {
-                try value(text, depth: depth, into: &document)
-                skipSpace(text)
-            } while take(",", text)
-            guard take("]", text) else { throw failure(.noCommaOrBracket) }
-        }
-        document.close(index, .array, start..<position)
     }
 
     private mutating func number(_ text: Span<UInt8>, into document: inout JSONDocument) throws(JSONError) {
@@ -187,7 +295,7 @@ private struct JSONParser {
             if !take("+", text) { _ = take("-", text) }
             try digits(text)
         }
-        document.append(.number, start..<position)
+        append(.number, start..<position, to: &document)
     }
 
     private mutating func digits(_ text: Span<UInt8>) throws(JSONError) {
@@ -204,12 +312,16 @@ private struct JSONParser {
             let byte = text[index]
             index += 1
             if byte == UInt8(ascii: "\"") {
-                document.append(.string, start..<index - 1, hasEscapes: hasEscapes)
+                append(.string, start..<index - 1, hasEscapes: hasEscapes, to: &document)
                 position = index
                 return
             } else if byte == UInt8(ascii: "\\") {
                 hasEscapes = true
-                _ = try JSONString.scalar(escapedIn: text, at: &index)
+                switch scope {
+                // A string that nobody reads may have lone surrogates.
+                case .members: _ = try JSONString.unit(escapedIn: text, at: &index)
+                case .all: _ = try JSONString.scalar(escapedIn: text, at: &index)
+                }
             } else if byte < 0x20 {
                 throw JSONError(problem: .controlCharacter, position: index - 1)
             }

@@ -1,86 +1,76 @@
-/// An object of a document, with distinct names. Members are read from the text on demand. A null member counts as absent.
+/// An object in a JSON text. Members are read from the text on demand. A null member counts as absent.
+///
+/// Members that nobody reads may have any JSON value: lone surrogates, any depth, repeated names.
 public struct JSONObject: Sendable {
     /// Why a member is invalid.
-    public enum Failure: Error, Equatable { case wrongType, outOfRange }
-
-    /// The nesting limit for input from outside, far more than any valid input needs.
-    public static let deepest = 16
+    public enum Failure: Error, Equatable {
+        case wrongType
+        /// Also a string with a lone surrogate, which is no text.
+        case outOfRange
+        /// The object has the name twice, and parsers differ in which one they read. The position is that of the second.
+        case repeated(at: Int)
+    }
 
     private let document: JSONDocument
-    private let item: JSONDocument.Item
 
     /// Parses a text that is an object.
-    /// - Returns: nil if the text is anything else, repeats a name or nests more than 16 deep.
+    /// - Throws: the problem and its position, also if the text is JSON but not an object.
+    public init(parsing text: Span<UInt8>) throws(JSONError) {
+        document = try JSONDocument(text, .members)
+        guard document.root.kind == .object else {
+            throw JSONError(problem: .noObject, position: document.root.range.lowerBound)
+        }
+    }
+
+    /// Parses a text that is an object. Returns nil if the text is anything else.
     public init?(_ text: Span<UInt8>) {
-        do throws(JSONError) {
-            let document = try JSONDocument(text, deepest: Self.deepest)
-            self.init(document, document.root, in: text)
-        } catch { return nil }
+        do throws(JSONError) { try self.init(parsing: text) } catch { return nil }
     }
 
-    private init?(_ document: JSONDocument, _ item: JSONDocument.Item, in text: Span<UInt8>) {
-        guard item.kind == .object else { return nil }
-        (self.document, self.item) = (document, item)
-        guard hasDistinctNames(in: text) else { return nil }
+    /// Returns an object inside this one. Nil if the item is not an object.
+    public func opened(_ item: JSONDocument.Item, in text: Span<UInt8>) -> JSONObject? {
+        item.kind == .object ? JSONObject(document: JSONDocument(item, in: text)) : nil
     }
 
-    private func hasDistinctNames(in text: Span<UInt8>) -> Bool {
-        let names = nameItems
-        // Avoid quadratic time for thousands of names.
-        guard names.count <= 16 else { return Set(self.names(in: text)).count == names.count }
-        for (index, name) in names.enumerated() {
-            for other in names[..<index] where Self.isSame(name, other, in: text) { return false }
-        }
-        return true
-    }
+    private init(document: JSONDocument) { self.document = document }
 
-    private static func isSame(_ left: JSONDocument.Item, _ right: JSONDocument.Item, in text: Span<UInt8>) -> Bool {
-        let (first, second) = (text.extracting(left.range), text.extracting(right.range))
-        if left.hasEscapes || right.hasEscapes { return JSONString.decode(first) == JSONString.decode(second) }
-        guard first.count == second.count else { return false }
-        for index in first.indices where first[index] != second[index] { return false }
-        return true
-    }
-
-    /// Returns an object inside this one. Nil if it repeats a name.
-    public func opened(_ item: JSONDocument.Item, in text: Span<UInt8>) -> JSONObject? { JSONObject(document, item, in: text) }
-
-    private var nameItems: [JSONDocument.Item] {
-        var names: [JSONDocument.Item] = []
-        names.reserveCapacity(16)
-        var index = Int(item.index) + 1
-        while index < Int(item.next) {
-            names.append(document.items[index])
-            index = Int(document.items[index + 1].next)
-        }
-        return names
-    }
-
+    /// Returns all names, also repeated ones. In a name with a lone surrogate, which is no text, everything is replaced by one U+FFFD.
     public func names(in text: Span<UInt8>) -> [[UInt8]] {
         var names: [[UInt8]] = []
-        for name in nameItems { names.append(JSONString.decode(text.extracting(name.range))) }
+        for index in stride(from: 1, to: document.items.count, by: 2) {
+            names.append(JSONString.decode(text.extracting(document.items[index].range)) ?? Array("\u{fffd}".utf8))
+        }
         return names
     }
 
     /// Whether a member of that name exists, even if it is null.
-    public func has(_ name: String, in text: Span<UInt8>) -> Bool { value(name, in: text) != nil }
+    public func has(_ name: String, in text: Span<UInt8>) -> Bool { indices(of: name, in: text).first != nil }
 
-    private func value(_ name: String, in text: Span<UInt8>) -> JSONDocument.Item? {
-        var index = Int(item.index) + 1
-        while index < Int(item.next) {
-            let (own, value) = (document.items[index], document.items[index + 1])
+    /// Returns the indices of the first two values with that name.
+    private func indices(of name: String, in text: Span<UInt8>) -> (first: Int?, second: Int?) {
+        var first: Int?
+        for index in stride(from: 1, to: document.items.count, by: 2) {
+            let own = document.items[index]
             let raw = text.extracting(own.range)
-            if own.hasEscapes ? JSONString.decode(raw).elementsEqual(name.utf8) : raw.elementsEqual(name) { return value }
-            index = Int(value.next)
+            guard own.hasEscapes ? JSONString.isEqual(raw, to: name) : raw.elementsEqual(name) else { continue }
+            if let first { return (first, index + 1) }
+            first = index + 1
         }
-        return nil
+        return (first, nil)
+    }
+
+    /// Returns nil if no member has that name.
+    private func value(_ name: String, in text: Span<UInt8>) throws(Failure) -> JSONDocument.Item? {
+        let (first, second) = indices(of: name, in: text)
+        if let second { throw .repeated(at: document.items[second - 1].range.lowerBound) }
+        return first.map { document.items[$0] }
     }
 
     /// Returns nil if the member is absent or null.
     private func member(
         _ name: String, _ kind: JSONDocument.Kind, in text: Span<UInt8>
     ) throws(Failure) -> JSONDocument.Item? {
-        guard let member = value(name, in: text), member.kind != .null else { return nil }
+        guard let member = try value(name, in: text), member.kind != .null else { return nil }
         guard member.kind == kind else { throw .wrongType }
         return member
     }
@@ -88,7 +78,12 @@ public struct JSONObject: Sendable {
     /// Returns a string's bytes with escapes decoded.
     public func bytes(_ name: String, in text: Span<UInt8>) throws(Failure) -> [UInt8]? {
         guard let member = try member(name, .string, in: text) else { return nil }
-        return JSONString.decode(text.extracting(member.range))
+        return try Self.decode(member, in: text)
+    }
+
+    private static func decode(_ item: JSONDocument.Item, in text: Span<UInt8>) throws(Failure) -> [UInt8] {
+        guard let bytes = JSONString.decode(text.extracting(item.range)) else { throw .outOfRange }
+        return bytes
     }
 
     /// Returns the range of a string without escapes.
@@ -115,6 +110,15 @@ public struct JSONObject: Sendable {
         return negative ? -value : value
     }
 
+    /// Returns a number of seconds, rounded down to whole ones.
+    public func seconds(_ name: String, in text: Span<UInt8>) throws(Failure) -> Int? {
+        // Exact where the nearest 64-bit value isn't.
+        if let whole = try? integer(name, in: text) { return whole }
+        guard let value = try number(name, in: text) else { return nil }
+        guard let seconds = Int(exactly: value.rounded(.down)) else { throw .outOfRange }
+        return seconds
+    }
+
     /// Returns any number as the nearest 64-bit value.
     public func number(_ name: String, in text: Span<UInt8>) throws(Failure) -> Double? {
         guard let member = try member(name, .number, in: text) else { return nil }
@@ -134,17 +138,22 @@ public struct JSONObject: Sendable {
     }
 
     public func items(_ name: String, in text: Span<UInt8>) throws(Failure) -> [JSONDocument.Item]? {
-        try member(name, .array, in: text).map(document.children)
+        guard let member = try member(name, .array, in: text) else { return nil }
+        return Self.elements(of: member, in: text)
+    }
+
+    private static func elements(of array: JSONDocument.Item, in text: Span<UInt8>) -> [JSONDocument.Item] {
+        Array(JSONDocument(array, in: text).items.dropFirst())
     }
 
     /// Returns a string, or the strings of an array that contains nothing else, with escapes decoded.
     public func texts(_ name: String, in text: Span<UInt8>) throws(Failure) -> [[UInt8]]? {
-        guard let member = value(name, in: text), member.kind != .null else { return nil }
+        guard let member = try value(name, in: text), member.kind != .null else { return nil }
         guard member.kind == .array else { return try bytes(name, in: text).map { [$0] } }
         var texts: [[UInt8]] = []
-        for item in document.children(of: member) {
+        for item in Self.elements(of: member, in: text) {
             guard item.kind == .string else { throw .wrongType }
-            texts.append(JSONString.decode(text.extracting(item.range)))
+            texts.append(try Self.decode(item, in: text))
         }
         return texts
     }

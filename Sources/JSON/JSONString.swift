@@ -46,7 +46,8 @@ public enum JSONString {
 
     /// Decodes the bytes between the quotes of a validated document into an array that never grows. An array that grows leaves its old bytes in freed
     /// memory.
-    static func decode(_ raw: Span<UInt8>) -> [UInt8] {
+    /// - Returns: nil if the string has a lone surrogate.
+    static func decode(_ raw: Span<UInt8>) -> [UInt8]? {
         var decoded: [UInt8] = []
         // No escape is shorter than its decoded bytes.
         decoded.reserveCapacity(raw.count)
@@ -58,30 +59,33 @@ public enum JSONString {
                 decoded.append(byte)
                 continue
             }
-            do throws(JSONError) {
-                decoded.append(contentsOf: try scalar(escapedIn: raw, at: &index).utf8)
-            } catch { preconditionFailure("the document was checked") }
+            guard let scalar = try? scalar(escapedIn: raw, at: &index) else { return nil }
+            decoded.append(contentsOf: scalar.utf8)
         }
         return decoded
     }
 
-    /// Decodes an escape.
+    /// Returns whether the bytes between the quotes of a validated document mean this text. Allocates nothing: a body may have thousands of names.
+    static func isEqual(_ raw: Span<UInt8>, to text: String) -> Bool {
+        var rest = text.utf8.makeIterator()
+        var index = 0
+        while index < raw.count {
+            let byte = raw[index]
+            index += 1
+            guard byte == UInt8(ascii: "\\") else {
+                guard rest.next() == byte else { return false }
+                continue
+            }
+            guard let scalar = try? scalar(escapedIn: raw, at: &index) else { return false }
+            for byte in scalar.utf8 where rest.next() != byte { return false }
+        }
+        return rest.next() == nil
+    }
+
+    /// Decodes an escape, or the two of a surrogate pair.
     /// - Parameter index: the character after the backslash. Advanced past the escape.
     static func scalar(escapedIn text: Span<UInt8>, at index: inout Int) throws(JSONError) -> Unicode.Scalar {
-        guard index < text.count else { throw JSONError(problem: .openText, position: index) }
-        let escape = text[index]
-        index += 1
-        switch escape {
-        case UInt8(ascii: "\""), UInt8(ascii: "\\"), UInt8(ascii: "/"): return Unicode.Scalar(escape)
-        case UInt8(ascii: "b"): return "\u{8}"
-        case UInt8(ascii: "f"): return "\u{c}"
-        case UInt8(ascii: "n"): return "\n"
-        case UInt8(ascii: "r"): return "\r"
-        case UInt8(ascii: "t"): return "\t"
-        case UInt8(ascii: "u"): break
-        default: throw JSONError(problem: .unknownEscape, position: index)
-        }
-        let high = try unit(text, &index)
+        let high = try unit(escapedIn: text, at: &index)
         guard (0xd800..<0xdc00).contains(high) else {
             // A lone surrogate is no text (RFC 8259 section 8.2). Only escapes can encode one.
             guard let scalar = Unicode.Scalar(high) else { throw JSONError(problem: .halfASurrogatePair, position: index) }
@@ -91,7 +95,7 @@ public enum JSONString {
             guard index < text.count, text[index] == byte else { throw JSONError(problem: .halfASurrogatePair, position: index) }
             index += 1
         }
-        let low = try unit(text, &index)
+        let low = try digits(text, &index)
         guard (0xdc00..<0xe000).contains(low), let scalar = Unicode.Scalar(0x10000 + (high - 0xd800) << 10 + (low - 0xdc00))
         else {
             throw JSONError(problem: .halfASurrogatePair, position: index)
@@ -99,8 +103,26 @@ public enum JSONString {
         return scalar
     }
 
-    /// Parses a UTF-16 code unit of four digits.
-    private static func unit(_ text: Span<UInt8>, _ index: inout Int) throws(JSONError) -> UInt32 {
+    /// Decodes one escape to a UTF-16 code unit, which may be half a surrogate pair.
+    /// - Parameter index: the character after the backslash. Advanced past the escape.
+    static func unit(escapedIn text: Span<UInt8>, at index: inout Int) throws(JSONError) -> UInt32 {
+        guard index < text.count else { throw JSONError(problem: .openText, position: index) }
+        let escape = text[index]
+        index += 1
+        switch escape {
+        case UInt8(ascii: "\""), UInt8(ascii: "\\"), UInt8(ascii: "/"): return UInt32(escape)
+        case UInt8(ascii: "b"): return 0x08
+        case UInt8(ascii: "f"): return 0x0c
+        case UInt8(ascii: "n"): return 0x0a
+        case UInt8(ascii: "r"): return 0x0d
+        case UInt8(ascii: "t"): return 0x09
+        case UInt8(ascii: "u"): return try digits(text, &index)
+        default: throw JSONError(problem: .unknownEscape, position: index)
+        }
+    }
+
+    /// Parses the four digits of a UTF-16 code unit.
+    private static func digits(_ text: Span<UInt8>, _ index: inout Int) throws(JSONError) -> UInt32 {
         guard index + 4 <= text.count else { throw JSONError(problem: .notFourDigits, position: index) }
         var unit: UInt32 = 0
         for place in index..<index + 4 {

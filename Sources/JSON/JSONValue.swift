@@ -10,7 +10,7 @@ public enum JSONValue: Sendable, Equatable {
     /// - Parameter deepest: the limit on nested objects and arrays.
     /// - Throws: if the text is not exactly one JSON value in UTF-8.
     public init(_ text: Span<UInt8>, deepest: Int) throws(JSONError) {
-        let document = try JSONDocument(text, deepest: deepest)
+        let document = try JSONDocument(text, .all(deepest: deepest))
         self.init(document, document.root, in: text)
     }
 
@@ -19,7 +19,7 @@ public enum JSONValue: Sendable, Equatable {
         case .null: self = .null
         case .bool: self = .bool(text[item.range.lowerBound] == UInt8(ascii: "t"))
         case .number: self = .number(text.text(item.range))
-        case .string: self = .string(String(decoding: JSONString.decode(text.extracting(item.range)), as: UTF8.self))
+        case .string: self = .string(Self.decode(item, in: text))
         case .array:
             var items: [JSONValue] = []
             for child in document.children(of: item) { items.append(JSONValue(document, child, in: text)) }
@@ -28,11 +28,16 @@ public enum JSONValue: Sendable, Equatable {
             var members: [JSONMember] = []
             let children = document.children(of: item)
             for index in stride(from: 0, to: children.count, by: 2) {
-                let key = String(decoding: JSONString.decode(text.extracting(children[index].range)), as: UTF8.self)
+                let key = Self.decode(children[index], in: text)
                 members.append(JSONMember(key: key, value: JSONValue(document, children[index + 1], in: text)))
             }
             self = .object(members)
         }
+    }
+
+    private static func decode(_ item: JSONDocument.Item, in text: Span<UInt8>) -> String {
+        guard let bytes = JSONString.decode(text.extracting(item.range)) else { preconditionFailure("the document was checked") }
+        return String(decoding: bytes, as: UTF8.self)
     }
 
     /// The value as a whole number. Nil for anything else, including fractions and exponents.

@@ -68,9 +68,8 @@ struct PolicyReader {
         do throws(JSONError) {
             value = try JSONValue(bytes.span, deepest: Policy.deepest)
         } catch {
-            let place = error.place(in: bytes.span)
             findings.add(
-                root, "is not JSON: line \(place.line), column \(place.column): \(error.problem.words)",
+                root, "is not JSON: \(error.words(in: bytes.span))",
                 why: "a policy must be unambiguous", do: "correct the file there")
             return nil
         }

@@ -44,7 +44,8 @@ import Testing
     private static let refusals: [InvalidJWT] = [
         .tooLong(limit: 8_192), .malformed, .wrongAlgorithm(expected: "ES256"), .hasCriticalHeader, .namesNoKey, .unknownKey,
         .badSignature,
-        .noExpiry, .badTime("exp"), .notYet("nbf"), .wrongIssuer, .wrongAudience, .unexpectedAudience,
+        .malformedClaims("line 1, column 1: a digit is expected here"), .repeated("sub"), .noExpiry, .badTime("exp"),
+        .notYet("nbf"), .wrongIssuer, .wrongAudience, .unexpectedAudience,
         .badUser(claim: "sub"), .badScope,
     ]
 

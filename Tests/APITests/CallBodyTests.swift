@@ -89,7 +89,8 @@ import Testing
         #expect(code(#"{"trigger":"call_initiated","data":[]}"#) == "wrong_type")
         #expect(error(["receiverType": nil]) == .missingField("data.receiverType"))
         #expect(error(["type": nil]) == .missingField("data.type"))
-        #expect(error(["initiator": #"{"uid":"a","uid":"b"}"#]) == .malformedJSON)
+        let twice = error(["initiator": #"{"uid":"a","uid":"b"}"#])
+        #expect(twice?.detail.contains("the name data.initiator.uid is repeated") == true)
     }
 
     @Test(arguments: ["initiator", "receiver"])

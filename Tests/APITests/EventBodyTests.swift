@@ -42,6 +42,8 @@ import Testing
         ("claude-complete", #"{"status":"failed"}"#, .complete(success: false)),
         ("progress_update", "{}", .progress(SessionProgress())),
         ("progress_update", #"{"elapsedSeconds":0}"#, .progress(SessionProgress(elapsedSeconds: 0))),
+        ("progress_update", #"{"elapsedSeconds":77.9}"#, .progress(SessionProgress(elapsedSeconds: 77))),
+        ("progress_update", #"{"elapsedSeconds":1e2}"#, .progress(SessionProgress(elapsedSeconds: 100))),
         (
             "progress_update", #"{"todoProgress":{"total":9,"completed":-1},"elapsedSeconds":77}"#,
             .progress(SessionProgress(elapsedSeconds: 77, completed: -1, total: 9))
@@ -119,8 +121,6 @@ import Testing
         ("approval_request", #"{"requestId":7}"#, "data.requestId"),
         ("question_asked", #"{"id":["q"]}"#, "data.id"),
         ("progress_update", #"{"elapsedSeconds":"1"}"#, "data.elapsedSeconds"),
-        ("progress_update", #"{"elapsedSeconds":1.5}"#, "data.elapsedSeconds"),
-        ("progress_update", #"{"elapsedSeconds":1e2}"#, "data.elapsedSeconds"),
         ("progress_update", #"{"elapsedSeconds":true}"#, "data.elapsedSeconds"),
         ("progress_update", #"{"todoProgress":[1,2]}"#, "data.todoProgress"),
         ("progress_update", #"{"todoProgress":"1 of 2"}"#, "data.todoProgress"),
@@ -166,6 +166,27 @@ import Testing
                 "data.elapsedSeconds", "data.newState", "data.status",
             ])
         #expect(try read("task_failed", #"{"status":{"a":1}}"#).dropped == ["data.status"])
+    }
+
+    @Test(arguments: [
+        ("task_complete", #"{"status":"error","status":"success"}"#, "data.status", 51),
+        ("state_change", #"{"newState":"idle","newState":"idle"}"#, "data.newState", 51),
+        ("progress_update", #"{"todoProgress":{"completed":1,"completed":1,"total":1}}"#, "data.todoProgress.completed", 66),
+        ("progress_update", #"{"todoProgress":null,"todoProgress":{}}"#, "data.todoProgress", 56),
+        ("approval_request", #"{"id":"a","id":"a"}"#, "data.id", 46),
+    ])
+    func fieldsThatAreReadAppearOnce(type: String, data: String, field: String, column: Int) {
+        #expect(refusal(type, data) == .malformedJSON("line 1, column \(column): the name \(field) is repeated"))
+    }
+
+    /// Neither repeated names, nor depth, nor lone surrogates.
+    @Test(arguments: [
+        #""toolInput":{"a":1,"a":2}"#, #""toolInput":1,"toolInput":2"#, #""toolInput":"\ud83d""#,
+        #""toolInput":\#(String(repeating: "[", count: 100_000))\#(String(repeating: "]", count: 100_000))"#,
+    ])
+    func contentIsNotJudged(_ content: String) throws {
+        let body = try read("state_change", "{\(content),\"newState\":\"idle\"}")
+        #expect(body.event == .state("idle") && Set(body.dropped) == ["data.toolInput"])
     }
 
     // MARK: Dropped fields

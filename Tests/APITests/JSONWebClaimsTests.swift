@@ -21,14 +21,19 @@ import Testing
         #expect(try times(#","exp":1799999971"#) == nil)
         #expect(try times(#","exp":1799999970"#) == .jwtExpired)
         #expect(try times(#","exp":0"#) == .jwtExpired)
-        #expect(try times(#","exp":253402300799"#) == nil)
+        #expect(try times(#","exp":253402300799.9"#) == nil)
+        // Rounded down.
+        #expect(try times(#","exp":1799999970.99"#) == .jwtExpired)
     }
 
     @Test(arguments: ["exp", "nbf", "iat"])
-    func timesMustBeWholeSeconds(_ name: String) throws {
+    func timesAreNumericDates(_ name: String) throws {
         let rest = name == "exp" ? "" : #","exp":1800000060"#
+        for value in ["1800000000", "1800000000.0", "1800000000.999", "1.8e9", "18E8", "1800000000123e-3"] {
+            #expect(try times(rest + #","\#(name)":\#(value)"#) == nil, "\(value)")
+        }
         for value in [
-            #""1800000060""#, "1800000060.0", "1800000060.5", "1.8e9", "18E8", "-1", "253402300800", "9223372036854775807",
+            #""1800000060""#, "-1", "-0.5", "253402300800", "253402300800.5", "9223372036854775807",
             "9223372036854775808", "99999999999999999999999999", "true", "[1800000060]", "{}", "1e400",
         ] {
             #expect(try times(rest + #","\#(name)":\#(value)"#) == .invalidJWT(.badTime(name)), "\(value)")
@@ -97,7 +102,43 @@ import Testing
         }
         #expect(try outcome(#"{"exp":1800000060}"#).error == .invalidJWT(.badUser(claim: "sub")))
         // A lone surrogate isn't text.
-        #expect(try subject(#""\ud800""#).error == .invalidJWT(.malformed))
+        #expect(try subject(#""\ud800""#).error == .invalidJWT(.badUser(claim: "sub")))
+    }
+
+    @Test(arguments: [
+        #""name":"\ud83d""#, #""groups":\#(String(repeating: "[", count: 1_000))\#(String(repeating: "]", count: 1_000))"#,
+        #""x":1,"x":2"#,
+        #""x":{"sub":"ben","sub":"carl"}"#, #""\ud83d":1"#,
+    ])
+    func claimsThatAreNotReadAreNotJudged(_ more: String) throws {
+        for claims in [#"{"sub":"ann",\#(more),"exp":1800000060}"#, #"{\#(more),"exp":1800000060,"sub":"ann"}"#] {
+            #expect(try outcome(claims).user == "ann", "\(claims)")
+        }
+    }
+
+    @Test func faultyJSONIsReportedWithItsPosition() throws {
+        #expect(
+            try outcome(#"{"sub":"ann", "exp":NaN}"#).error
+                == .invalidJWT(
+                    .malformedClaims("line 1, column 21: this is not a JSON value; NaN and Infinity are none")))
+        #expect(
+            try outcome("\u{feff}" + TokenMint.good).error
+                == .invalidJWT(.malformedClaims("line 1, column 1: a byte order mark precedes the JSON")))
+        #expect(
+            try outcome("[]").error
+                == .invalidJWT(.malformedClaims("line 1, column 1: an object is expected here")))
+    }
+
+    @Test func claimsThatAreReadAppearOnce() throws {
+        let good = #""sub":"ann","exp":1800000060,"iss":"i","aud":"a","scope":"x""#
+        for (name, value) in [
+            ("sub", #""ann""#), ("exp", "1800000060"), ("iss", #""i""#), ("aud", #""a""#), ("scope", #""x""#), ("scp", #""x""#),
+            ("iat", "1"),
+            ("nbf", "1"),
+        ] {
+            let twice = (good.contains("\"\(name)\"") ? "" : ",\"\(name)\":\(value)") + ",\"\(name)\":\(value)"
+            #expect(try outcome("{\(good)\(twice)}", issuer: "i", audience: "a").error == .invalidJWT(.repeated(name)), "\(name)")
+        }
     }
 
     /// Then `sub` is neither required nor read.

@@ -77,7 +77,8 @@ import Testing
         let token =
             "eyJhbGciOiJFZERTQSJ9.RXhhbXBsZSBvZiBFZDI1NTE5IHNpZ25pbmc.hgyY0il_MGCjP0JzlnLWG1PPOt7-09PGcvMg3AIbQR6dWbhijcNR4ki4iylGjg5BhVsPt9g7sVvpAr_MuM0KAg"
         // Its payload is a sentence.
-        #expect(try signed(.edDSA, jwk: jwk, token: token) == .invalidJWT(.malformed))
+        let cause = "line 1, column 1: this is not a JSON value; NaN and Infinity are none"
+        #expect(try signed(.edDSA, jwk: jwk, token: token) == .invalidJWT(.malformedClaims(cause)))
     }
 
     // MARK: Algorithms
@@ -215,15 +216,26 @@ import Testing
 
     @Test func duplicateNamesAreRefused() throws {
         let authenticator = try mint.authenticator(.hs256)
-        for header in [#"{"alg":"HS256","alg":"HS256"}"#, #"{"alg":"HS256","\u0061lg":"none"}"#, #"{"alg":"HS256","x":1,"x":2}"#]
-        {
-            #expect(authenticator.outcome(try mint.token(.hs256, header: header)).error == .invalidJWT(.malformed), "\(header)")
+        for header in [#"{"alg":"HS256","alg":"HS256"}"#, #"{"alg":"HS256","\u0061lg":"none"}"#] {
+            let refused = authenticator.outcome(try mint.token(.hs256, header: header)).error
+            #expect(refused == .invalidJWT(.repeated("alg")), "\(header)")
         }
-        for claims in [
-            #"{"sub":"ann","sub":"ben","exp":1800000060}"#, #"{"sub":"ann","exp":1,"exp":1800000060}"#,
-            #"{"sub":"ann","exp":1800000060,"\u0073ub":"ben"}"#, "[]", "", "null", TokenMint.good + " x",
+        let twice = try mint.token(.hs256, header: #"{"alg":"HS256","kid":"a","kid":"a"}"#)
+        #expect(authenticator.outcome(twice).error == .invalidJWT(.repeated("kid")))
+        // Nobody reads these.
+        #expect(authenticator.outcome(try mint.token(.hs256, header: #"{"alg":"HS256","x":1,"x":2}"#)).user == "ann")
+        for (claims, name) in [
+            (#"{"sub":"ann","sub":"ben","exp":1800000060}"#, "sub"), (#"{"sub":"ann","exp":1,"exp":1800000060}"#, "exp"),
+            (#"{"sub":"ann","exp":1800000060,"\u0073ub":"ben"}"#, "sub"),
         ] {
-            #expect(authenticator.outcome(try mint.token(.hs256, claims)).error == .invalidJWT(.malformed), "\(claims)")
+            #expect(authenticator.outcome(try mint.token(.hs256, claims)).error == .invalidJWT(.repeated(name)), "\(claims)")
+        }
+        for claims in ["[]", "", "null", TokenMint.good + " x"] {
+            guard case .invalidJWT(.malformedClaims)? = authenticator.outcome(try mint.token(.hs256, claims)).error
+            else {
+                Issue.record("\(claims)")
+                continue
+            }
         }
     }
 

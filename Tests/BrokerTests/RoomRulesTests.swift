@@ -319,7 +319,7 @@ import Vocabulary
     @Test func refusalsReachTheLedgerRoundedAndOnce() async throws {
         let fixture = try await BrokerFixture()
         for _ in 0..<123 { fixture.broker.recordRefusal(.notAMember) }
-        fixture.broker.recordRefusal(.malformedJSON)
+        fixture.broker.recordRefusal(.malformedJSON("line 1, column 1: a digit is expected here"))
         #expect(fixture.broker.takeRefusals() == [.requestRefused(cause: .forbidden, count: 120)])
         #expect(fixture.broker.takeRefusals().isEmpty)
         try await fixture.end()

@@ -198,7 +198,10 @@ import Vocabulary
             (#"{"x":{"reason":"inner"},"y":["reason",{"z":"}"}],"reason":"c"}"#, "c", .absent),
             (#"{"note":"\"reason\":\"d\"","reason":"e"}"#, "e", .absent), (#"{"reason":null,"timestamp":3}"#, nil, .at(3)),
             (#"{}"#, nil, .absent), ("", nil, .absent), (#"{"reason":"f""#, nil, .unreadable), ("[]", nil, .unreadable),
-            (#"{"timestamp":18446744073709551615}"#, nil, .at(.max)), (#"{"timestamp":18446744073709551616}"#, nil, .unreadable),
+            (#"{"timestamp":9223372036854775807}"#, nil, .at(1 << 63 - 1)),
+            (#"{"timestamp":9223372036854775808}"#, nil, .unreadable),
+            (#"{"reason":"f","x":"\ud83d","y":[[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]}"#, "f", .absent),
+            (#"{"reason":"a","reason":"b"}"#, nil, .absent),
         ] as [(String, String?, AnswerBody.Timestamp)])
     func bodiesAreReadLoosely(body: String, reason: String?, timestamp: AnswerBody.Timestamp) {
         let read = AnswerBody(Array(body.utf8))

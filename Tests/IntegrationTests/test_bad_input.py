@@ -1,10 +1,12 @@
 """Bad input: each has its exact answer, and nothing is stored. `RequestBodyTests` and `JSONObjectTests` have the values of fields."""
 
 import json
+import time
 from secrets import token_hex, token_urlsafe
 
 import pytest
 
+from companion_pushes import seconds
 from mayfly import new_client, new_code, new_token
 
 ABSENT = type("Absent", (), {"__repr__": lambda self: "absent"})()
@@ -38,12 +40,52 @@ def test_a_body_must_be_one_json_object(refused, client):
     refused("PUT", "/api/room/token", b"{", 400, "malformed_json", bearer=client.room().roomid)
 
 
+# Cause and position; and nothing of the body.
+MALFORMED = {
+    "BOM": (b'\xef\xbb\xbf{"note":"hunter2"}', "line 1, column 1: a byte order mark"), "UTF-16": ('{"note":"hunter2"}'.encode("utf-16"), "line 1, column 1: this byte is not UTF-8"),
+    "Latin-1": (b'{"note":"hunter2 \xe9"}', "line 1, column 18: this byte is not UTF-8"), "NaN": (b'{\n "note": NaN}', "line 2, column 10: this is not a JSON value; NaN"),
+    "Infinity": (b'{"note":-Infinity}', "line 1, column 10: a digit is expected"), "comma": (b'{"note":"hunter2",}', "line 1, column 19: a name in double quotes"),
+    "single quotes": (b"{'note':'hunter2'}", "line 1, column 2: a name in double quotes"), "cut": (b'{"note":"hunter2', "line 1, column 17: a string is not closed"),
+    "two": (b'{"note":"hunter2"} {}', "line 1, column 20: there is text after"), "list": (b' ["hunter2"]', "line 1, column 2: an object is expected"),
+    "empty": (b"", "line 1, column 1: the text ends"), "raw newline": (b'{"note":"hunter2\n"}', "line 1, column 17: a string has an unescaped control character"),
+    "brackets": (b'{"note":' + b"[" * 5000 + b"}", "line 1, column 5009: this is not a JSON value"), "twice": (b'{"joinid":"hunter2","joinid":"hunter2"}', "line 1, column 22: the name joinid is repeated")}
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+def test_malformed_json_is_refused_with_cause_and_position(refused, name):
+    body, cause = MALFORMED[name]
+    detail = refused("POST", "/api/rooms", body, 400, "malformed_json").json["detail"]
+    assert cause in detail and "hunter2" not in detail and "note" not in detail
+
+
+@pytest.mark.parametrize("value", [
+    r'"\ud83d"', r'"\ude00 and \ud83d"', r'["\ud83d"]', r'{"\ud83d":1,"\ud83d":2}', '{"a":1,"a":2}', "[" * 7000 + "]" * 7000, '{"a":' * 2500 + "1" + "}" * 2500, "1e999999"])
+def test_what_is_dropped_is_not_judged(client, value):
+    """By names that are listed, or not. A repeated name doesn't matter either, if nobody reads it."""
+    for name in ("summary", "unknown"):
+        text = json.dumps(create_body())[:-1] + f', "{name}": {value}, "again": 1, "again": 2}}'
+        answer = client.send("POST", "/api/rooms", text.encode()).expect(201).json
+        assert answer.get("dropped") == (["summary"] if name == "summary" else None)
+
+
+@pytest.mark.parametrize("field, code", [("joinid", "out_of_range"), ("client1", "out_of_range"), ("client1_token", "invalid_token"), ("environment", "out_of_range"), ("bundleId", "out_of_range")])
+def test_what_is_read_has_no_lone_surrogate(refused, field, code):
+    body = json.dumps(create_body() | {field: "SURROGATE"}).replace("SURROGATE", r"abcd\ud83d").encode()
+    refused("POST", "/api/rooms", body, 400, code, field)
+
+
+def test_seconds_are_rounded_down(client):
+    for life, left in ((60.9, 60), (3600.5, 3600), (6.05e1, 60), (604_800.9, 604_800)):
+        room = client.send("POST", "/api/rooms", create_body(expiresInSeconds=life, joinExpiresInSeconds=10.99)).expect(201).json
+        assert 0 <= left - (seconds(room["expiresAt"]) - time.time()) < 3 and 0 <= 10 - (seconds(room["joinExpiresAt"]) - time.time()) < 3
+
+
 def test_create(refused):
     cases = [
         ("wrong_type", "joinid", 1234), ("missing_field", "client1", ABSENT), ("invalid_token", "client1_token", "ab cd "),
         ("wrong_type", "environment", 1), ("out_of_range", "environment", "staging"), ("out_of_range", "environment", "Production"),
-        ("wrong_type", "expiresInSeconds", "3600"), ("wrong_type", "expiresInSeconds", 3600.5), ("wrong_type", "expiresInSeconds", True),
-        *(("out_of_range", "expiresInSeconds", bad) for bad in (-1, 0, 9, 604_801, 2**63)),
+        ("wrong_type", "expiresInSeconds", "3600"), ("wrong_type", "expiresInSeconds", True),
+        *(("out_of_range", "expiresInSeconds", bad) for bad in (-1, 0, 9, 9.99, 604_801, 2**63, 1e300)),
         *(("out_of_range", "joinExpiresInSeconds", bad) for bad in (0, 9, 3601))]
     for code, field, value in cases:
         answer = refused("POST", "/api/rooms", create_body(**{field: value}), 400, code, field)

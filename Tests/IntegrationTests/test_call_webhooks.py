@@ -73,10 +73,20 @@ def test_a_body_of_five_mebibytes_is_refused_unread(world, service, phone):
             response = connection.getresponse()
             assert response.status == 413 and json.loads(response.read())["code"] == "body_too_large"
             connection.close()
-        service.send(service.body(new_call(), "alice", phone.uid, note="x" * 16_384)).expect(413, "body_too_large")
+        service.send(service.body(new_call(), "alice", phone.uid, note="x" * 262_144)).expect(413, "body_too_large")
     # The largest allowed body is accepted.
-    room = 16_384 - len(service.body("s", "alice", phone.uid, note=""))
+    room = 262_144 - len(service.body("s", "alice", phone.uid, note=""))
     assert service.send(service.body("s", "alice", phone.uid, note="x" * room)).expect(200).json["rang"] == 1
+    phone.wait(1)
+    world.simulator.forget()
+
+
+@pytest.mark.parametrize("value", [r'"\ud83d"', "[" * 100_000 + "]" * 100_000, '{"uid":1,"uid":2}'])
+def test_content_is_dropped_unread(world, service, phone, value):
+    world.simulator.forget()
+    body = service.body(new_call(), "alice", phone.uid, note="NOTE").replace(b'"NOTE"', value.encode())
+    answer = service.send(body).expect(200).json
+    assert answer["rang"] == 1 and "data.note" in answer["dropped"]
     phone.wait(1)
     world.simulator.forget()
 

@@ -1,5 +1,6 @@
 """Bad input to the companion: each its exact answer, nothing stored and nothing pushed. JWTs: test_companion_jwts.py."""
 
+import http.client
 import json
 import random
 import threading
@@ -7,7 +8,7 @@ from secrets import token_hex
 
 import pytest
 
-from companion_client import NEWS
+from companion_client import NEWS, SessionSocket
 from companion_pushes import check_approval, check_end, check_task, check_update, content, seconds
 from companion_world import ROUTES, UNKNOWN, CompanionWorld, new_session
 from mayfly import new_token
@@ -83,16 +84,64 @@ def test_duplicate_names_are_refused(phone, nothing_kept):
     assert phone.call("POST", "/api/sessions/s/events", twice).status == 400
 
 
-def test_bodies_over_16_kib(phone, nothing_kept):
-    body = json.dumps({"type": "question_asked", "data": {"text": "x" * 16_400}}).encode()
-    for method, path, _ in ROUTES:
-        if method == "POST":
-            phone.call(method, path, body).expect(413, "body_too_large")
+# Promise: body-limit
+def test_bodies_over_their_limit(phone, nothing_kept):
+    """16 KiB; 256 KiB for events."""
+    for size in (16_400, 262_144):
+        body = json.dumps({"type": "question_asked", "data": {"text": "x" * size}}).encode()
+        for method, path, _ in ROUTES:
+            if method == "POST" and (size > 16_400 or not path.endswith("/events")):
+                phone.call(method, path, body).expect(413, "body_too_large")
+
+
+# Values of `toolInput` that are dropped, whatever they are.
+CONTENT = {
+    "16 levels": "[" * 16 + "]" * 16, "100,000 levels": "[" * 100_000 + "]" * 100_000, "20,000 objects": '{"a":' * 20_000 + "1" + "}" * 20_000, "20 KiB": json.dumps("x" * 20_480),
+    "half an emoji": r'"\ud83d"', "half an emoji in a name": r'{"\ude00":1}', "repeated names": '{"a":1,"a":2}', "256 KiB": json.dumps("x" * 261_000)}
+
+
+# Promise: content-dropped
+@pytest.mark.parametrize("name", CONTENT)
+def test_content_of_events_is_dropped_unread(phone, name):
+    event = lambda more: f'{{"type":"state_change",{more}"data":{{"newState":"idle","toolInput":{CONTENT[name]}}}}}'.encode()
+    assert phone.call("POST", "/api/sessions/s/events", event("")).expect(202).json["dropped"] == ["data.toolInput"]
+    with phone.socket() as socket:
+        socket.connection.send(event('"sessionId":"s",').decode())
+        while (answer := socket.receive())["type"] in NEWS:
+            pass
+        assert answer["type"] == "accepted" and answer["dropped"] == ["data.toolInput"]
+
+
+def test_a_body_of_256_kib_is_accepted_in_any_framing(phone):
+    head, tail = b'{"type":"state_change","data":{"newState":"idle","toolInput":"', b'"}}'
+    whole = head + b"x" * (262_144 - len(head) - len(tail)) + tail
+    phone.call("POST", "/api/sessions/s/events", whole).expect(202)
+    phone.call("POST", "/api/sessions/s/events", whole + b" ").expect(413, "body_too_large")
+    for body, status in ((whole, 202), (whole + b" ", 413)):
+        connection = http.client.HTTPConnection("127.0.0.1", phone.broker.port, timeout=10)
+        parts = (body[at:at + 9_000] for at in range(0, len(body), 9_000))
+        connection.request("POST", "/api/sessions/s/events", parts, {"Authorization": f"Bearer {phone.jwt}"}, encode_chunked=True)
+        assert connection.getresponse().status == status
+        connection.close()
+
+
+def test_messages_over_their_limit(world, phone):
+    """16 KiB before authentication, then 256 KiB."""
+    with SessionSocket(world.broker) as socket:
+        socket.send({"type": "auth", "token": phone.jwt, "note": "x" * 16_384})
+        assert socket.closed()[0] == 1009
+    with phone.socket() as socket:
+        for _ in range(20):
+            socket.send({"type": "ping", "note": "x" * 262_000})
+        for _ in range(20):
+            socket.expect("pong")
+        socket.send({"type": "ping", "note": "x" * 262_144})
+        assert socket.closed()[0] == 1009
 
 
 PROGRESS = [
-    ("wrong_type", "data.elapsedSeconds", {"elapsedSeconds": bad}) for bad in ("45", 45.5, True, [45], {}, 1e3 + 0.5)] + [
-    ("out_of_range", "data.elapsedSeconds", {"elapsedSeconds": bad}) for bad in (-1, 86_401, 2**31, 2**63, 2**64, -(2**63), 10**300)] + [
+    ("wrong_type", "data.elapsedSeconds", {"elapsedSeconds": bad}) for bad in ("45", True, [45], {})] + [
+    ("out_of_range", "data.elapsedSeconds", {"elapsedSeconds": bad}) for bad in (-1, -0.5, 86_401, 2**31, 2**63, 2**64, -(2**63), 10**300, 1e300)] + [
     ("wrong_type", "data.todoProgress", {"todoProgress": bad}) for bad in (1, "2/5", [2, 5], True)] + [
     ("missing_field", "data.todoProgress.total", {"todoProgress": {"completed": 1}}),
     ("missing_field", "data.todoProgress.completed", {"todoProgress": {"total": 1}})] + [

@@ -104,11 +104,20 @@ def test_a_body_must_be_one_json_object(phone, server, nothing_kept):
             invalid((server if "monitors" in path else phone).call(method, path, b"{"), "malformed_json", [])
 
 
-def test_bodies_over_16_kib(phone, server, nothing_kept):
-    body = json.dumps({"filename": "x" * 16_400}).encode()
+def test_bodies_over_their_limit(phone, server, nothing_kept):
+    """16 KiB; 256 KiB for events."""
     for method, path, good in ROUTES:
         if good:
-            (server if "monitors" in path else phone).call(method, path, body).expect(413, "body_too_large")
+            is_event = "monitors" in path
+            body = json.dumps({"filename": "x" * (262_144 if is_event else 16_400)}).encode()
+            (server if is_event else phone).call(method, path, body).expect(413, "body_too_large")
+
+
+def test_content_is_dropped_unread(server):
+    for filename in (r'"\ud83d"', "[" * 100_000 + "]" * 100_000, json.dumps("x" * 261_000)):
+        body = f'{{"oldStatus":"idle","newStatus":"offline","filename":{filename}}}'.encode()
+        assert "filename" in server.call("POST", "/api/monitors/p/status", body).expect(202).json["dropped"]
+        server.call("POST", "/api/monitors/p/progress", f'{{"progress":1,"filename":{filename}}}'.encode()).expect(202)
 
 
 def test_prefixes_in_paths(server, nothing_kept):

@@ -3,6 +3,16 @@ import Testing
 
 // `#expect` and `#require` can't capture a span, so reads are in separate functions.
 private func parse(_ bytes: [UInt8]) -> JSONObject? { JSONObject(bytes.span) }
+private func failure(_ bytes: [UInt8]) -> (problem: JSONError.Problem, words: String)? {
+    do throws(JSONError) {
+        _ = try JSONObject(parsing: bytes.span)
+        return nil
+    } catch { return (error.problem, error.words(in: bytes.span)) }
+}
+private func has(_ object: JSONObject, _ name: String, _ body: [UInt8]) -> Bool { object.has(name, in: body.span) }
+private func seconds(_ object: JSONObject, _ name: String, _ body: [UInt8]) throws -> Int? {
+    try object.seconds(name, in: body.span)
+}
 private func integer(_ object: JSONObject, _ name: String, _ body: [UInt8]) throws -> Int? {
     try object.integer(name, in: body.span)
 }
@@ -38,9 +48,10 @@ private func texts(_ object: JSONObject, _ name: String, _ body: [UInt8]) throws
     @Test(arguments: [
         "", " ", "null", "1", "\"a\"", "[]", "{", "}", "{}{}", "{} x", "{\"a\"}", "{\"a\":}", "{\"a\":1,}", "{,}", "{a:1}",
         "{'a':1}", "{\"a\":01}", "{\"a\":+1}", "{\"a\":1.}", "{\"a\":.5}", "{\"a\":1e}", "{\"a\":NaN}", "{\"a\":tru}",
-        "{\"a\":\"\u{1}\"}", "{\"a\":\"\\x\"}", "{\"a\":\"\\u12g4\"}", "{\"a\":\"\\u12\"}", "{\"a\":\"b}", "{\"a\":1,\"a\":2}",
-        "{\"a\":1,\"\\u0061\":2}", "\u{feff}{}", "{\"\\ud800\":1}", "{\"a\":\"\\ud83d\"}", "{\"a\":\"\\ude00\\ud83d\"}",
-        "{\"a\":1}\u{0}",
+        "{\"a\":\"\u{1}\"}", "{\"a\":\"\\x\"}", "{\"a\":\"\\u12g4\"}", "{\"a\":\"\\u12\"}", "{\"a\":\"b}",
+        "\u{feff}{}", "{\"a\":1}\u{0}", "{\"a\":[1}", "{\"a\":[1]]", "{\"a\":[{]}", "{\"a\":[[1]}", "{\"a\":{\"b\":[}]}}",
+        "{\"a\":[\"]}", "{\"a\":[\"\\\"]}", "{\"a\":[1,]}", "{\"a\":[,]}", "{\"a\":{\"b\"}}", "{\"a\":[NaN]}",
+        "{\"a\":[\"\\ud8\"]}",
     ])
     func refusesAnythingElse(_ text: String) { #expect(object(text) == nil) }
 
@@ -51,23 +62,105 @@ private func texts(_ object: JSONObject, _ name: String, _ body: [UInt8]) throws
         #expect(parse(([0x7b, 0x22, 0xed, 0xa0, 0x80, 0x22, 0x3a, 0x31, 0x7d] as [UInt8])) == nil)
     }
 
-    @Test(arguments: [2, 16, 17, 2_000])
-    func refusesRepeatedNames(_ count: Int) {
+    /// Parsers differ in which one of two they read, so neither is read.
+    @Test(arguments: [1, 16, 2_000])
+    func refusesRepeatedNamesThatAreRead(_ count: Int) throws {
         let members = (0..<count).map { "\"\($0)\":0" }
-        #expect(object("{" + members.joined(separator: ",") + "}") != nil)
-        for more in [members[0], members[count / 2], members[count - 1], "\"\\u0031\":1"] {
-            #expect(object("{" + (members + [more]).joined(separator: ",") + "}") == nil)
-            #expect(object("{" + ([more] + members).joined(separator: ",") + "}") == nil)
+        for (twice, position) in [("\"a\":1,\"a\":2", 7), ("\"a\":null,\"\\u0061\":2", 10), ("\"\\u0061\":\"x\",\"a\":{}", 14)] {
+            let head = "{" + members.joined(separator: ",") + ","
+            let body = Array((head + twice + "}").utf8)
+            let object = try #require(parse(body))
+            #expect(has(object, "a", body) && names(object, body)?.count == count + 2)
+            let repeated = JSONObject.Failure.repeated(at: head.utf8.count + position)
+            #expect(throws: repeated) { try integer(object, "a", body) }
+            #expect(throws: repeated) { try string(object, "a", body) }
+            #expect(throws: repeated) { try texts(object, "a", body) }
+            #expect(try integer(object, "0", body) == 0, "it is there once")
         }
     }
 
-    @Test func depthIsBounded() {
-        func nested(_ depth: Int) -> String {
-            "{\"a\":" + String(repeating: "[", count: depth - 1) + String(repeating: "]", count: depth - 1) + "}"
+    /// What nobody reads may be any JSON value.
+    @Test(arguments: [
+        #""\ud83d""#, #""\ude00\ud83d""#, #""\ud83d\u0041""#, #"{"\ud83d":1,"\ud83d":2}"#, #"{"a":1,"a":2}"#, "1e999999",
+        "[[[[[]]]]]",
+        #"["]","}","\"","\\",{"[":"{"}]"#,
+    ])
+    func doesNotJudgeWhatIsNotRead(_ value: String) throws {
+        for text in [
+            #"{"x":\#(value),"a":1}"#, #"{"a":1,"x":\#(value)}"#, #"{"x":1,"a":1,"x":\#(value)}"#,
+            #"{"\ud800":0,"a":1,"\ud800":\#(value)}"#,
+        ] {
+            let body = Array(text.utf8)
+            let object = try #require(parse(body))
+            #expect(try integer(object, "a", body) == 1, "\(text)")
         }
-        #expect(object(nested(16)) != nil)
-        #expect(object(nested(17)) == nil)
-        #expect(object(String(repeating: "{\"a\":", count: 8_000)) == nil)
+    }
+
+    /// At any depth, without recursion and in linear time. The kinds of brackets must match at each level.
+    @Test func depthIsNotLimited() throws {
+        for depth in [15, 62, 63, 64, 65, 127, 128, 129, 1_000, 500_000] {
+            let kinds = (0..<depth).map { $0 * 7 % 3 == 0 }
+            let open = kinds.map { $0 ? "{\"b\":" : "[" }.joined()
+            let close = kinds.reversed().map { $0 ? "}" : "]" }
+            let body = Array("{\"x\":\(open)0\(close.joined()),\"a\":1}".utf8)
+            let object = try #require(parse(body), "\(depth)")
+            #expect(try integer(object, "a", body) == 1)
+            #expect(names(object, body) == ["x", "a"])
+            guard depth <= 129 else { continue }
+            for index in close.indices {
+                var wrong = close
+                wrong[index] = wrong[index] == "}" ? "]" : "}"
+                #expect(self.object("{\"x\":\(open)0\(wrong.joined()),\"a\":1}") == nil, "\(depth) \(index)")
+            }
+        }
+        #expect(object(String(repeating: "{\"a\":", count: 100_000)) == nil)
+        #expect(object(String(repeating: "[", count: 1_000_000)) == nil)
+    }
+
+    @Test func anObjectOfManyNamesIsReadInLinearTime() throws {
+        let body = Array(("{" + (0..<40_000).map { _ in "\"\\u0062\":1" }.joined(separator: ",") + ",\"a\":1}").utf8)
+        let object = try #require(parse(body))
+        for _ in 0..<20 { #expect(try integer(object, "a", body) == 1) }
+    }
+
+    @Test(
+        arguments: [
+            ("[]", .noObject, "line 1, column 1: an object is expected here"),
+            (" 1", .noObject, "line 1, column 2: an object is expected here"),
+            ("\u{feff}{}", .byteOrderMark, "line 1, column 1: a byte order mark precedes the JSON"),
+            ("{\n\"secret\": NaN}", .noValue, "line 2, column 11: this is not a JSON value; NaN and Infinity are none"),
+        ] as [(String, JSONError.Problem, String)])
+    func reportsProblemAndPosition(_ text: String, _ problem: JSONError.Problem, _ words: String) {
+        let found = failure(Array(text.utf8))
+        #expect(found?.problem == problem && found?.words == words)
+    }
+
+    @Test func reportsTheFirstByteThatIsNotUTF8() {
+        let found = failure(Array("{\"a\":\"ü".utf8) + [0xe9, 0x22, 0x7d])
+        #expect(found?.problem == .notUTF8 && found?.words == "line 1, column 9: this byte is not UTF-8")
+    }
+
+    @Test func secondsAreRoundedDown() throws {
+        for (text, whole) in [
+            ("10", 10), ("10.0", 10), ("10.999", 10), ("1e2", 100), ("1.8e9", 1_800_000_000), ("18E+8", 1_800_000_000),
+            ("-0.5", -1), ("-3", -3),
+            ("1799999999.123", 1_799_999_999), ("12e-1", 1), ("1e-400", 0), ("-0.0", 0),
+            ("9007199254740993", 9_007_199_254_740_993),
+            ("99999999999999999999e-10", 9_999_999_999),
+        ] {
+            let body = Array("{\"a\":\(text)}".utf8)
+            #expect(try seconds(try #require(parse(body)), "a", body) == whole, "\(text)")
+        }
+        for text in ["1e400", "-1e400", "1e19", "99999999999999999999", "9223372036854775808"] {
+            let body = Array("{\"a\":\(text)}".utf8)
+            let object = try #require(parse(body))
+            #expect(throws: JSONObject.Failure.outOfRange, "\(text)") { try seconds(object, "a", body) }
+        }
+        let body = Array("{\"a\":\"10\",\"b\":null,\"c\":1,\"c\":2}".utf8)
+        let object = try #require(parse(body))
+        #expect(throws: JSONObject.Failure.wrongType) { try seconds(object, "a", body) }
+        #expect(try seconds(object, "b", body) == nil && seconds(object, "z", body) == nil)
+        #expect(throws: JSONObject.Failure.repeated(at: 26)) { try seconds(object, "c", body) }
     }
 
     @Test func refusesTruncatedText() {
@@ -118,11 +211,20 @@ private func texts(_ object: JSONObject, _ name: String, _ body: [UInt8]) throws
         #expect(try string(object, "a", body) == Array(text.utf8))
     }
 
+    /// They are no text. An escape must be whole even in a string that nobody reads.
     @Test(arguments: [
-        "\\ud83d", "\\ud83dx", "\\ud83d\\n", "\\ud83d\\u0041", "\\ud83d\\ud83d", "\\ude00", "\\u12", "\\u", "\\", "\\ud83d\\u",
-        "\\ud83d\\",
-        "\\ud83d\\ude0",
+        "\\ud83d", "\\ud83dx", "\\ud83d\\n", "\\ud83d\\u0041", "\\ud83d\\ud83d", "\\ude00",
     ])
+    func refusesToReadLoneSurrogates(_ escaped: String) throws {
+        let body = Array("{\"a\":\"\(escaped)\",\"b\":[\"\(escaped)\"],\"\(escaped)\":1}".utf8)
+        let object = try #require(parse(body))
+        #expect(throws: JSONObject.Failure.outOfRange) { try string(object, "a", body) }
+        #expect(throws: JSONObject.Failure.outOfRange) { try texts(object, "b", body) }
+        #expect(names(object, body) == ["a", "b", "\u{fffd}"])
+        #expect(!has(object, "\u{fffd}", body))
+    }
+
+    @Test(arguments: ["\\u12", "\\u", "\\", "\\ud83d\\u", "\\ud83d\\", "\\ud83d\\ude0"])
     func refusesIncompleteEscapes(_ escaped: String) { #expect(object("{\"a\":\"\(escaped)\"}") == nil) }
 
     @Test func readsNestedValues() throws {
@@ -134,7 +236,8 @@ private func texts(_ object: JSONObject, _ name: String, _ body: [UInt8]) throws
         let listed = try #require(try items(inner, "b", body))
         #expect(listed.map(\.kind) == [.number, .object, .string])
         #expect(listed.map { String(decoding: body[$0.range], as: UTF8.self) } == ["1", #"{"c":"x"}"#, "y"])
-        #expect(try opened(inner, "d", body) == nil, "it has a name twice")
+        let twice = try #require(try opened(inner, "d", body))
+        #expect(throws: JSONObject.Failure.repeated(at: 41)) { try integer(twice, "e", body) }
         #expect(try texts(object, "f", body) == ["z", "\n"])
         #expect(throws: JSONObject.Failure.wrongType) { try texts(inner, "b", body) }
         #expect(throws: JSONObject.Failure.wrongType) { try items(inner, "d", body) }

@@ -28,13 +28,13 @@ import Testing
             ("-x", .noDigit, 1, 2),
             ("\"a\nb\"", .controlCharacter, 1, 3), ("\"a", .openText, 1, 3), ("\"\\x\"", .unknownEscape, 1, 4),
             ("\"\\u12g4\"", .notFourDigits, 1, 4),
-            ("\"\\ud800\"", .halfASurrogatePair, 1, 8), ("{} x", .somethingFollows, 1, 4),
+            ("\"\\ud800\"", .halfASurrogatePair, 1, 8), ("{} x", .somethingFollows, 1, 4), ("\u{feff}1", .byteOrderMark, 1, 1),
         ] as [(String, JSONError.Problem, Int, Int)])
     func reportsProblemAndPosition(_ text: String, _ problem: JSONError.Problem, _ line: Int, _ column: Int) {
         let failure = #expect(throws: JSONError.self) { try read(text) }
         #expect(failure?.problem == problem)
         let bytes = Array(text.utf8)
-        let place = failure?.place(in: bytes.span)
+        let place = failure.map { JSONError.place(of: $0.position, in: bytes.span) }
         #expect(place?.line == line && place?.column == column)
     }
 

@@ -262,7 +262,7 @@ struct EventBody {
             event = .complete(success: data.flatMap { body.textIfAny("status", in: $0) } == "success")
         case "progress_update":
             known = ["elapsedSeconds", "todoProgress"]
-            var progress = SessionProgress(elapsedSeconds: data.flatMap { body.integer("elapsedSeconds", in: $0) })
+            var progress = SessionProgress(elapsedSeconds: data.flatMap { body.seconds("elapsedSeconds", in: $0) })
             if let todo = data.flatMap({ Self.todo(of: $0, body) }) {
                 Self.read(todo, body, into: &progress)
                 nested = body.unread(of: todo, but: ["completed", "total"])
@@ -285,9 +285,7 @@ struct EventBody {
     }
 
     private static func todo(of data: RequestBody.Part, _ body: RequestBody) -> RequestBody.Part? {
-        let expected = "an object, or nothing"
-        return body.object(
-            "todoProgress", in: data, expected: expected, repeated: .wrongType("data.todoProgress", expected: expected))
+        body.object("todoProgress", in: data, expected: "an object, or nothing")
     }
 
     private static func read(_ todo: RequestBody.Part, _ body: RequestBody, into progress: inout SessionProgress) {

@@ -38,8 +38,13 @@ final class RequestBody {
 
     private init(_ bytes: Bytes) throws(InvalidRequest) {
         self.bytes = bytes
-        guard let object = bytes.read({ JSONObject($0) }) else { throw InvalidRequest([.malformedJSON]) }
-        root = Part(object: object, path: "")
+        do throws(BrokerError) {
+            root = try bytes.read { text throws(BrokerError) in
+                do throws(JSONError) {
+                    return Part(object: try JSONObject(parsing: text), path: "")
+                } catch { throw .malformedJSON(error.words(in: text)) }
+            }
+        } catch { throw InvalidRequest([error]) }
     }
 
     convenience init(of request: HTTPRequest) throws(InvalidRequest) { try self.init(.request(request)) }
@@ -87,8 +92,15 @@ final class RequestBody {
             switch error {
             case .wrongType: return refuse(.wrongType(part.path + name, expected: expected))
             case .outOfRange: return refuse(.outOfRange(part.path + name, allowed: allowed ?? expected))
+            case .repeated(let position): return refuse(repeated(part.path + name, at: position))
             }
         }
+    }
+
+    /// Returns the error for a name that an object has twice.
+    private func repeated(_ name: String, at position: Int) -> BrokerError {
+        let (line, column) = bytes.read { JSONError.place(of: position, in: $0) }
+        return .malformedJSON("line \(line), column \(column): the name \(name) is repeated")
     }
 
     private func string(
@@ -103,9 +115,15 @@ final class RequestBody {
         string(name, required, part, expected: expected).map { String(decoding: $0, as: UTF8.self) }
     }
 
-    /// Reads optional text. Returns nil if it is missing or not text. Neither is an error.
+    /// Reads optional text. Returns nil if it is missing or not text. Neither is an error, but a repeated name is.
     func textIfAny(_ name: String, in part: Part) -> String? {
-        bytes.read { try? part.object.bytes(name, in: $0) }.map { String(decoding: $0, as: UTF8.self) }
+        do throws(JSONObject.Failure) {
+            let text = try bytes.read { bytes throws(JSONObject.Failure) in try part.object.bytes(name, in: bytes) }
+            return text.map { String(decoding: $0, as: UTF8.self) }
+        } catch {
+            if case .repeated(let position) = error { note(repeated(part.path + name, at: position)) }
+            return nil
+        }
     }
 
     /// Reads a name that an app chose, 1 to 128 bytes.
@@ -139,9 +157,16 @@ final class RequestBody {
         }
     }
 
+    /// Reads a number of seconds and rounds it down to whole ones.
+    func seconds(_ name: String, in part: Part? = nil, allowed: String = "a number within the policy's range") -> Int? {
+        field(name, false, part, expected: "a number of seconds", allowed: allowed) {
+            object, bytes throws(JSONObject.Failure) in try object.seconds(name, in: bytes)
+        }
+    }
+
     func seconds(_ name: String, _ range: ClosedRange<Int>) -> Int? {
         let allowed = "\(range.lowerBound) to \(range.upperBound)"
-        guard let seconds = integer(name, allowed: allowed) else { return nil }
+        guard let seconds = seconds(name, allowed: allowed) else { return nil }
         return range.contains(seconds) ? seconds : refuse(.outOfRange(name, allowed: allowed))
     }
 
@@ -156,18 +181,13 @@ final class RequestBody {
     }
 
     /// Reads an object in the body, or in a part of it.
-    /// - Parameter repeated: the error if the object has a name twice.
-    func object(
-        _ name: String, required: Bool = false, in part: Part? = nil, expected: String = "an object",
-        repeated: BrokerError = .malformedJSON
-    ) -> Part? {
+    func object(_ name: String, required: Bool = false, in part: Part? = nil, expected: String = "an object") -> Part? {
         let item = field(name, required, part, expected: expected) { object, bytes throws(JSONObject.Failure) in
             try object.object(name, in: bytes)
         }
         guard let item else { return nil }
         let part = part ?? root
-        guard let inner = bytes.read({ part.object.opened(item, in: $0) }) else { return refuse(repeated) }
-        return Part(object: inner, path: part.path + name + ".")
+        return bytes.read { part.object.opened(item, in: $0) }.map { Part(object: $0, path: part.path + name + ".") }
     }
 
     // MARK: Secrets
@@ -250,7 +270,13 @@ final class RequestBody {
         do throws(JSONObject.Failure) {
             let range = try bytes.read { bytes throws(JSONObject.Failure) in try root.object.plainString(name, in: bytes) }
             return range == nil && required ? refuse(.missingField(name)) : range
-        } catch { return refuse(error == .wrongType ? .wrongType(name, expected: "a string") : invalid) }
+        } catch {
+            switch error {
+            case .wrongType: return refuse(.wrongType(name, expected: "a string"))
+            case .outOfRange: return refuse(invalid)
+            case .repeated(let position): return refuse(repeated(name, at: position))
+            }
+        }
     }
 
     func joinid(_ limits: Limits) -> [UInt8]? {

@@ -110,14 +110,14 @@ public actor SessionSocketEdge: LoopActor, CompanionSockets {
         guard principal.isBackEnd || listeners[listener, default: []].count < Self.maxSockets else {
             throw BrokerError.tooManySockets(limit: Self.maxSockets)
         }
-        // Calls tolerate clock skew after the expiry. A socket would be closed at once, and its client would reconnect at once.
-        guard principal.expiresMs > companion.audiences.wallMs else { throw BrokerError.jwtExpired }
+        // The same leeway as for calls.
+        let (endMs, nowMs) = (principal.expiresMs + JSONWebClaims.leewayMs, companion.audiences.wallMs)
+        guard endMs > nowMs else { throw BrokerError.jwtExpired }
         loop.cancel(waiting.end)
         // A socket that stays for a day must authenticate again.
-        let left = min(principal.expiresMs - min(principal.expiresMs, companion.audiences.wallMs), 86_400_000)
-        members[socket] = Member(principal: principal, end: end(of: socket, in: left))
+        members[socket] = Member(principal: principal, end: end(of: socket, in: min(endMs - nowMs, 86_400_000)))
         listeners[listener, default: []].insert(socket)
-        await socket.markJoined()
+        await socket.markJoined(maximumBytes: API.longBodyBytes)
         await socket.send(SocketMessage.message("authenticated") { $0.add("expiresAt", timeMs: principal.expiresMs) })
     }
 

@@ -46,17 +46,28 @@ struct JSONWebToken {
     /// Returns the header's `kid`. Members that could lead to another key or algorithm are refused or ignored (RFC 8725).
     private static func keyID(_ bytes: Span<UInt8>, algorithm: JSONWebAlgorithm) throws(BrokerError) -> [UInt8]? {
         guard let header = JSONObject(bytes) else { throw .invalidJWT(.malformed) }
-        guard let name = try? header.bytes("alg", in: bytes), name.elementsEqual(algorithm.rawValue.utf8) else {
-            throw .invalidJWT(.wrongAlgorithm(expected: algorithm.rawValue))
-        }
+        let wrong = InvalidJWT.wrongAlgorithm(expected: algorithm.rawValue)
+        let name = try read("alg", or: wrong) { name throws(JSONObject.Failure) in try header.bytes(name, in: bytes) }
+        guard let name, name.elementsEqual(algorithm.rawValue.utf8) else { throw .invalidJWT(wrong) }
         guard !header.has("crit", in: bytes) else { throw .invalidJWT(.hasCriticalHeader) }
         // Claims that are signed without base64url are no JWT's (RFC 7797 section 7).
         if header.has("b64", in: bytes) {
             guard (try? header.bool("b64", in: bytes)) == true else { throw .invalidJWT(.malformed) }
         }
+        return try read("kid", or: .malformed) { name throws(JSONObject.Failure) in try header.bytes(name, in: bytes) }
+    }
+
+    /// Reads a member of the header, or a claim.
+    /// - Parameter fault: the error if it has the wrong type or is out of range.
+    static func read<Value>(
+        _ name: String, or fault: InvalidJWT, _ read: (String) throws(JSONObject.Failure) -> Value
+    ) throws(BrokerError) -> Value {
         do throws(JSONObject.Failure) {
-            return try header.bytes("kid", in: bytes)
-        } catch { throw .invalidJWT(.malformed) }
+            return try read(name)
+        } catch {
+            if case .repeated = error { throw .invalidJWT(.repeated(name)) }
+            throw .invalidJWT(fault)
+        }
     }
 
     private static func withDecoded<Value>(
@@ -79,17 +90,21 @@ struct JSONWebClaims: Sendable {
     /// The claim that names the user.
     let userClaim: String
 
-    /// Tolerated clock skew between the signer and this machine.
-    static let skewSeconds = 30
+    /// Tolerated clock skew between the signer and this machine, for calls and sockets (RFC 7519 section 4.1.4).
+    static let leewaySeconds = 30
+    static let leewayMs = UInt64(leewaySeconds) * 1_000
     static let backEndScope = Array("broker.notify".utf8)
     /// The end of the year 9999, the last one in RFC 3339.
     private static let latest = 253_402_300_799
 
     func principal(_ bytes: Span<UInt8>, nowMs: UInt64) throws(BrokerError) -> Principal {
-        guard let claims = JSONObject(bytes) else { throw .invalidJWT(.malformed) }
+        let claims = try Self.object(bytes)
         let end = try checkTimes(claims, bytes, nowMs: nowMs)
         if let issuer {
-            guard let own = try? claims.bytes("iss", in: bytes), own == issuer else { throw .invalidJWT(.wrongIssuer) }
+            let own = try JSONWebToken.read("iss", or: .wrongIssuer) { name throws(JSONObject.Failure) in
+                try claims.bytes(name, in: bytes)
+            }
+            guard own == issuer else { throw .invalidJWT(.wrongIssuer) }
         }
         try checkAudience(claims, bytes)
         let user = try user(claims, bytes)
@@ -97,32 +112,43 @@ struct JSONWebClaims: Sendable {
         return Principal(user: user, isBackEnd: isBackEnd, expiresMs: UInt64(end) * 1_000)
     }
 
+    private static func object(_ bytes: Span<UInt8>) throws(BrokerError) -> JSONObject {
+        do throws(JSONError) {
+            return try JSONObject(parsing: bytes)
+        } catch { throw .invalidJWT(.malformedClaims(error.words(in: bytes))) }
+    }
+
     private func user(_ claims: JSONObject, _ bytes: Span<UInt8>) throws(BrokerError) -> [UInt8] {
-        if let user = try? claims.bytes(userClaim, in: bytes), Principal.userRange.contains(user.count) { return user }
-        // `sub` is always text (RFC 7519 section 4.1.2). An app's own claim is often a row number.
-        if userClaim != "sub", let number = try? claims.integer(userClaim, in: bytes) { return Array(String(number).utf8) }
-        throw .invalidJWT(.badUser(claim: userClaim))
+        let user = try JSONWebToken.read(userClaim, or: .badUser(claim: userClaim)) {
+            name throws(JSONObject.Failure) -> [UInt8]? in
+            // `sub` is always text (RFC 7519 section 4.1.2). An app's own claim is often a row number.
+            if name != "sub", let number = try? claims.integer(name, in: bytes) { return Array(String(number).utf8) }
+            return try claims.bytes(name, in: bytes)
+        }
+        guard let user, Principal.userRange.contains(user.count) else { throw .invalidJWT(.badUser(claim: userClaim)) }
+        return user
     }
 
     /// Returns the expiry in unix seconds.
     private func checkTimes(_ claims: JSONObject, _ bytes: Span<UInt8>, nowMs: UInt64) throws(BrokerError) -> Int {
         let now = Int(clamping: nowMs / 1_000)
         guard let end = try Self.time("exp", claims, bytes) else { throw .invalidJWT(.noExpiry) }
-        guard now < end + Self.skewSeconds else { throw .jwtExpired }
+        guard now < end + Self.leewaySeconds else { throw .jwtExpired }
         for name in ["nbf", "iat"] {
-            if let start = try Self.time(name, claims, bytes), start > now + Self.skewSeconds {
+            if let start = try Self.time(name, claims, bytes), start > now + Self.leewaySeconds {
                 throw .invalidJWT(.notYet(name))
             }
         }
         return end
     }
 
+    /// Reads a NumericDate (RFC 7519 section 2), which may have a fraction or an exponent. Rounds it down.
     private static func time(_ name: String, _ claims: JSONObject, _ bytes: Span<UInt8>) throws(BrokerError) -> Int? {
-        do throws(JSONObject.Failure) {
-            guard let time = try claims.integer(name, in: bytes) else { return nil }
+        try JSONWebToken.read(name, or: .badTime(name)) { name throws(JSONObject.Failure) in
+            guard let time = try claims.seconds(name, in: bytes) else { return nil }
             guard (0...latest).contains(time) else { throw .outOfRange }
             return time
-        } catch { throw .invalidJWT(.badTime(name)) }
+        }
     }
 
     private func checkAudience(_ claims: JSONObject, _ bytes: Span<UInt8>) throws(BrokerError) {
@@ -130,16 +156,20 @@ struct JSONWebClaims: Sendable {
             guard !claims.has("aud", in: bytes) else { throw .invalidJWT(.unexpectedAudience) }
             return
         }
-        guard let named = try? claims.texts("aud", in: bytes), named.contains(audience) else { throw .invalidJWT(.wrongAudience) }
+        let named = try JSONWebToken.read("aud", or: .wrongAudience) { name throws(JSONObject.Failure) in
+            try claims.texts(name, in: bytes)
+        }
+        guard let named, named.contains(audience) else { throw .invalidJWT(.wrongAudience) }
     }
 
     /// Returns the words of `scope` (RFC 8693 section 4.2) and `scp`. Both may be a text with spaces or a list.
     private static func words(_ claims: JSONObject, _ bytes: Span<UInt8>) throws(BrokerError) -> [[UInt8]] {
         var words: [[UInt8]] = []
         for name in ["scope", "scp"] {
-            do throws(JSONObject.Failure) {
-                for text in try claims.texts(name, in: bytes) ?? [] { words += text.split(separator: 0x20).map { Array($0) } }
-            } catch { throw .invalidJWT(.badScope) }
+            let texts = try JSONWebToken.read(name, or: .badScope) { name throws(JSONObject.Failure) in
+                try claims.texts(name, in: bytes)
+            }
+            for text in texts ?? [] { words += text.split(separator: 0x20).map { Array($0) } }
         }
         return words
     }
