@@ -49,7 +49,7 @@ def test_the_client_in_node(file):
     environment = clean_environment() | {"MAYFLY_BINARY": str(BINARY)}
     done = subprocess.run(
         [NODE, "--test", "--test-timeout=120000", f"test/{file}"], cwd=CLIENT, env=environment, capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL)
-    assert done.returncode == 0 and int(re.search(r"pass (\d+)", done.stdout)[1]) > 5, done.stdout + done.stderr
+    assert done.returncode == 0 and int(re.search(r"pass (\d+)", done.stdout)[1]) > 1, done.stdout + done.stderr
 
 
 # In a browser
@@ -143,7 +143,7 @@ def test_a_hidden_page_leaves_on_a_phone_only(world, app, browser, is_phone):  #
 def test_a_foreign_page_gets_nothing(world, app, browser):  # noqa: F811
     with browser.open(example(world, app, "far.test")) as page:
         room = world.client().room()
-        assert page.value(f"{as_joiner(world, room)}.then((room) => room.status()).catch(({{ kind, code }}) => kind + ' ' + code)") == "unavailable network"
+        assert page.value(f"{as_joiner(world, room)}.then((room) => room.status()).catch(({{ kind, code }}) => kind + ' ' + code)") == "unreachable network"
         assert any("CORS" in line for line in page.complaints), page.complaints
         opened = f"""new Promise((done) => {{
             const socket = new WebSocket('ws://127.0.0.1:{world.broker.port}/ws');

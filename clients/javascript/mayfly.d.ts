@@ -6,21 +6,30 @@ export type Delivery = "queued" | "peer_present" | "no_token" | "throttled" | "n
 
 /**
  * What a failure means to the caller.
+ *
+ * The broker refused:
  * - `invalid`: the request or a setting is wrong. Repeating it doesn't help.
  * - `unauthorized`: these credentials don't open this room.
  * - `gone`: the room has ended, or the code is unknown or expired.
  * - `conflict`: the join code is in use or was used. Choose another one.
  * - `exhausted`: this caller is over its share. Try again after `retryAfter`.
- * - `unavailable`: the broker or the network. Try again after `retryAfter` or a moment.
+ * - `unavailable`: the broker can't serve now. Try again after `retryAfter`.
+ *
+ * Or it did not answer:
+ * - `unreachable`: no answer. Check the network, and try again. The call may have been carried out.
+ * - `foreign`: the answer is not Mayfly's, but that of a proxy or another server. Check the broker's address.
  */
-export type ErrorKind = "invalid" | "unauthorized" | "gone" | "conflict" | "exhausted" | "unavailable";
+export type ErrorKind = "invalid" | "unauthorized" | "gone" | "conflict" | "exhausted" | "unavailable" | "unreachable" | "foreign";
 
-/** Every failure of this module. `message` says what happened and what to do, and contains no secret. */
+/**
+ * Every failure of this module, except that an aborted call throws the signal's reason. `message` says what happened and what to do, and contains no
+ * secret.
+ */
 export class MayflyError extends Error {
   readonly kind: ErrorKind;
-  /** The broker's stable code, e.g. `room_not_found`; `network`, `timeout`, `http_502`; or a mistake found here, e.g. `invalid_url`. */
+  /** The broker's stable code, e.g. `room_not_found`; `network`, `timeout`, `foreign_answer`; or a mistake found here, e.g. `invalid_url`. */
   readonly code: string;
-  /** The HTTP status; 0 without an answer and for errors of a session. */
+  /** The HTTP status; 0 without an answer, for a redirect in a browser, and for refusals of a session. */
   readonly status: number;
   /** Seconds. Undefined if the broker named no time. */
   readonly retryAfter?: number;
@@ -66,6 +75,11 @@ export interface RoomStatus {
   peer: SideStatus;
 }
 
+export interface CallOptions {
+  /** Ends the call at once, also while it waits. The call then throws the signal's reason, and may have been carried out. */
+  signal?: AbortSignal;
+}
+
 /** A broker. Calls fail with `MayflyError`. They wait and try again for up to 30 seconds if the broker asks for that (429, 503). */
 export class Client {
   /**
@@ -76,8 +90,8 @@ export class Client {
   constructor(url: string, options: { environment: Environment; bundleId?: string });
 
   /**
-   * Makes a room that waits for its other side. A lost answer is asked for again with the same client id, also by another call with the same code
-   * within two minutes.
+   * Makes a room that waits for its other side. A lost answer is asked for again for up to 5 seconds with the same client id, also by another call
+   * with the same code within two minutes. Node reports a broker that can't be connected to at once; browsers don't tell that from a lost answer.
    * @param options `code`: visible ASCII, 4 to 64 characters, if it is the app's own. `token`: hexadecimal. Lives: 10 seconds to 7 days, and to a
    *   day for the code; by default a day.
    */
@@ -86,10 +100,10 @@ export class Client {
     token?: string;
     expiresInSeconds?: number;
     joinExpiresInSeconds?: number;
-  }): Promise<Room>;
+  } & CallOptions): Promise<Room>;
 
   /** Uses a join code, once. A lost answer is asked for again like that of `create`. */
-  accept(options: { code: JoinCode | string; token?: string }): Promise<Room>;
+  accept(options: { code: JoinCode | string; token?: string } & CallOptions): Promise<Room>;
 
   /** Returns to a room. Sends nothing. */
   room(credentials: Credentials): Room;
@@ -105,16 +119,16 @@ export interface Room {
   readonly handle: string;
   /** A copy to keep in the platform's secure storage. Keep it again after `replaceToken` and `withdrawToken`, which change `ref`. */
   credentials(): Credentials;
-  status(): Promise<RoomStatus>;
+  status(options?: CallOptions): Promise<RoomStatus>;
   /** Registers a push token in hexadecimal, and destroys the one before. The same token again changes nothing. */
-  replaceToken(token: string): Promise<void>;
-  withdrawToken(): Promise<void>;
+  replaceToken(token: string, options?: CallOptions): Promise<void>;
+  withdrawToken(options?: CallOptions): Promise<void>;
   /** Reports presence without a socket. It counts for 45 seconds, so report every 30, and leave before the app goes to the background. */
-  reportPresence(): Promise<Delivery>;
+  reportPresence(options?: CallOptions): Promise<Delivery>;
   /** Leaves deliberately, with all sockets of this side. */
-  reportLeaving(): Promise<void>;
+  reportLeaving(options?: CallOptions): Promise<void>;
   /** Ends the room for both sides and destroys its tokens. */
-  close(): Promise<void>;
+  close(options?: CallOptions): Promise<void>;
   /**
    * Makes this side present over a WebSocket, until `leave()`, the end of the room or a `break` out of `for await`.
    *
@@ -137,14 +151,20 @@ export type SessionEvent =
   | { type: "peer_joined" }
   /** With `delivery` the peer vanished and was pushed to. Without it the peer left deliberately. */
   | { type: "peer_left"; delivery?: Delivery }
-  /** The connection is lost. The session tries again, after half a second to half a minute. */
+  /**
+   * The connection is lost, or could not be made. The session tries again, after half a second to half a minute, and `joined` follows. Why it could
+   * not be made, a browser doesn't say: `room.status()` does.
+   */
   | { type: "disconnected" }
   /** A side closed the room, or it expired. The last event. */
   | { type: "room_closed" }
   /** The room ended while this side was not connected. The last event. */
   | { type: "room_gone" };
 
-/** Events in order, for one reader. It throws `MayflyError` if the broker refuses this side for good. */
+/**
+ * Events in order, for one reader. The newest 64 wait for it. It throws `MayflyError` if the broker refuses this side for good, and `foreign` if the other
+ * end is no broker.
+ */
 export interface RoomSession extends AsyncIterableIterator<SessionEvent> {
   next(): Promise<IteratorResult<SessionEvent, undefined>>;
   /** Leaves deliberately: the peer hears of it at once, and is pushed to when this side joins again. */

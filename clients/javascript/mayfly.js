@@ -2,12 +2,18 @@
 // Secrets are in private fields and closures, so that no log, JSON or inspector prints them.
 
 const REQUEST_MS = 20_000; // A request without an answer for so long is lost.
-const RETRY_MS = 30_000; // The longest time that one call spends on retries.
+const RETRY_MS = 30_000; // The longest time that one call waits because the broker asks for it.
+const LOST_MS = 5_000; // The longest time that create and accept spend on asking again for a lost answer.
 const REPEAT_MS = 120_000; // How long the broker repeats an answer to create or accept.
 const IDLE_MS = 30_000; // A socket silent for so long is asked for a sign of life,
 const ANSWER_MS = 10_000; // which must come within this time.
 const LONGEST_WAIT_S = 3_600; // Longer ones are from a wrong clock or a hostile server.
-const LARGEST_ANSWER = 65_536; // Characters. The broker's are far below.
+const LARGEST_ANSWER = 65_536; // Bytes. The broker's are far below.
+const LARGEST_MESSAGE = 16_384; // Characters of a socket's message.
+const LONGEST_TEXT = 1_000; // Characters of an error's text.
+const MOST_MESSAGES = 100; // So many messages of a socket in FLOOD_MS. A room's two sides can't cause more.
+const FLOOD_MS = 10_000;
+const MOST_EVENTS = 64; // The newest events that wait for a reader.
 const STEADY_MS = 5_000; // A presence that lasted so long resets the waits between connections.
 const BACKOFF_MS = [500, 30_000];
 
@@ -26,6 +32,9 @@ const KINDS = {
 const kindOf = (code, status) =>
   KINDS[code] ?? (status === 429 ? "exhausted" : status === 408 || status >= 500 ? "unavailable" : "invalid");
 
+// The errors of a connection that was never made. Only Node has them: a browser doesn't say why it failed.
+const UNSENT = /^(ECONNREFUSED|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH|ENETUNREACH|UND_ERR_CONNECT_TIMEOUT|CERT_|ERR_TLS_|ERR_SSL_|DEPTH_ZERO_|SELF_SIGNED_|UNABLE_TO_)/;
+
 export class MayflyError extends Error {
   constructor(kind, code, message, { status = 0, retryAfter, field } = {}) {
     super(message);
@@ -35,17 +44,21 @@ export class MayflyError extends Error {
 
 const invalid = (code, message) => new MayflyError("invalid", code, message);
 
-/** Returns seconds to wait from what a server said, or undefined. */
-function secondsOf(said) {
-  const seconds = parseInt(said, 10);
-  return seconds >= 0 ? Math.min(seconds, LONGEST_WAIT_S) : undefined;
+/** The error of an answer or a message that Mayfly doesn't send. */
+function foreign(status, retryAfter) {
+  const isRedirect = status === 0 || (status >= 300 && status < 400);
+  const message = isRedirect
+    ? "The server redirects to another address, which Mayfly never does. Use the broker's final address."
+    : `The answer is not Mayfly's (status ${status}). Check the broker's address, and the proxy before it: behind a proxy, the broker may be down.`;
+  return new MayflyError("foreign", "foreign_answer", message, { status, retryAfter });
 }
 
-/** Returns the error of an answer. Proxies answer with other bodies than the broker. */
-function errorOf(status, retryAfter, problem) {
-  const code = typeof problem?.code === "string" ? problem.code : `http_${status}`;
-  const message = problem?.detail ?? `The server answered ${status}. Check the address of the broker, or try again later.`;
-  return new MayflyError(kindOf(code, status), code, message, { status, retryAfter, field: problem?.field });
+const bounded = (seconds) => (seconds >= 0 ? Math.min(seconds, LONGEST_WAIT_S) : undefined);
+
+/** Returns the seconds of a `Retry-After` (RFC 9110, section 10.2.3), or undefined. */
+function secondsOf(said) {
+  if (/^\d+$/.test(said)) return bounded(Number(said));
+  return /GMT$/.test(said) ? bounded(Math.max(0, Math.ceil((Date.parse(said) - Date.now()) / 1000))) : undefined;
 }
 
 /** Returns the JSON object in a text, or undefined. */
@@ -58,25 +71,85 @@ function objectOf(text) {
   }
 }
 
-/** Returns an answer's body. Throws if it is too large. React Native can't read one in parts. */
+// The types of what is read. Later brokers may send more fields, and other words.
+
+const isString = (value) => typeof value === "string";
+const isBoolean = (value) => typeof value === "boolean";
+const isNumber = (value) => Number.isFinite(value);
+const matching = (pattern) => (value) => isString(value) && pattern.test(value);
+const optional = (isRight) => (value) => value === undefined || isRight(value);
+const isWord = matching(/^[a-z_]{1,64}$/);
+const isID = matching(/^[\w-]{43}$/);
+const isRef = matching(/^[0-9a-f]{32}$/);
+const isTime = (value) => isString(value) && /^\d{4}-\d\d-\d\dT/.test(value) && !Number.isNaN(Date.parse(value));
+
+const has = (value, shape) => value !== undefined && Object.entries(shape).every(([name, isRight]) => isRight(value[name]));
+
+const PROBLEM = { code: isWord, detail: isString, field: optional(isString) };
+const MEMBERSHIP = { roomid: isID, member: optional(isID), ref: optional(isRef), expiresAt: isTime, joinExpiresAt: optional(isTime) };
+const STATUS = {
+  expiresAt: isTime, accepted: isBoolean, creatorPresent: isBoolean, joinerPresent: isBoolean, creatorHasToken: isBoolean, joinerHasToken: isBoolean,
+};
+const MESSAGES = {
+  __proto__: null,
+  joined: { expiresAt: isTime, peerPresent: isBoolean, delivery: isWord },
+  peer_left: { delivery: optional(isWord) },
+  error: { code: isWord, error: isString, retryAfterSeconds: optional(isNumber) },
+};
+
+/** Returns the bytes of an answer's body as text, or undefined if they are too many or no UTF-8. React Native can't read a body in parts. */
 async function textOf(answer) {
   const reader = answer.body?.getReader?.();
-  if (!reader) return answer.text();
-  const decoder = new TextDecoder();
-  let text = "";
-  for (;;) {
+  if (!reader) {
+    const text = await answer.text();
+    return text.length > LARGEST_ANSWER ? undefined : text;
+  }
+  const bytes = new Uint8Array(LARGEST_ANSWER);
+  for (let count = 0; ;) {
     const { value, done } = await reader.read();
-    if (done) return text + decoder.decode();
-    text += decoder.decode(value, { stream: true });
-    if (text.length > LARGEST_ANSWER) {
-      await reader.cancel();
-      throw new Error("too large");
+    if (done) {
+      try {
+        return new TextDecoder("utf-8", { fatal: true }).decode(bytes.subarray(0, count));
+      } catch {
+        return undefined;
+      }
     }
+    if (count + value.length > LARGEST_ANSWER) {
+      reader.cancel().catch(() => {});
+      return undefined;
+    }
+    bytes.set(value, count);
+    count += value.length;
   }
 }
 
-/** True if nobody knows whether the request took effect: there was no answer, or only a proxy's. */
-const isLost = (error) => error.code === "network" || error.code === "timeout" || (error.status >= 500 && error.status !== 503);
+/** True if nobody knows whether the request took effect: the answer was lost, or is only a proxy's. */
+const isLost = (error) => (error.kind === "unreachable" ? !error.isUnsent : error.kind === "foreign" && error.status >= 500 && error.status !== 503);
+
+/** Returns the error of a request without an answer. */
+function unreachable(isLate, { cause }) {
+  if (isLate) return new MayflyError("unreachable", "timeout", "The broker did not answer in time. Try again.");
+  const error = new MayflyError(
+    "unreachable", "network", "The broker can't be reached, or hides its answer from this page. Check the network, the broker's address and --cors-origins.");
+  const isUnsent = globalThis.navigator?.onLine === false || [cause, ...(cause?.errors ?? [])].some((one) => UNSENT.test(one?.code));
+  return Object.defineProperty(error, "isUnsent", { value: isUnsent });
+}
+
+/** Returns what a call throws once its caller has aborted it. React Native's signals have no reason. */
+const abortOf = (signal) => signal.reason ?? Object.assign(new Error("The call was aborted."), { name: "AbortError" });
+
+/** Waits, or throws once the signal is aborted. */
+const pause = (ms, signal) => new Promise((resolve, reject) => {
+  const stop = () => {
+    clearTimeout(timer);
+    reject(abortOf(signal));
+  };
+  const timer = setTimeout(() => {
+    signal?.removeEventListener("abort", stop);
+    resolve();
+  }, ms);
+  signal?.addEventListener("abort", stop, { once: true });
+});
 
 // MARK: Bytes. React Native has neither crypto.subtle, TextEncoder nor btoa everywhere, so these are written out.
 
@@ -196,8 +269,6 @@ export class JoinCode {
   get display() { return `${this.#joinid.slice(0, 5)}-${this.#joinid.slice(5)}`; }
 }
 
-const ROOMID = /^[\w-]{43}$/;
-
 const joinidOf = (code) => (code instanceof JoinCode ? code.text : code);
 
 // MARK: HTTP
@@ -225,29 +296,22 @@ export class Client {
     this.#app = { environment, bundleId };
   }
 
-  async create({ code, token, expiresInSeconds, joinExpiresInSeconds } = {}) {
+  async create({ code, token, expiresInSeconds, joinExpiresInSeconds, signal } = {}) {
     const body = { joinid: joinidOf(code), client1_token: token, expiresInSeconds, joinExpiresInSeconds, ...this.#app };
-    const [client, made] = await this.#enter("/api/rooms", "client1", body);
-    return this.#entered({ ...made, client, side: 1 });
+    return this.#room({ ...await this.#enter("/api/rooms", "client1", body, signal), side: 1 });
   }
 
-  async accept({ code, token } = {}) {
-    const [client, made] = await this.#enter("/api/rooms/accept", "client2", { joinid: joinidOf(code), client2_token: token, ...this.#app });
-    return this.#entered({ ...made, client, side: 2 });
+  async accept({ code, token, signal } = {}) {
+    const body = { joinid: joinidOf(code), client2_token: token, ...this.#app };
+    return this.#room({ ...await this.#enter("/api/rooms/accept", "client2", body, signal), side: 2 });
   }
 
   room(credentials) {
-    const { roomid, client, side } = credentials ?? {};
-    if (!ROOMID.test(roomid) || typeof client !== "string" || (side !== 1 && side !== 2)) {
+    const { client, side } = credentials ?? {};
+    if (!has(credentials ?? undefined, MEMBERSHIP) || !isString(client) || (side !== 1 && side !== 2)) {
       throw invalid("invalid_credentials", "These are no credentials of a room. Pass what Room.credentials() returned.");
     }
     return this.#room(credentials);
-  }
-
-  #entered(membership) {
-    // A web server in the broker's place may answer 200 with anything.
-    if (!ROOMID.test(membership.roomid)) throw errorOf(502);
-    return this.#room(membership);
   }
 
   #room(membership) {
@@ -255,60 +319,73 @@ export class Client {
   }
 
   /** Creates or accepts. A repeat after a lost answer must have the client id of the first try. */
-  async #enter(path, name, body) {
+  async #enter(path, name, body, signal) {
     const key = `${path} ${body.joinid}`;
     for (const [old, { until }] of this.#unanswered) if (until < Date.now()) this.#unanswered.delete(old);
     const entry = this.#unanswered.get(key) ?? { client: toBase64URL(random(16)), until: Date.now() + REPEAT_MS };
     this.#unanswered.set(key, entry);
     try {
-      const answer = await this.#call("POST", path, { body: { ...body, [name]: entry.client }, mayRepeat: true });
+      const made = await this.#call("POST", path, { body: { ...body, [name]: entry.client }, shape: MEMBERSHIP, mayRepeat: true, signal });
       this.#unanswered.delete(key);
-      return [entry.client, answer];
+      return { ...made, client: entry.client };
     } catch (error) {
       // After any other error the first try may have worked, and its answer been lost.
-      if (error.kind !== "unavailable" && error.kind !== "exhausted") this.#unanswered.delete(key);
+      if (["invalid", "unauthorized", "gone", "conflict"].includes(error.kind)) this.#unanswered.delete(key);
       throw error;
     }
   }
 
   /** Sends a request. Repeats it if the broker asks for that, and after a lost answer only if that can't do another thing. */
-  async #call(method, path, { bearer, body, mayRepeat = false }) {
-    const end = Date.now() + RETRY_MS;
+  async #call(method, path, { bearer, body, shape, signal, mayRepeat = false }) {
+    const start = Date.now();
     for (let attempt = 0; ; attempt++) {
       try {
-        return await this.#send(method, path, bearer, body);
+        return await this.#send(method, path, bearer, body, shape, signal);
       } catch (error) {
-        let wait = Infinity;
-        if (error.status === 429 || error.status === 503) wait = 1000 * ((error.retryAfter ?? 5) + Math.random());
-        else if (mayRepeat && isLost(error)) wait = backoff(attempt);
-        if (Date.now() + wait > end) throw error;
-        await new Promise((resolve) => { setTimeout(resolve, wait); });
+        let [wait, longest] = [Infinity, RETRY_MS];
+        if (error.status === 429 || error.status === 503) {
+          // A proxy that names no time may stay without a broker for long.
+          wait = 1000 * ((error.retryAfter ?? (error.kind === "foreign" ? Infinity : 5)) + Math.random());
+        } else if (mayRepeat && isLost(error)) {
+          [wait, longest] = [backoff(attempt), LOST_MS];
+        }
+        if (Date.now() + wait > start + longest) throw error;
+        await pause(wait, signal);
       }
     }
   }
 
-  async #send(method, path, bearer, body) {
-    const abort = new AbortController();
-    const timer = setTimeout(() => abort.abort(), REQUEST_MS);
+  async #send(method, path, bearer, body, shape, signal) {
     const json = body && JSON.stringify(body);
+    if (signal?.aborted) throw abortOf(signal);
+    const abort = new AbortController();
+    const stop = () => abort.abort();
+    let isLate = false;
+    const timer = setTimeout(() => {
+      isLate = true;
+      stop();
+    }, REQUEST_MS);
+    signal?.addEventListener("abort", stop);
     let answer, text;
     try {
       answer = await fetch(this.#url + path, {
-        method, signal: abort.signal, body: json, credentials: "omit", redirect: "error", referrerPolicy: "no-referrer",
+        method, signal: abort.signal, body: json, credentials: "omit", redirect: "manual", referrerPolicy: "no-referrer",
         headers: { ...(body && { "Content-Type": "application/json" }), ...(bearer && { Authorization: `Bearer ${bearer}` }) },
       });
       text = await textOf(answer);
-    } catch {
+    } catch (error) {
+      if (signal?.aborted) throw abortOf(signal);
       // Without the runtime's error: it may have bytes of the answer.
-      throw abort.signal.aborted
-        ? new MayflyError("unavailable", "timeout", "The broker did not answer in time. Try again.")
-        : new MayflyError("unavailable", "network", "The broker can't be reached, or hides its answer from this page. Check the network and --cors-origins.");
+      throw unreachable(isLate, error);
     } finally {
       clearTimeout(timer);
+      signal?.removeEventListener("abort", stop);
     }
-    const said = objectOf(text); // Undefined: not from the broker.
-    if (answer.ok && said) return said;
-    throw errorOf(answer.ok ? 502 : answer.status, secondsOf(answer.headers.get("Retry-After")), answer.ok ? undefined : said);
+    const [type, said] = [answer.headers.get("Content-Type") ?? "", text === undefined ? undefined : objectOf(text)];
+    if (answer.ok && /^application\/json\b/i.test(type) && has(said, shape)) return said;
+    const [status, retryAfter] = [answer.status, secondsOf(answer.headers.get("Retry-After"))];
+    if (answer.ok || !/^application\/problem\+json\b/i.test(type) || !has(said, PROBLEM)) throw foreign(status, retryAfter);
+    throw new MayflyError(kindOf(said.code, status), said.code, said.detail.slice(0, LONGEST_TEXT), { status, retryAfter, field: said.field });
   }
 }
 
@@ -331,26 +408,31 @@ class Room {
   credentials() { return { ...this.#membership }; }
   get handle() { return handle(this.#membership); }
 
-  async status() {
-    const room = await this.#send("GET", "/api/room");
+  async status({ signal } = {}) {
+    const room = await this.#send("GET", "/api/room", { shape: STATUS, signal });
     const creator = { isPresent: room.creatorPresent, hasToken: room.creatorHasToken };
     const joiner = { isPresent: room.joinerPresent, hasToken: room.joinerHasToken };
     const [own, peer] = this.side === 1 ? [creator, joiner] : [joiner, creator];
     return { expiresAt: new Date(room.expiresAt), accepted: room.accepted, own, peer };
   }
 
-  async replaceToken(token) {
-    this.#membership.ref = (await this.#send("PUT", "/api/room/token", { token, ...this.#app })).ref;
+  async replaceToken(token, { signal } = {}) {
+    const { ref } = await this.#send("PUT", "/api/room/token", { body: { token, ...this.#app }, shape: { ref: isRef, expiresAt: isTime }, signal });
+    this.#membership.ref = ref;
   }
 
-  async withdrawToken() {
-    await this.#send("DELETE", "/api/room/token", {});
+  async withdrawToken({ signal } = {}) {
+    await this.#send("DELETE", "/api/room/token", { body: {}, shape: { purged: isNumber }, signal });
     this.#membership.ref = undefined;
   }
 
-  async reportPresence() { return (await this.#send("POST", "/api/room/presence", {})).delivery; }
-  async reportLeaving() { await this.#send("POST", "/api/room/presence", { leaving: true }); }
-  async close() { await this.#send("DELETE", "/api/room"); }
+  async reportPresence({ signal } = {}) { return this.#report({}, signal); }
+  async reportLeaving({ signal } = {}) { await this.#report({ leaving: true }, signal); }
+  async close({ signal } = {}) { await this.#send("DELETE", "/api/room", { shape: { purged: isNumber }, signal }); }
+
+  async #report(body, signal) {
+    return (await this.#send("POST", "/api/room/presence", { body, shape: { delivery: isWord }, signal })).delivery;
+  }
 
   join({ appState } = {}) {
     const { roomid, client, member } = this.#membership;
@@ -358,9 +440,9 @@ class Room {
   }
 
   /** Sends a call about this side. Calls without a body are about the room. */
-  #send(method, path, body) {
+  #send(method, path, { body, ...rest }) {
     const { roomid, client, member } = this.#membership;
-    return this.#call(method, path, { bearer: roomid, body: body && { client, member, ...body } });
+    return this.#call(method, path, { ...rest, bearer: roomid, body: body && { client, member, ...body } });
   }
 }
 
@@ -395,6 +477,8 @@ class RoomSession {
   #hasJoined = false;
   #joinedAt = 0;
   #isAway = false;
+  /** Whether the app's last event says that the connection is lost. */
+  #isLost = false;
   #hasEnded = false;
   #failure;
   #attempt = 0;
@@ -403,6 +487,8 @@ class RoomSession {
   #watch;
   #events = [];
   #readers = [];
+  #received = 0;
+  #receivedSince = 0;
   #endLifeCycle = () => {};
 
   constructor(url, hello, appState) {
@@ -441,7 +527,7 @@ class RoomSession {
   #emit(event) {
     const reader = this.#readers.shift();
     if (reader) reader.resolve({ value: event, done: false });
-    else this.#events.push(event);
+    else if (this.#events.push(event) > MOST_EVENTS) this.#events.shift();
   }
 
   #end(failure) {
@@ -496,11 +582,10 @@ class RoomSession {
   }
 
   #lose() {
-    if (this.#hasJoined) {
-      this.#emit({ type: "disconnected" });
-      // A proxy that drops each socket once it has joined must not be asked twice a second.
-      if (Date.now() - this.#joinedAt > STEADY_MS) this.#attempt = 0;
-    }
+    // A proxy that drops each socket once it has joined must not be asked twice a second.
+    if (this.#hasJoined && Date.now() - this.#joinedAt > STEADY_MS) this.#attempt = 0;
+    if (!this.#isLost) this.#emit({ type: "disconnected" });
+    this.#isLost = true;
     this.#drop();
     this.#retry = setTimeout(() => this.#connect(), Math.max(backoff(this.#attempt++), this.#retryAfterMs));
     this.#retryAfterMs = 0;
@@ -518,13 +603,22 @@ class RoomSession {
     this.#expect(ANSWER_MS, () => this.#lose());
   }
 
-  #receive(data) {
+  /** Returns a message of a known shape, or undefined. Whatever this throws would end a Node process. */
+  #read(data) {
+    const now = Date.now();
+    if (now - this.#receivedSince > FLOOD_MS) [this.#receivedSince, this.#received] = [now, 0];
+    if (++this.#received > MOST_MESSAGES || !isString(data) || data.length > LARGEST_MESSAGE) return undefined;
     const message = objectOf(data);
-    if (!message) return;
+    return isString(message?.type) && has(message, MESSAGES[message.type] ?? {}) ? message : undefined;
+  }
+
+  #receive(data) {
+    const message = this.#read(data);
+    if (!message) return this.#end(foreign(101));
     if (this.#hasJoined) this.#expect(IDLE_MS, () => this.#ask());
     switch (message.type) {
       case "joined":
-        this.#hasJoined = true;
+        [this.#hasJoined, this.#isLost] = [true, false];
         this.#joinedAt = Date.now();
         this.#expect(IDLE_MS, () => this.#ask());
         return this.#emit({ type: "joined", expiresAt: new Date(message.expiresAt), peerPresent: message.peerPresent, delivery: message.delivery });
@@ -546,9 +640,9 @@ class RoomSession {
       return this.#end();
     }
     if (kind === "exhausted" || kind === "unavailable") {
-      this.#retryAfterMs = 1000 * (secondsOf(retryAfterSeconds) ?? 0);
+      this.#retryAfterMs = 1000 * (bounded(retryAfterSeconds) ?? 0);
       return this.#lose();
     }
-    this.#end(new MayflyError(kind, code, error, { retryAfter: retryAfterSeconds }));
+    this.#end(new MayflyError(kind, code, error.slice(0, LONGEST_TEXT), { retryAfter: bounded(retryAfterSeconds) }));
   }
 }

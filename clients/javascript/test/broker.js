@@ -2,7 +2,7 @@
 
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdtemp, rm } from "node:fs/promises";
+import { mkdtemp, readFile, rm } from "node:fs/promises";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -10,7 +10,7 @@ import { fileURLToPath } from "node:url";
 
 const binary = process.env.MAYFLY_BINARY ?? fileURLToPath(new URL("../../../.build/debug/mayfly", import.meta.url));
 
-async function freePort() {
+export async function freePort() {
   const server = createServer().listen(0, "127.0.0.1");
   await once(server, "listening");
   const { port } = server.address();
@@ -56,6 +56,22 @@ export async function eventually(question, what = "it", seconds = 20) {
     if (Date.now() > end) throw new Error(`${what} did not come true within ${seconds} s`);
     await new Promise((resolve) => setTimeout(resolve, 50));
   }
+}
+
+/** The server of hostile answers. `url` has a path for each case of the corpus. */
+export class HostileServer {
+  static async start() {
+    const folder = new URL("../../hostile/", import.meta.url);
+    const server = new HostileServer();
+    server.corpus = JSON.parse(await readFile(new URL("corpus.json", folder)));
+    server.child = spawn("python3", [fileURLToPath(new URL("server.py", folder))], { stdio: ["pipe", "pipe", "inherit"] });
+    children.add(server.child);
+    const [port] = await once(server.child.stdout, "data");
+    server.url = `http://127.0.0.1:${parseInt(port, 10)}`;
+    return server;
+  }
+
+  async stop() { await end(this.child); }
 }
 
 export class Broker {

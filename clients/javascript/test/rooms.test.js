@@ -93,7 +93,7 @@ test("each kind of failure", async () => {
   const nowhere = new Client(`${broker.url}/nowhere`, { environment: "sandbox" });
   await fails(nowhere.room(creator.credentials()).status(), { kind: "invalid", code: "not_found", status: 404 });
   const down = new Client("http://127.0.0.1:1", { environment: "sandbox" });
-  await fails(down.room(creator.credentials()).status(), { kind: "unavailable", code: "network", status: 0 });
+  await fails(down.room(creator.credentials()).status(), { kind: "unreachable", code: "network", status: 0 });
 });
 
 describe("answers that are lost or refused", () => {
@@ -143,11 +143,7 @@ describe("answers that are lost or refused", () => {
   test("answers that are no broker's are refused", async () => {
     const [creator] = await makeRoom();
     plan("endless");
-    await fails(unsure.room(creator.credentials()).close(), { code: "network" });
-    for (const body of ["5", "null", "[]", "{}", '{"roomid":7}']) {
-      plan({ status: 200, headers: {}, body }, { status: 400, headers: {}, body: "{}" });
-      await fails(unsure.create({ code: JoinCode.random() }), { name: "MayflyError" });
-    }
+    await fails(unsure.room(creator.credentials()).close(), { kind: "foreign", code: "foreign_answer", status: 200 });
     plan();
     await assert.rejects(unsure.create({ code: JoinCode.random(), token: 1n }), TypeError);
     assert.equal(seen.length, 0);
@@ -182,7 +178,7 @@ describe("answers that are lost or refused", () => {
     const room = await unsure.create({ code: (plan(null), code) });
     for (const call of [() => room.replaceToken(newToken()), () => room.reportPresence(), () => room.status(), () => room.close()]) {
       plan("lose", null);
-      await fails(call(), { kind: "unavailable", code: "network" });
+      await fails(call(), { kind: "unreachable", code: "network" });
       assert.equal(seen.length, 1);
     }
   });
@@ -202,6 +198,12 @@ describe("answers that are lost or refused", () => {
 
   test("a foreign answer is no room", async () => {
     plan({ status: 200, body: "<html>" });
-    await fails(client.room.call(unsure, (await makeRoom())[0].credentials()).status(), { kind: "unavailable", code: "http_502" });
+    await fails(client.room.call(unsure, (await makeRoom())[0].credentials()).status(), { kind: "foreign", code: "foreign_answer", status: 200 });
+  });
+
+  test("a proxy without a broker is reported at once", async () => {
+    plan({ status: 503, body: "<html>" });
+    await fails(unsure.create({ code: JoinCode.random() }), { kind: "foreign", status: 503 });
+    assert.equal(seen.length, 1);
   });
 });

@@ -93,6 +93,7 @@ describe("a session", { concurrency: true }, () => {
     const [creator] = await makeRoom();
     for (let i = 0; i < 5; i++) await creator.reportPresence();
     const session = creator.join();
+    await expect(session, "disconnected");
     await expect(session, "joined");
     session.leave();
   });
@@ -171,13 +172,15 @@ describe("a session", { concurrency: true }, () => {
   });
 });
 
+const JOINED = '{"type":"joined","expiresAt":"2030-01-02T03:04:05Z","peerPresent":false,"delivery":"queued"}';
+
 test("an app that returns asks at once for a sign of life", async () => {
   const [creator] = await makeRoom();
   const own = globalThis.WebSocket;
   const sent = [];
   globalThis.WebSocket = class {
     readyState = 1;
-    constructor() { sent.push("open"); queueMicrotask(() => { this.onopen(); this.onmessage({ data: '{"type":"joined"}' }); }); }
+    constructor() { sent.push("open"); queueMicrotask(() => { this.onopen(); this.onmessage({ data: JOINED }); }); }
     send(text) { sent.push(JSON.parse(text).type); }
     close() { sent.push("close"); }
   };
@@ -255,7 +258,7 @@ test("a session survives a restart of the broker", async () => {
 
 // These replace the global WebSocket, so they run alone.
 
-test("survives what a hostile server says", async () => {
+test("waits for as long as a hostile server says, but not for ever", async () => {
   const [room] = await makeRoom();
   const real = globalThis.WebSocket;
   let opened = 0;
@@ -265,8 +268,7 @@ test("survives what a hostile server says", async () => {
       opened++;
       queueMicrotask(() => {
         this.onopen();
-        for (const data of ["null", "5", "[]", "{}", "\"text\""]) this.onmessage({ data });
-        const seconds = ["soon", 1e12, -1, null, {}][opened % 5];
+        const seconds = [1e12, -1][opened % 2];
         this.onmessage({ data: JSON.stringify({ type: "error", code: "overloaded", error: "x", retryAfterSeconds: seconds }) });
       });
     }
