@@ -7,7 +7,8 @@ let package = Package(
     products: [.library(name: "Mayfly", targets: ["Mayfly"])],
     targets: [
         .target(name: "Mayfly"),
-        // HTTP and WebSocket over plain loopback sockets: Linux has no URLSessionWebSocketTask. Not part of the product.
+        // HTTP and WebSocket over plain loopback sockets: few systems have a libcurl with WebSockets, which URLSession on Linux needs. It can also
+        // stop, like a suspended app. Not part of the product.
         .target(name: "SocketTransport", dependencies: ["Mayfly"], path: "Tests/SocketTransport"),
         .executableTarget(
             name: "RoomsSkeleton", dependencies: ["Mayfly", "SocketTransport"], path: "Examples/RoomsSkeleton"),

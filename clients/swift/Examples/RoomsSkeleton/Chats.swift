@@ -121,7 +121,7 @@ actor Chats {
         case .ended(.closed), .ended(.gone):
             await forget(chat)
             show("the chat is over")
-        case .ended(.refused(let refusal)): show("refused: \(refusal.code)")
+        case .ended(.failed(let error)): show("failed: \(error)")
         }
     }
 

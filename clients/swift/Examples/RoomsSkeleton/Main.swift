@@ -42,7 +42,7 @@ struct Main {
         switch (words.first, words.count) {
         case ("token", 2): await chats.register(bytes(words[1]))
         case ("create", 2): show("code \(try await chats.create(nickname: words[1]).display)")
-        case ("accept", 3): try await chats.accept(typed: words[1], nickname: words[2])
+        case ("accept", 3): try await accept(typed: words[1], nickname: words[2], chats, show)
         case ("open", 2): await chats.open(nickname: words[1])
         case ("tap", 2): await chats.tapped(payload: ["roomId": words[1]])
         // `NotificationService` does this, in a process of its own.
@@ -57,6 +57,21 @@ struct Main {
         default: return show("unknown command")
         }
         show("done \(words[0])")
+    }
+
+    private static func accept(typed: String, nickname: String, _ chats: Chats, _ show: (String) -> Void) async throws {
+        do {
+            try await chats.accept(typed: typed, nickname: nickname)
+        } catch let error as MayflyError {
+            switch error {
+            case .refused(let refusal) where refusal.kind == .gone: show("this code has expired")
+            case .refused(let refusal) where refusal.kind == .conflict: show("this code was used")
+            case .refused(let refusal): show(refusal.retryAfter.map { "try again in \($0)" } ?? refusal.detail)
+            case .unreachable, .noAnswer: show("no connection, try again")
+            case .unexpectedAnswer: show("this address is not the broker's")
+            case .invalidConfiguration(let why): show(why)
+            }
+        }
     }
 
     /// The bytes of hexadecimal text. Apple gives an app bytes.

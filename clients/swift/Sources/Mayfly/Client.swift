@@ -16,7 +16,7 @@ public struct Client: Sendable {
     ///   - baseURL: the broker, such as `https://push.example.org`. `http` is accepted on loopback only.
     ///   - environment: which of Apple's services the app's tokens belong to.
     ///   - bundleID: the app, if the broker serves several. Without the suffix of a push type such as `.voip`.
-    ///   - transport: sends the requests.
+    ///   - transport: sends the requests. Without it ``URLSessionTransport`` does.
     /// - Throws: ``MayflyError/invalidConfiguration(_:)`` if the URL can't be used.
     public init(baseURL: URL, environment: PushEnvironment, bundleID: String? = nil, transport: any Transport) throws {
         try Self.check(baseURL)
@@ -94,6 +94,7 @@ public struct Client: Sendable {
         }
         let body = sideFields(room).merging(tokenFields("token", token)) { $1 }
         let answer: Answer = try await call("PUT", "api/room/token", body, bearer: room.roomID)
+        guard answer.ref.isRef else { throw MayflyError.unexpectedAnswer(status: 200) }
         var replaced = room
         replaced.ref = answer.ref
         return replaced
@@ -182,6 +183,8 @@ public struct Client: Sendable {
                     if started.duration(to: .now) + wait > (mayHaveWorked ? repeatWindow : patience) {
                         throw mayHaveWorked ? MayflyError.noAnswer("the broker is busy; call again with the same values") : error
                     }
+                // A proxy's 503 means that no broker got the request. There may be none for long, so don't wait in silence.
+                case .unexpectedAnswer(status: 503): throw error
                 case .noAnswer, .unexpectedAnswer(status: 500...), .unreachable:
                     if case .unreachable = error {} else { wasSent = true }
                     guard isRepeatable, wasSent else { throw error }
@@ -216,9 +219,12 @@ public struct Client: Sendable {
         guard (200..<300).contains(response.status) else { throw MayflyError(response) }
         let decoder = JSONDecoder()
         decoder.dateDecodingStrategy = .iso8601
-        guard let answer = try? decoder.decode(Answer.self, from: response.body) else {
-            throw MayflyError.unexpectedAnswer(status: response.status)
-        }
+        // Whatever can't be read is another server's.
+        guard response.isOf(type: "application/json"), response.body.count <= TransportResponse.largestBody,
+            // Not every decoder of JSON minds.
+            String(data: response.body, encoding: .utf8) != nil,
+            let answer = try? decoder.decode(Answer.self, from: response.body)
+        else { throw MayflyError.unexpectedAnswer(status: response.status) }
         return answer
     }
 
@@ -238,15 +244,23 @@ extension MayflyError {
             let detail: String
             let field: String?
         }
-        guard response.contentType?.hasPrefix("application/problem+json") == true,
-            let problem = try? JSONDecoder().decode(Problem.self, from: response.body)
+        guard response.isOf(type: "application/problem+json"), response.body.count <= TransportResponse.largestBody,
+            let problem = try? JSONDecoder().decode(Problem.self, from: response.body),
+            let refusal = Refusal(problem.code, problem.detail, field: problem.field, retryAfter: response.retryDelay)
         else {
             self = .unexpectedAnswer(status: response.status)
             return
         }
-        self = .refused(
-            Refusal(
-                code: ErrorCode(problem.code), detail: problem.detail, field: problem.field, retryAfter: response.retryDelay))
+        self = .refused(refusal)
+    }
+}
+
+extension Refusal {
+    /// Returns nil if the code is no broker's.
+    init?(_ code: String, _ detail: String, field: String? = nil, retryAfter: Duration?) {
+        let letters = "abcdefghijklmnopqrstuvwxyz_".utf8
+        guard (1...64).contains(code.utf8.count), code.utf8.allSatisfy(letters.contains) else { return nil }
+        self.init(code: ErrorCode(code), detail: String(detail.prefix(1000)), field: field, retryAfter: retryAfter)
     }
 }
 
@@ -258,6 +272,9 @@ private struct Membership: Decodable {
     let joinExpiresAt: Date?
 
     func room(client: Secret, side: Room.Side) throws -> Room {
+        guard [roomid, member].allSatisfy({ $0?.isCapability ?? true }), ref?.isRef ?? true else {
+            throw MayflyError.unexpectedAnswer(status: 200)
+        }
         // A repeat after the broker's two minutes. Nobody gets this side's secret any more.
         guard let member else { throw MayflyError.noAnswer("the repeat came too late; make a room with another code") }
         return Room(
@@ -267,6 +284,13 @@ private struct Membership: Decodable {
 }
 
 private struct Purged: Decodable { let purged: Int }
+
+extension Secret {
+    /// A room id or member secret: 32 bytes in base64url.
+    fileprivate var isCapability: Bool { value.utf8.count == 43 && Data(base64URL: value)?.count == 32 }
+    /// 16 bytes in hexadecimal.
+    fileprivate var isRef: Bool { value.utf8.count == 32 && value.utf8.allSatisfy("0123456789abcdef".utf8.contains) }
+}
 
 extension String {
     fileprivate var isLoopbackIPv4: Bool {

@@ -8,7 +8,7 @@ public enum MayflyError: Error, Hashable, Sendable {
     case unreachable(String)
     /// The request was sent and its answer lost. The broker may have carried it out.
     case noAnswer(String)
-    /// Something else than a broker answered, such as a proxy or a web server.
+    /// The answer is not Mayfly's, but that of a proxy or another server. The status is 0 if it is no HTTP, and 101 for a message on a socket.
     case unexpectedAnswer(status: Int)
     /// The client's settings can't be used.
     case invalidConfiguration(String)
@@ -34,7 +34,7 @@ public struct Refusal: Hashable, Sendable {
     }
 
     public let code: ErrorCode
-    /// The broker's sentence for developers: what happened and what to do.
+    /// The broker's sentence for developers: what happened and what to do. At most 1,000 characters.
     public let detail: String
     /// The field at fault.
     public let field: String?
@@ -101,9 +101,15 @@ extension MayflyError: CustomStringConvertible, LocalizedError {
         switch self {
         case .refused(let refusal): "The broker refused the call (\(refusal.code)): \(refusal.detail)"
         case .unreachable(let why): "The broker can't be reached: \(why). Nothing was sent; try again when there is a network."
-        case .noAnswer(let why): "The broker's answer was lost: \(why). The call may have been carried out."
+        case .noAnswer(let why):
+            "The broker's answer was lost: \(why). The call may have been carried out; repeat it with the same values."
+        case .unexpectedAnswer(status: 300..<400):
+            "The server redirects to another address, which Mayfly never does. Use the broker's final address."
         case .unexpectedAnswer(let status):
-            "Status \(status) came without a broker's answer. Check the client's URL and the proxy before the broker."
+            """
+            The answer is not Mayfly's (status \(status)). Check the broker's address, and the proxy before it: behind a proxy, the broker may be \
+            down.
+            """
         case .invalidConfiguration(let why): why
         }
     }

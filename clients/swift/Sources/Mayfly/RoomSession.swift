@@ -9,7 +9,7 @@ public enum RoomEvent: Hashable, Sendable {
     case peerLeft(delivery: Delivery?)
     /// The other person has used the join code.
     case peerAccepted
-    /// The connection broke. The session reconnects by itself, and `joined` follows.
+    /// The connection broke, or could not be made. The session tries again by itself, and `joined` follows. ``Client/status(of:)`` says why.
     case disconnected
     /// The last event.
     case ended(Ending)
@@ -21,21 +21,22 @@ public enum RoomEvent: Hashable, Sendable {
         case gone
         /// The app called ``RoomSession/leave()``.
         case left
-        /// The broker doesn't let this side in.
-        case refused(Refusal)
+        /// The broker refuses this side for good, the other end is no broker, or this system has no WebSockets.
+        case failed(MayflyError)
     }
 }
 
 /// This side's presence in a room, as a sequence of events. It lasts from ``Client/join(_:over:)`` to ``leave()`` or the room's end.
 ///
-/// The session reconnects by itself. Call ``suspend()`` when the app goes to the background and ``resume()`` when it returns; on iOS
+/// The newest 64 events wait for the loop. The session reconnects by itself. Call ``suspend()`` when the app goes to the background and ``resume()`` when it returns; on iOS
 /// `AppLifecycle` does both. The session leaves when the loop over its events ends, also by `break`. Use one loop.
 public actor RoomSession: AsyncSequence {
     public typealias Element = RoomEvent
 
     /// How the broker learns that this side is present.
     public enum Channel: Sendable {
-        /// A WebSocket, with events at once.
+        /// A WebSocket, with events at once. On Linux that needs a libcurl with WebSockets; otherwise the session ends with
+        /// ``MayflyError/invalidConfiguration(_:)``.
         case webSocket
         /// A report over HTTP every 30 seconds, for apps with a realtime server of their own. Events come with the reports.
         case reports
@@ -59,23 +60,31 @@ public actor RoomSession: AsyncSequence {
 
     /// Whether the app wants to be present.
     private var isWanted = false
-    private var hasEnded = false
+    private(set) var hasEnded = false
     /// Whether the app's last event says that this side is present.
     private var isPresent = false
+    /// Whether the app's last event says that the connection is lost.
+    private var isLost = false
     private var isPeerPresent = false
     private var presence: Task<Void, Never>?
     private var departure: Task<Void, Never>?
     /// Set once `join_room` is sent.
     private var socket: (any WebSocket)?
     private var messages = 0
+    private var flood = (count: 0, since: ContinuousClock.now)
     private var backoff = Backoff()
+
+    /// More messages in ten seconds than a room's two sides can cause.
+    private static let mostMessages = 100
+    /// The most bytes of a broker's message.
+    private static let largestMessage = 16_384
 
     init(_ room: Room, client: Client, channel: Channel, timing: Timing = Timing()) {
         self.room = room
         self.client = client
         self.channel = channel
         self.timing = timing
-        (events, continuation) = AsyncStream.makeStream()
+        (events, continuation) = AsyncStream.makeStream(bufferingPolicy: .bufferingNewest(64))
         continuation.onTermination = { [weak self] reason in
             guard case .cancelled = reason else { return }
             Task { [weak self] in await self?.leave() }
@@ -144,16 +153,19 @@ public actor RoomSession: AsyncSequence {
             } catch {
                 guard isStaying else { break }
                 retryAfter = (error as? WebSocketRefused)?.response.retryDelay
-                if let refusal = Self.refusal(of: error) {
-                    guard refusal.kind == .exhausted else {
-                        finish(refusal.kind == .gone ? .gone : .refused(refusal))
-                        break
-                    }
-                    retryAfter = refusal.retryAfter
+                switch (error as? WebSocketRefused).map({ MayflyError($0.response) }) ?? error as? MayflyError {
+                case .refused(let refusal) where refusal.kind == .exhausted: retryAfter = refusal.retryAfter
+                case .refused(let refusal): finish(refusal.kind == .gone ? .gone : .failed(.refused(refusal)))
+                // A proxy whose broker is down for a moment.
+                case .unexpectedAnswer(status: 408), .unexpectedAnswer(status: 429), .unexpectedAnswer(status: 500...): break
+                case .unexpectedAnswer(let status): finish(.failed(.unexpectedAnswer(status: status)))
+                case .invalidConfiguration(let why): finish(.failed(.invalidConfiguration(why)))
+                case .unreachable, .noAnswer, nil: break
                 }
             }
             guard isStaying else { break }
-            if isPresent { continuation.yield(.disconnected) }
+            if !isLost { continuation.yield(.disconnected) }
+            isLost = true
             // A broker that takes connections and drops them at once must not be joined twice a second.
             if isPresent, started.duration(to: .now) > .seconds(5) { backoff.reset() }
             isPresent = false
@@ -196,15 +208,6 @@ public actor RoomSession: AsyncSequence {
         continuation.finish()
     }
 
-    /// Returns nil if another try may succeed.
-    private static func refusal(of error: any Error) -> Refusal? {
-        switch error {
-        case let error as MayflyError: error.refusal
-        case let error as WebSocketRefused: MayflyError(error.response).refusal
-        default: nil
-        }
-    }
-
     // MARK: Over a WebSocket
 
     private struct Join: Encodable {
@@ -214,13 +217,20 @@ public actor RoomSession: AsyncSequence {
         let member: Secret
     }
 
-    private struct Message: Decodable {
-        let type: String
-        let peerPresent: Bool?
-        let delivery: Delivery?
-        let code: String?
-        let error: String?
-        let retryAfterSeconds: Int64?
+    private struct Kind: Decodable { let type: String }
+
+    private struct Joined: Decodable {
+        let expiresAt: Date
+        let peerPresent: Bool
+        let delivery: Delivery
+    }
+
+    private struct Left: Decodable { let delivery: Delivery? }
+
+    private struct Refused: Decodable {
+        let code: String
+        let error: String
+        let retryAfterSeconds: Double?
     }
 
     private func holdSocket() async throws {
@@ -248,23 +258,40 @@ public actor RoomSession: AsyncSequence {
         await socket.close(code: 1000)
     }
 
+    /// Reads a message of a known type. A later broker may have others.
+    /// - Throws: ``MayflyError/unexpectedAnswer(status:)`` if no broker sends this.
     private func take(_ text: String) throws {
-        guard let message = try? JSONDecoder().decode(Message.self, from: Data(text.utf8)) else { return }
-        switch message.type {
+        if flood.since.duration(to: .now) > .seconds(10) { flood = (0, .now) }
+        flood.count += 1
+        guard flood.count <= Self.mostMessages, text.utf8.count <= Self.largestMessage else { throw Self.notMayfly }
+        let message = Data(text.utf8)
+        switch try read(Kind.self, message).type {
         case "joined":
-            isPresent = true
-            continuation.yield(.joined(peerPresent: message.peerPresent ?? false, delivery: message.delivery ?? .none))
+            let joined = try read(Joined.self, message)
+            (isPresent, isLost) = (true, false)
+            continuation.yield(.joined(peerPresent: joined.peerPresent, delivery: joined.delivery))
         case "peer_joined": continuation.yield(.peerJoined)
-        case "peer_left": continuation.yield(.peerLeft(delivery: message.delivery))
+        case "peer_left": continuation.yield(.peerLeft(delivery: try read(Left.self, message).delivery))
         case "peer_accepted": continuation.yield(.peerAccepted)
         case "room_closed": finish(.closed)
         case "error":
-            throw MayflyError.refused(
-                Refusal(
-                    code: ErrorCode(message.code ?? ""), detail: message.error ?? "", field: nil,
-                    retryAfter: message.retryAfterSeconds.map { .retry(afterSeconds: $0) }))
+            let refused = try read(Refused.self, message)
+            guard
+                let refusal = Refusal(
+                    refused.code, refused.error, retryAfter: refused.retryAfterSeconds.map { .retry(afterSeconds: $0) })
+            else { throw Self.notMayfly }
+            throw MayflyError.refused(refusal)
         default: break
         }
+    }
+
+    private static let notMayfly = MayflyError.unexpectedAnswer(status: 101)
+
+    private func read<Message: Decodable>(_ type: Message.Type, _ data: Data) throws -> Message {
+        let decoder = JSONDecoder()
+        decoder.dateDecodingStrategy = .iso8601
+        guard let message = try? decoder.decode(type, from: data) else { throw Self.notMayfly }
+        return message
     }
 
     /// Drops a connection on which the broker says nothing. Its own pings don't show here, since transports answer them unseen.
@@ -290,7 +317,7 @@ public actor RoomSession: AsyncSequence {
             } else if isPeerHere != isPeerPresent {
                 continuation.yield(isPeerHere ? .peerJoined : .peerLeft(delivery: delivery))
             }
-            (isPresent, isPeerPresent) = (true, isPeerHere)
+            (isPresent, isPeerPresent, isLost) = (true, isPeerHere, false)
             try await Task.sleep(for: timing.report)
         }
     }

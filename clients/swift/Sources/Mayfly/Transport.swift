@@ -1,9 +1,10 @@
 import Foundation
 
-/// Sends requests and opens WebSockets. On Apple's systems the default is `URLSessionTransport`.
+/// Sends requests and opens WebSockets. The default is ``URLSessionTransport``.
 ///
 /// A transport throws ``MayflyError/unreachable(_:)`` if nothing was sent, and ``MayflyError/noAnswer(_:)`` if the answer was lost. It follows no redirects,
-/// keeps no cookies, caches nothing and writes nothing to disk.
+/// keeps no cookies, caches nothing and writes nothing to disk. It reads no more than ``TransportResponse/largestBody`` bytes of an answer or a message, and
+/// throws ``MayflyError/unexpectedAnswer(status:)`` for a longer one.
 public protocol Transport: Sendable {
     /// Returns any answer, whatever its status.
     func send(_ request: TransportRequest) async throws -> TransportResponse
@@ -30,6 +31,9 @@ public struct TransportResponse: Sendable {
     public var retryAfter: String?
     public var body: Data
 
+    /// The most bytes of an answer or a message that are read. A broker's are far below.
+    public static let largestBody = 65_536
+
     public init(status: Int, contentType: String?, retryAfter: String?, body: Data) {
         self.status = status
         self.contentType = contentType
@@ -37,13 +41,29 @@ public struct TransportResponse: Sendable {
         self.body = body
     }
 
-    /// `Retry-After` in seconds: one to an hour.
-    var retryDelay: Duration? { retryAfter.flatMap { Int64($0) }.map { .retry(afterSeconds: $0) } }
+    /// `Retry-After` (RFC 9110, section 10.2.3), one second to an hour from now.
+    var retryDelay: Duration? {
+        guard let retryAfter else { return nil }
+        if !retryAfter.isEmpty, retryAfter.allSatisfy({ ("0"..."9").contains($0) }) {
+            return .retry(afterSeconds: Double(retryAfter) ?? .infinity)
+        }
+        let format = DateFormatter()
+        format.locale = Locale(identifier: "en_US_POSIX")
+        format.timeZone = TimeZone(secondsFromGMT: 0)
+        format.dateFormat = "EEE, dd MMM yyyy HH:mm:ss 'GMT'"
+        return format.date(from: retryAfter).map { .retry(afterSeconds: $0.timeIntervalSinceNow) }
+    }
+
+    /// Whether this is the type of the body, with or without parameters.
+    func isOf(type: String) -> Bool {
+        guard let contentType else { return false }
+        return contentType.prefix { $0 != ";" }.trimmingCharacters(in: .whitespaces).lowercased() == type
+    }
 }
 
 extension Duration {
     /// A wait that a broker asked for. A wrong clock or a hostile server must not silence the app for ever.
-    static func retry(afterSeconds seconds: Int64) -> Duration { .seconds(min(max(seconds, 1), 3600)) }
+    static func retry(afterSeconds seconds: Double) -> Duration { .seconds(min(max(seconds, 1), 3600)) }
 }
 
 /// An open WebSocket. It answers the peer's pings by itself: that is how the broker learns that this side is alive.

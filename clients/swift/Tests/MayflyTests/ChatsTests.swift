@@ -26,7 +26,7 @@ struct ChatsTests {
                 while self?.lock.withLock({ self?.isHeld }) == true { try await Task.sleep(for: .milliseconds(1)) }
                 let room = request.headers["Authorization"]?.split(separator: " ").last ?? "?"
                 self?.lock.withLock { self?.answered.append("\(request.method) \(request.url.path) \(room)") }
-                let body = #"{"ref":"new-ref","expiresAt":"2030-01-01T00:00:00Z","purged":1}"#
+                let body = #"{"ref":"00112233445566778899aabbccddeeff","expiresAt":"2030-01-01T00:00:00Z","purged":1}"#
                 return TransportResponse(status: 200, contentType: "application/json", retryAfter: nil, body: Data(body.utf8))
             }
         }

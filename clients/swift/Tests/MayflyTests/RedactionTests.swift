@@ -45,7 +45,7 @@ struct RedactionTests {
 
     @Test func requestsAndAnswersHideTheirSecrets() async throws {
         let transport = ScriptedTransport { _, _ in
-            TransportResponse(status: 200, contentType: nil, retryAfter: nil, body: Data(#"{"purged":1}"#.utf8))
+            TransportResponse(status: 200, contentType: "application/json", retryAfter: nil, body: Data(#"{"purged":1}"#.utf8))
         }
         let client = try Client(baseURL: URL(string: "https://push.example.org")!, environment: .production, transport: transport)
         let room = try Room.sample()

@@ -191,6 +191,14 @@ struct RepeatTests {
         #expect((2...5).contains(transport.requests.count))
     }
 
+    @Test func aProxyWithoutABrokerIsReportedAtOnce() async throws {
+        let (client, transport) = try client { _, _ in
+            TransportResponse(status: 503, contentType: "text/html", retryAfter: nil, body: Data())
+        }
+        await #expect(throws: MayflyError.unexpectedAnswer(status: 503)) { try await client.createRoom(code: .random()) }
+        #expect(transport.requests.count == 1)
+    }
+
     @Test func aWebServerIsNoBroker() async throws {
         let page = TransportResponse(status: 200, contentType: "text/html", retryAfter: nil, body: Data("<html>".utf8))
         let (client, _) = try client { _, _ in page }

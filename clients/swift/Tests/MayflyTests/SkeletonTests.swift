@@ -233,7 +233,7 @@ struct SkeletonTests {
     }
 }
 
-/// The tutorial's code is the example's, which is compiled.
+/// The code of tutorial and README is that of the example, or of `PrintedCodeTests.swift`. Both are compiled.
 struct TutorialTests {
     @Test func itsCodeIsInTheExample() throws {
         let package = URL(fileURLWithPath: #filePath).appending(path: "../../..").standardized
@@ -242,6 +242,8 @@ struct TutorialTests {
         for name in try FileManager.default.contentsOfDirectory(atPath: example.path) {
             code += normal(try String(contentsOf: example.appending(path: name), encoding: .utf8))
         }
+        let printed = package.appending(path: "Tests/MayflyTests/PrintedCodeTests.swift")
+        code += normal(try String(contentsOf: printed, encoding: .utf8))
         var blocks = 0
         for article in ["Sources/Mayfly/Mayfly.docc/FromNothingToAPush.md", "README.md"] {
             let text = try String(contentsOf: package.appending(path: article), encoding: .utf8)

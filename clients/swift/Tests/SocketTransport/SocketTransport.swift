@@ -121,7 +121,10 @@ final class Connection: Sendable {
 
     func readToEnd() throws -> Data {
         var all = Data()
-        while case let data = try read(), !data.isEmpty { all += data }
+        while case let data = try read(), !data.isEmpty {
+            all += data
+            guard all.count <= TransportResponse.largestBody else { throw MayflyError.unexpectedAnswer(status: 0) }
+        }
         return all
     }
 

@@ -68,6 +68,8 @@ final class SocketWebSocket: WebSocket, @unchecked Sendable {
                 texts.append(text)
             }
         }
+        // A flood waits in the network until somebody reads.
+        while lock.withLock({ texts.count > 1_000 && end == nil }) { Thread.sleep(forTimeInterval: 0.01) }
     }
 
     private func read(_ first: Data) {
@@ -89,14 +91,20 @@ final class SocketWebSocket: WebSocket, @unchecked Sendable {
                     try need(4)
                     (length, start) = (Int(data[2]) << 8 | Int(data[3]), 4)
                 }
+                // Longer than `TransportResponse.largestBody`.
+                if length == 127 { throw MayflyError.unexpectedAnswer(status: 101) }
                 try need(start + length)
                 let payload = Data(data[start..<start + length])
                 data.removeFirst(start + length)
                 switch opcode {
-                case 1: take(String(decoding: payload, as: UTF8.self))
+                case 1:
+                    guard let text = String(data: payload, encoding: .utf8) else { throw MayflyError.noAnswer("no UTF-8") }
+                    take(text)
+                case 2: throw MayflyError.unexpectedAnswer(status: 101)
                 case 8: throw MayflyError.noAnswer("closed by the broker")
                 case 9: try write(opcode: 10, payload)
-                default: break
+                case 10: break
+                default: throw MayflyError.noAnswer("an unknown frame")
                 }
             }
         } catch {

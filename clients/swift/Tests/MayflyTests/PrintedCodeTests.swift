@@ -1,0 +1,50 @@
+import Foundation
+import Mayfly
+import Testing
+
+/// The first line of the tutorial, which an app has in a file for Apple's systems only.
+private struct PrintedApp {
+    private let client = try! Client(baseURL: URL(string: "https://push.example.org")!, environment: .production)
+}
+
+/// What README prints for Linux, against a real broker on the transport that every client has.
+@Suite(.timeLimit(.minutes(1)))
+struct PrintedCodeTests {
+    private let broker = TestBroker.shared
+
+    private func printed(broker: URL, code: JoinCode) async throws {
+        let client = try Client(baseURL: broker, environment: .sandbox)
+        let room = try await client.acceptRoom(code: code)
+        let session = await client.join(room, over: .reports)
+        for await event in session {
+            print(event)
+            if case .joined = event { break }
+        }
+    }
+
+    @Test func theProgramForLinuxKnocks() async throws {
+        _ = PrintedApp()
+        let (code, token) = (JoinCode.random(), PushToken.random())
+        let client = try Client(baseURL: broker.url, environment: .sandbox)
+        let room = try await client.createRoom(code: code, token: token)
+        try await printed(broker: broker.url, code: code)
+        #expect(try await broker.push(to: token).payload.roomId == room.handle)
+        #expect(try await client.close(room) == 1)
+        let error = await #expect(throws: MayflyError.self) { try await client.status(of: room) }
+        #expect(error?.refusal?.code == .roomNotFound)
+    }
+
+    /// Few systems on Linux have a libcurl with WebSockets. The session says so, and what to do.
+    @Test func aSocketOrARemedy() async throws {
+        let client = try Client(baseURL: broker.url, environment: .sandbox)
+        let session = await client.join(try await client.createRoom(code: .random()))
+        for await event in session {
+            switch event {
+            case .joined(peerPresent: false, delivery: .noToken): break
+            case .ended(.failed(.invalidConfiguration(let why))): #expect(why.contains("over: .reports"))
+            default: Issue.record("\(event)")
+            }
+            break
+        }
+    }
+}
