@@ -8,7 +8,8 @@ import Storage
 public enum BrokerError: Error, Sendable, Equatable {
     /// - Parameter cause: line, column and problem, without anything of the text.
     case malformedJSON(String)
-    case missingField(String)
+    /// - Parameter alternative: what may be sent instead.
+    case missingField(String, alternative: String? = nil)
     case wrongType(String, expected: String)
     case outOfRange(String, allowed: String)
     case invalidToken(String)
@@ -138,7 +139,8 @@ public enum BrokerError: Error, Sendable, Equatable {
     public var detail: String {
         switch self {
         case .malformedJSON(let cause): "The body is invalid JSON at \(cause). Send one JSON object in UTF-8."
-        case .missingField(let field): "The field \(field) is missing. Add it."
+        case .missingField(let field, nil): "The field \(field) is missing. Add it."
+        case .missingField(let field, let alternative?): "The field \(field) is missing. Add it, or send \(alternative)."
         case .wrongType(let field, let expected): "The field \(field) has the wrong type. Send \(expected)."
         case .outOfRange(let field, let allowed): "The field \(field) is out of range. Send \(allowed)."
         case .invalidToken(let field): "The field \(field) is not a push token. Send 1 to 100 bytes in hexadecimal."
@@ -189,7 +191,7 @@ public enum BrokerError: Error, Sendable, Equatable {
     /// The invalid field, or nil if the error is not about a field.
     public var field: String? {
         switch self {
-        case .missingField(let field), .wrongType(let field, _), .outOfRange(let field, _), .invalidToken(let field): field
+        case .missingField(let field, _), .wrongType(let field, _), .outOfRange(let field, _), .invalidToken(let field): field
         default: nil
         }
     }

@@ -74,7 +74,7 @@ struct PayloadBuilder {
     }
 
     mutating func addTimes(_ times: [(name: String, key: [String], seconds: Int)]) {
-        for time in times where !tree.insert(.time(afterSeconds: time.seconds), at: time.key[...]) {
+        for time in times where !tree.insert(.time(afterSeconds: time.seconds, asText: true), at: time.key[...]) {
             clash(path.member("times").member(time.name))
         }
     }
@@ -159,8 +159,8 @@ indirect enum PayloadTree {
     case field(Int)
     /// Text with enum and number fields in it.
     case text([TextPart])
-    /// The event's time plus an offset, in unix seconds.
-    case time(afterSeconds: Int)
+    /// The event's time plus an offset: in unix seconds for Apple, as text for the app.
+    case time(afterSeconds: Int, asText: Bool)
 
     /// Objects become branches, so that fields can be added beside constants. Everything else is a leaf.
     init(_ value: JSONValue) {
@@ -210,7 +210,8 @@ private struct PieceCompiler {
     mutating func append(_ tree: PayloadTree) {
         switch tree {
         case .constant(let value): value.append(to: &bytes)
-        case .time(let seconds): cut(.time(afterSeconds: seconds))
+        case .time(let seconds, asText: false): cut(.time(afterSeconds: seconds, asText: false))
+        case .time(let seconds, asText: true): quoted { $0.cut(.time(afterSeconds: seconds, asText: true)) }
         case .handle: quoted { $0.cut(.handle) }
         case .field(let index):
             if fields[index].kind == .handle {
@@ -273,7 +274,7 @@ extension Piece {
         switch self {
         case .bytes(let bytes): return bytes.count
         case .handle: return handleCharacters
-        case .time: return 10
+        case .time(_, let asText): return asText ? Timestamp.count : 10
         case .field(let index, let words):
             switch fields[index].kind {
             case .handle: return handleCharacters

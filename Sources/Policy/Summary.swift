@@ -180,7 +180,7 @@ extension Piece {
         switch self {
         case .bytes(let bytes): String(decoding: bytes, as: UTF8.self)
         case .handle: "<handle>"
-        case .time(let seconds): seconds == 0 ? "<time>" : "<time + \(seconds.grouped) s>"
+        case .time(let seconds, _): seconds == 0 ? "<time>" : "<time + \(seconds.grouped) s>"
         case .field: "<field>"
         }
     }

@@ -54,9 +54,10 @@ public struct Template: Sendable {
             switch piece {
             case .bytes(let bytes): payload += bytes
             case .handle: appendHandle(handle, to: &payload)
-            case .time(let seconds):
+            case .time(let seconds, let asText):
                 guard nowMs > 0 else { throw .timeMissing }
-                payload += String(nowMs / 1000 + UInt64(seconds)).utf8
+                let time = nowMs / 1000 + UInt64(seconds)
+                if asText { Timestamp.append(time * 1000, to: &payload) } else { payload += String(time).utf8 }
             case .field(let index, let words):
                 switch checked[index] {
                 case .handle(let handle): appendHandle(handle, to: &payload)
@@ -110,8 +111,8 @@ enum Piece: Sendable, Equatable {
     case bytes([UInt8])
     /// 22 characters. The quotes are in the bytes around it.
     case handle
-    /// The event's time plus an offset, in unix seconds.
-    case time(afterSeconds: Int)
+    /// The event's time plus an offset, in unix seconds or as text. The text's quotes are in the bytes around it.
+    case time(afterSeconds: Int, asText: Bool)
     /// The value of the field at `index`. `words` are an enum's words in JSON.
     case field(index: Int, words: [[UInt8]])
 }

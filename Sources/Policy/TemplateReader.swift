@@ -307,7 +307,7 @@ extension TemplateReader {
     }
 
     private func liveActivity(_ object: ObjectReader) -> [String: PayloadTree] {
-        var aps: [String: PayloadTree] = ["timestamp": .time(afterSeconds: 0)]
+        var aps: [String: PayloadTree] = ["timestamp": .time(afterSeconds: 0, asText: false)]
         if case .string? = object["event"], let event = object["event"] { aps["event"] = .constant(event) }
         if object.has("staleSeconds") {
             let seconds = object.int(
@@ -315,13 +315,13 @@ extension TemplateReader {
                 why:
                     "the phone marks the state as stale after this time, and shows a Live Activity for 12 hours at most"
             )
-            if let seconds { aps["stale-date"] = .time(afterSeconds: seconds) }
+            if let seconds { aps["stale-date"] = .time(afterSeconds: seconds, asText: false) }
         }
         if object.has("dismissSeconds") {
             let seconds = object.int(
                 "dismissSeconds", in: 0...14_400,
                 why: "the phone removes an ended Live Activity after four hours at the latest")
-            if let seconds { aps["dismissal-date"] = .time(afterSeconds: seconds) }
+            if let seconds { aps["dismissal-date"] = .time(afterSeconds: seconds, asText: false) }
         }
         return aps
     }

@@ -54,7 +54,8 @@ import WebSocket
         (#"{"type":"ping"}"#, "ping"), (#"{"type":"auth"}"#, "auth"), (#"{"type":"approval_response"}"#, "approval_response"),
         (#"{"type":"task_failed","deviceId":"d"}"#, "task_failed"), (#"{"type":"a name","deviceId":"d"}"#, "claim"),
         (#"{"type":"a name","deviceId":7}"#, "claim"), (#"{"type":"a name"}"#, nil), (#"{"type":"a name","deviceId":null}"#, nil),
-        (#"{"deviceId":"d"}"#, nil), (#"{"type":7}"#, nil), ("{}", nil), ("a name", nil),
+        (#"{"deviceId":"d"}"#, "claim"), (#"{"type":null,"deviceId":"d"}"#, "claim"), (#"{"type":7,"deviceId":"d"}"#, nil),
+        (#"{"type":7}"#, nil), ("{}", nil), ("a name", nil),
     ])
     func errorsNameOnlyKnownMessages(text: String, name: String?) {
         let found = SessionRequest.name(of: TextMessage(text))
@@ -119,6 +120,8 @@ import WebSocket
             #"{"type":"ping","sessionId":"s","deviceId":"d","clientType":"web","pushToken":"0a"}"#,
             #"{"type":"whatever they call it","sessionId":"s","deviceId":"d","clientType":"web","pushToken":"0a"}"#,
             #"{"type":"question_asked","sessionId":"s","deviceId":"d","clientType":"web","pushToken":"0a"}"#,
+            #"{"sessionId":"s","deviceId":"d","clientType":"web","pushToken":"0a"}"#,
+            #"{"type":null,"sessionId":"s","deviceId":"d","clientType":"web","pushToken":"0a"}"#,
         ] {
             let claim = try #require(try read(message).claim)
             #expect(
@@ -130,6 +133,9 @@ import WebSocket
 
     @Test func incompleteClaimsAreRefused() {
         #expect(refusal(#"{"type":"ping","deviceId":"d"}"#) == .missingField("sessionId"))
+        #expect(refusal(#"{"deviceId":"d"}"#) == .missingField("sessionId"))
+        #expect(refusal(#"{"sessionId":"s","deviceId":7}"#)?.field == "deviceId")
+        #expect(refusal(#"{"sessionId":"s"}"#) == .missingField("type"))
         #expect(refusal(#"{"type":"ping","sessionId":"s","deviceId":""}"#)?.field == "deviceId")
         #expect(refusal(#"{"type":"ping","sessionId":"s","deviceId":"d","clientType":"watch"}"#)?.field == "clientType")
         #expect(refusal(#"{"type":"ping","sessionId":"s","deviceId":"d","pushToken":"0"}"#) == .invalidToken("pushToken"))

@@ -82,7 +82,7 @@ class ContentState:
 
 # The userInfo of a notification: required keys by type.
 USER_INFO = {
-    "approval": {"requestId": str, "toolName": str, "expiresAt": int},
+    "approval": {"requestId": str, "toolName": str, "expiresAt": str},
     "question": {"questionId": str, "sessionId": str},
     "complete": {"sessionId": str}, "error": {"sessionId": str},
     "clear_approval": {"clearApprovalId": str, "requestId": str, "reason": str},

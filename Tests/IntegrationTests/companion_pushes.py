@@ -45,7 +45,8 @@ def _alert(title, body, category, subtitle=None, **more):
 
 def check_approval(push, device, session, request, expires):
     payload = push["payload"]
-    assert abs(payload["expiresAt"] - expires) <= 1, (payload["expiresAt"], expires)
+    # The same form as in the answers of calls and on the socket.
+    assert abs(seconds(payload["expiresAt"]) - expires) <= 1, (payload["expiresAt"], expires)
     return _device_push(push, device, "alert", 10, 60, request, {
         "aps": _alert(
             "Approval Needed", "Open the app to see what it wants to do", "APPROVAL_REQUEST", "A tool waits for you", badge=1,

@@ -90,7 +90,8 @@ def test_a_phone_is_removed(world, service, phone):
         other.wait(1)
     # An empty variable or a field of another name must not log all phones out.
     for other in ({}, {"token": None}, {"tokenId": "voip_1"}, {"deviceToken": phone.token}, {"all": False}, {"all": None}):
-        phone.call("DELETE", "/api/voip/token", {"uid": phone.uid} | other).expect(400, "missing_field", "token")
+        missing = phone.call("DELETE", "/api/voip/token", {"uid": phone.uid} | other).expect(400, "missing_field", "token")
+        assert missing.json["detail"] == "The field token is missing. Add it, or send all: true for all tokens of the uid."
     phone.remove_voip_token(all="yes").expect(400, "wrong_type", "all")
     phone.remove_voip_token(all=True, token=phone.token).expect(400, "out_of_range", "all")
     # Unknown fields are ignored.

@@ -181,10 +181,11 @@ class Member:
         owner, name = self.crowd.some_id(self.chance)
         if owner == self.name:
             return
-        call = self.chance.choice([
-            lambda: self.phone.approval(name), lambda: self.phone.clear_approval(name), None])
-        if call:
-            call().expect(404, "request_not_found")
+        call = self.chance.choice(["read", "clear", "answer"])
+        if call == "read":
+            self.phone.approval(name).expect(404, "request_not_found")
+        elif call == "clear":
+            assert self.phone.clear_approval(name).expect(200).json["devicesNotified"] == 0
         else:
             assert self.phone.is_late(name)
 

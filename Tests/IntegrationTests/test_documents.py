@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+import time
 
 from openapi_spec_validator import validate
 
@@ -246,10 +247,16 @@ def test_the_calls_guides_commands_work():
     program = {}
     exec(python_of("calls")[0], program)
     with CallWorld() as world:
-        [key] = re.findall(r'"handleKey":"([^"]*)"', play("calls", world))
-        [push] = world.simulator.pushes("a1a1a1a1a1a1a1a1")
-        assert push["payload"]["callerUid"] == program["handle"](key, "uid", "alice")
-        assert push["payload"]["sessionId"] == program["handle"](key, "session", "session-1")
+        # A reader may try the guide again, with the same broker.
+        for _ in range(2):
+            before = time.time()
+            [key] = re.findall(r'"handleKey":"([^"]*)"', play("calls", world))
+            push = world.simulator.pushes("a1a1a1a1a1a1a1a1")[-1]
+            assert push["payload"]["callerUid"] == program["handle"](key, "uid", "alice")
+            made = range(int(before), int(time.time()) + 1)
+            assert push["payload"]["sessionId"] in {program["handle"](key, "session", f"session-{second}") for second in made}
+            time.sleep(max(0, 1.1 - (time.time() - before)))
+        assert len(world.simulator.pushes("a1a1a1a1a1a1a1a1")) == 2
 
 
 def test_the_tools_commands_work(place):  # noqa: F811

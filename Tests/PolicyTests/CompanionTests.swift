@@ -40,7 +40,8 @@ import Vocabulary
             "approval_request", ["requestId": handle(0), "sessionId": handle(1)], ttl: 60,
             #"{"aps":{"alert":{"body":"Open the app to see what it wants to do","subtitle":"A tool waits for you","title":"Approval Needed"},"#
                 + #""badge":1,"category":"APPROVAL_REQUEST","interruption-level":"time-sensitive","mutable-content":1,"sound":"default"},"#
-                + #""expiresAt":1767312183,"requestId":"\#(none)","sessionId":"\#(one)","toolName":"Tool","type":"approval"}"#),
+                + #""expiresAt":"2026-01-02T00:03:03Z","requestId":"\#(none)","sessionId":"\#(one)","toolName":"Tool","type":"approval"}"#
+        ),
         alert(
             "question_asked", ["questionId": handle(0), "sessionId": handle(1)], ttl: 3_600,
             #"{"aps":{"alert":{"body":"Open the app to read it","title":"Your assistant has a question"},"category":"QUESTION_ASKED","#
@@ -161,7 +162,7 @@ import Vocabulary
 
     /// The values beside `aps`, as in a notification's `userInfo`. Each `type` has its own shape.
     private enum Info: Decodable {
-        case approval(requestId: String, toolName: String, expiresAt: Double)
+        case approval(requestId: String, toolName: String, expiresAt: String)
         case question(questionId: String, sessionId: String)
         case ended(sessionId: String)
         case clearApproval(clearApprovalId: String, requestId: String, reason: String)
@@ -179,7 +180,7 @@ import Vocabulary
             case "approval":
                 self = .approval(
                     requestId: try text(.requestId), toolName: try text(.toolName),
-                    expiresAt: try info.decode(Double.self, forKey: .expiresAt))
+                    expiresAt: try text(.expiresAt))
             case "question": self = .question(questionId: try text(.questionId), sessionId: try text(.sessionId))
             case "complete", "error": self = .ended(sessionId: try text(.sessionId))
             case "clear_approval":
@@ -195,7 +196,7 @@ import Vocabulary
 
     @Test(arguments: cases.filter { $0.type != .liveactivity }) func infoDecodes(_ given: Case) throws {
         switch (given.template, try JSONDecoder().decode(Info.self, from: Data(given.payload.utf8))) {
-        case ("approval_request", .approval(Self.none, "Tool", 1_767_312_183)),
+        case ("approval_request", .approval(Self.none, "Tool", "2026-01-02T00:03:03Z")),
             ("question_asked", .question(Self.none, Self.one)),
             ("task_complete", .ended(Self.one)), ("task_failed", .ended(Self.one)), ("clear_session", .clearSession(Self.one)),
             ("clear_approval", .clearApproval(Self.all, Self.all, "approved_on_other_device")),

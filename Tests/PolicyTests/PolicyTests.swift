@@ -150,7 +150,7 @@ import Vocabulary
         let summary = try builtIn("companion").summary()
         for text in [
             "kind companion", "at most 2,592,000 s", "at most 43,200 s", "between updates of an activity    15 s", "600 per 60 s",
-            "\"expiresAt\":<time + 60 s>", "\"stale-date\":<time + 300 s>,\"timestamp\":<time>", "\"badge\":1",
+            "\"expiresAt\":\"<time + 60 s>\"", "\"stale-date\":<time + 300 s>,\"timestamp\":<time>", "\"badge\":1",
         ] {
             #expect(summary.contains(text), "summary lacks: \(text)")
         }

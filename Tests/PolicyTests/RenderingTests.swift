@@ -74,7 +74,10 @@ import Vocabulary
         let timed = Self.alert + #""body":"x","badge":999,"times":{"sent":0,"until.at":60}}"#
         #expect(
             try render(timed, nowMs: 1_700_000_000_999)
-                == #"{"aps":{"alert":{"body":"x"},"badge":999},"sent":1700000000,"until":{"at":1700000060}}"#)
+                == #"{"aps":{"alert":{"body":"x"},"badge":999},"sent":"2023-11-14T22:13:20Z","until":{"at":"2023-11-14T22:14:20Z"}}"#
+        )
+        // The longest offset.
+        #expect(try Policy(rooms(template: timed)).templates["t"]?.worstCasePayload == render(timed, nowMs: 1).utf8.count)
         #expect(throws: RenderError.timeMissing) { try render(timed) }
     }
 
@@ -87,7 +90,7 @@ import Vocabulary
         let payload = try render(end, ["n": .number(100)], nowMs: 1_700_000_000_999)
         #expect(
             payload
-                == #"{"aps":{"content-state":{"a":null,"b":{"c":null,"d":[null],"n":100},"until":1700000005},"dismissal-date":1700000000,"#
+                == #"{"aps":{"content-state":{"a":null,"b":{"c":null,"d":[null],"n":100},"until":"2023-11-14T22:13:25Z"},"dismissal-date":1700000000,"#
                 + #""event":"end","stale-date":1700000300,"timestamp":1700000000}}"#)
         // The longest offset.
         #expect(try Policy(rooms(template: end)).templates["t"]?.worstCasePayload == payload.utf8.count)

@@ -217,7 +217,7 @@ final class RequestBody {
         let isAll = choice("all") ?? false
         let token = noted == before ? onlyToken("token") : nil
         guard noted == before else { return nil }
-        if token == nil, !isAll { return refuse(.missingField("token")) }
+        if token == nil, !isAll { return refuse(.missingField("token", alternative: "all: true for all tokens of the uid")) }
         if token != nil, isAll { return refuse(.outOfRange("all", allowed: "either all or token")) }
         return token
     }

@@ -270,20 +270,29 @@ struct SessionRequest: Sendable {
     /// Returns the message's name for an error: its `type` if that is known, `claim` if it names a client. Returns nil for other messages,
     /// so that no text of the client is echoed.
     static func name(of message: TextMessage) -> String? {
-        guard let body = try? RequestBody(of: message), let type = body.text("type") else { return nil }
-        if EventBody.types.contains(type) || ["approval_response", "ping", "auth"].contains(type) { return type }
+        guard let body = try? RequestBody(of: message) else { return nil }
+        let type = body.text("type")
+        guard body.errors.isEmpty else { return nil }
+        if let type, EventBody.types.contains(type) || ["approval_response", "ping", "auth"].contains(type) { return type }
         let namesClient = body.name("deviceId") != nil || !body.errors.isEmpty
         return namesClient ? "claim" : nil
     }
 
     /// Returns nil only after noting an error.
     init?(_ body: RequestBody) {
-        let type = body.text("type", required: true)
+        let type = body.text("type")
+        let hasWrongType = type == nil && body.noted > 0
         let session = body.name("sessionId")
         user = body.name("userId")
+        let before = body.noted
         let device = body.name("deviceId")
+        let namesClient = device != nil || body.noted > before
         claim = device.flatMap { Self.claim(of: $0, session, body) }
-        guard let type else { return nil }
+        // A client that only claims may send no type.
+        guard let type = type ?? (namesClient && !hasWrongType ? "claim" : nil) else {
+            if !hasWrongType { body.note(.missingField("type")) }
+            return nil
+        }
         self.type = type
         switch type {
         case "ping": kind = .ping
