@@ -41,13 +41,13 @@ async function outcome(promise) {
 
 const wanted = ({ kind }) => [kind].flat();
 
-test("each call reads only Mayfly's answers", { timeout: 60_000 }, async (t) => {
+test("each call reads only Mayfly's answers", async (t) => {
   const cases = answers.filter((one) => !one.isSlow).flatMap((one) => (one.calls ?? Object.keys(CALLS)).map((call) => [one, call]));
   assert.ok(cases.length > 300, `${cases.length} cases`);
   const wrong = [];
   // Many at once, since calls that may repeat a lost answer take five seconds.
   const next = cases.values();
-  await Promise.all(Array.from({ length: 40 }, async () => {
+  await Promise.all(Array.from({ length: 16 }, async () => {
     for (const [one, call] of next) {
       const kind = await outcome(CALLS[call](clientOf(one.name)));
       if (!wanted(one).includes(kind)) wrong.push(`${one.name}, ${call}: ${kind} instead of ${one.kind}`);
