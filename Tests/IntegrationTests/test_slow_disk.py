@@ -204,7 +204,7 @@ def test_one_connection_of_http2(tmp_path):
             greedy.cancel(stream)
         leaving = Streams(disk.broker.port, certificate, "127.63.0.1")
         leaving.ask(disk.path)
-        leaving.close()
+        leaving.reset()
         assert disk.faults.struck == 4
         disk.faults.disarm()
         greedy.until(30)
