@@ -133,6 +133,8 @@ final class ClientStream: EventSource {
     /// - Returns: false if nothing can be read now.
     private func receive() throws(ClientError) -> Bool {
         if let failure { throw failure }
+        // A peer that never lets us wait must not outlast the deadline either.
+        if Clock.monotonicMs >= deadlineMs { throw .timedOut }
         var buffer = [UInt8](repeating: 0, count: 32_768)
         let count: Int?
         do throws(Errno) {

@@ -90,7 +90,8 @@ public actor HTTPClient: LoopActor {
         while true {
             let bytes = try await stream.read()
             switch bytes.isEmpty ? parser.finish() : parser.parse(bytes.span) {
-            case .incomplete: break
+            // A peer that sends without end must not keep the loop from its other work.
+            case .incomplete: await loop.nextTurn()
             case .complete: return parser.takeMessage()
             case .failed(let failure): throw bytes.isEmpty ? .closedEarly : .badAnswer(failure)
             }

@@ -48,6 +48,12 @@ def endless(connection, _):
         connection.sendall(b"4000\r\n" + b" " * 0x4000 + b"\r\n")
 
 
+def interim(connection, _):
+    """Interim responses (RFC 9110 section 15.2) without end."""
+    while True:
+        connection.sendall(b"HTTP/1.1 103 Early Hints\r\n\r\n" * 1000)
+
+
 class KeyServer:
     """`keys`: the set. `fault`: a function of a connection and the good answer, in place of that answer."""
 

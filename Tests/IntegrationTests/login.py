@@ -5,16 +5,12 @@ import hashlib
 import hmac
 import json
 import time
-import warnings
 from functools import cache
 
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from joserfc import jws
 from joserfc.jwk import ECKey, OKPKey, RSAKey
-
-# joserfc warns of the names of algorithms that RFC 9864 and it itself advise against. Logins use them.
-warnings.filterwarnings("ignore", module="joserfc")
 
 ALGORITHMS = "RS256", "ES256", "EdDSA"
 ISSUER, AUDIENCE = "https://login.example/", "mayfly"

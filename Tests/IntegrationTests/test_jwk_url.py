@@ -11,7 +11,7 @@ import pytest
 
 from companion_client import Caller, SessionSocket
 from companion_world import ROUTES
-from jwk_server import KeyServer, answer, certificate, drip, endless
+from jwk_server import KeyServer, answer, certificate, drip, endless, interim
 from login import AUDIENCE, ISSUER, Login
 from mayfly import Client
 from preload import library
@@ -165,11 +165,11 @@ def test_callers_cannot_flood_the_login(tmp_path, login):
 
 FAULTS = {
     "silent": lambda connection, _: time.sleep(3600), "slow loris": lambda connection, good: drip(connection, good),
-    "slow body": lambda connection, good: (connection.sendall(good[:-10]), drip(connection, good[-10:])),
+    "slow body": lambda connection, good: (connection.sendall(good[:-60]), drip(connection, good[-60:])),
     "no handshake": "no handshake", "closes": lambda connection, _: None,
     "cut": lambda connection, good: connection.sendall(good[:-20]),
     "huge": lambda connection, _: connection.sendall(answer(b" " * (1 << 20) + b"{}")),
-    "endless": endless, "no HTTP": lambda connection, _: connection.sendall(b"hello\r\n\r\n"),
+    "endless": endless, "interim flood": interim, "no HTTP": lambda connection, _: connection.sendall(b"hello\r\n\r\n"),
     "huge head": lambda connection, _: connection.sendall(b"HTTP/1.1 200 OK\r\n" + b"X-A: %s\r\n" % (b"a" * 100_000)),
     "404": lambda connection, good: connection.sendall(answer({"keys": []}, "404 Not Found")),
     "500": lambda connection, good: connection.sendall(good.replace(b"200 OK", b"500 Oh")),

@@ -9,6 +9,9 @@ from companion_client import Caller
 from login import ALGORITHMS, AUDIENCE, ISSUER, Login, weak_jwks, wrong_tokens
 from world import World
 
+# Logins use the name, though RFC 9864 has another one.
+pytestmark = pytest.mark.filterwarnings("ignore:EdDSA is deprecated")
+
 
 @contextmanager
 def served(login, other, *more):

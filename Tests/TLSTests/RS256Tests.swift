@@ -75,7 +75,7 @@ import Testing
         for bad in [pss, sha1, sha512] { #expect(!isValid(key, bad, message)) }
     }
 
-    @Test(arguments: [1_024, 2_040, 4_104]) func otherSizesAreRefused(_ bits: Int) throws {
+    @Test(arguments: [1_024, 2_040]) func otherSizesAreRefused(_ bits: Int) throws {
         let made = try keys("rsa_keygen_bits:\(bits)")
         #expect(fault(made.public) == .size(bits: bits) && fault(private: made.private) == .size(bits: bits))
     }
