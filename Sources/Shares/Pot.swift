@@ -108,25 +108,23 @@ struct Pot {
 
     private func shortage(_ rows: Rows, _ amount: Int, _ now: UInt64, _ urgency: Urgency) -> Shortage? {
         let free = max(0, part(of: ceilings[urgency.rawValue]) - used)
-        var isOverFraction = false
         var holdsNothing = true
-        var overCap: Int?
+        var (overCap, overFraction): (Int?, Int?) = (nil, nil)
         rows.visit { row in
             if row.held + amount > row.cap { overCap = row.index }
-            if row.held + amount > row.limit(free: free) { isOverFraction = true }
+            if row.held + amount > row.limit(free: free) { overFraction = row.index }
             if row.held > 0 { holdsNothing = false }
         }
-        if let overCap {
-            let remaining = overCap < 0 ? 0 : holdings.remainingMs(at: overCap, now)
-            return .overShare(resource, retryAfterSeconds: wait(remaining))
+        func overShare(_ row: Int) -> Shortage {
+            .overShare(resource, retryAfterSeconds: wait(row < 0 ? 0 : holdings.remainingMs(at: row, now)))
         }
+        if let overCap { return overShare(overCap) }
         if amount > free {
             return .exhausted(resource, retryAfterSeconds: wait(windowMs.map { since + $0 - now } ?? 0))
         }
-        guard isOverFraction else { return nil }
+        guard let overFraction else { return nil }
         // An owner that holds nothing isn't over its share: others have left too little.
-        return holdsNothing
-            ? .exhausted(resource, retryAfterSeconds: wait(0)) : .overShare(resource, retryAfterSeconds: wait(0))
+        return holdsNothing ? .exhausted(resource, retryAfterSeconds: wait(0)) : overShare(overFraction)
     }
 
     private func part(of limit: Int) -> Int { nodes == 1 || limit == .max ? limit : (limit + nodes - 1) / nodes }
