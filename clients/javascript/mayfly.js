@@ -55,10 +55,26 @@ function foreign(status, retryAfter) {
 
 const bounded = (seconds) => (seconds >= 0 ? Math.min(seconds, LONGEST_WAIT_S) : undefined);
 
-/** Returns the seconds of a `Retry-After` (RFC 9110, section 10.2.3), or undefined. */
+const MONTHS = { __proto__: null, Jan: 0, Feb: 1, Mar: 2, Apr: 3, May: 4, Jun: 5, Jul: 6, Aug: 7, Sep: 8, Oct: 9, Nov: 10, Dec: 11 };
+
+/** Returns unix ms of a date in one of the three forms of RFC 9110 section 5.6.7, or NaN. Date.parse reads the last one as local time. */
+function timeOf(said) {
+  const [, day, month, years, h, m, s] =
+    /^[A-Z][a-z]+, (\d\d)[ -]([A-Z][a-z]{2})[ -](\d{4}|\d\d) (\d\d):(\d\d):(\d\d) GMT$/.exec(said) ?? [];
+  if (day) {
+    const now = new Date().getUTCFullYear();
+    let year = years.length === 4 ? +years : 2100 + +years;
+    while (years.length === 2 && year > now + 50) year -= 100;
+    return Date.UTC(year, MONTHS[month], day, h, m, s);
+  }
+  const ansi = /^[A-Z][a-z]{2} ([A-Z][a-z]{2}) +(\d{1,2}) (\d\d):(\d\d):(\d\d) (\d{4})$/.exec(said);
+  return ansi ? Date.UTC(ansi[6], MONTHS[ansi[1]], ...ansi.slice(2, 6)) : NaN;
+}
+
+/** Returns the seconds of a `Retry-After` (RFC 9110 section 10.2.3), or undefined. */
 function secondsOf(said) {
   if (/^\d+$/.test(said)) return bounded(Number(said));
-  return /GMT$/.test(said) ? bounded(Math.max(0, Math.ceil((Date.parse(said) - Date.now()) / 1000))) : undefined;
+  return bounded(Math.max(0, Math.ceil((timeOf(said) - Date.now()) / 1000)));
 }
 
 /** Returns the JSON object in a text, or undefined. */

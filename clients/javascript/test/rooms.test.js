@@ -196,6 +196,30 @@ describe("answers that are lost or refused", () => {
     assert.equal(seen.length, 1);
   });
 
+  test("Retry-After may be a date", async () => {
+    const room = unsure.room((await makeRoom())[0].credentials());
+    const at = new Date(Date.now() + 120_000);
+    const [, day, month, year, time] = at.toUTCString().split(" ");
+    const [short, long] = ["short", "long"].map((weekday) => at.toLocaleDateString("en-US", { weekday, timeZone: "UTC" }));
+    for (const date of [
+      at.toUTCString(), `${long}, ${day}-${month}-${year.slice(2)} ${time} GMT`,
+      `${short} ${month} ${String(Number(day)).padStart(2)} ${time} ${year}`,
+    ]) {
+      plan(busy(503, date));
+      const { retryAfter } = await room.status().then(assert.fail, (error) => error);
+      assert.ok(retryAfter > 60 && retryAfter <= 121, `${date}: ${retryAfter}`);
+    }
+    plan(busy(503, "Sun, 06 Nov 1994 08:49:37 GMT"), null);
+    await room.status();
+    assert.equal(seen.length, 2);
+    // Other text is ignored: a wait of an hour would end the call.
+    for (const nonsense of ["soon", "-1", "120x", "2099-01-01T00:00:00Z", "Sun, 06 Xyz 2099 08:49:37 GMT"]) {
+      plan(busy(503, nonsense), null);
+      await room.status();
+      assert.equal(seen.length, 2, nonsense);
+    }
+  });
+
   test("a foreign answer is no room", async () => {
     plan({ status: 200, body: "<html>" });
     await fails(client.room.call(unsure, (await makeRoom())[0].credentials()).status(), { kind: "foreign", code: "foreign_answer", status: 200 });
