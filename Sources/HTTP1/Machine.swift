@@ -169,8 +169,8 @@ extension Machine {
             if isServer, !store.withSpan(value, { $0.isAuthority }) { return refuse(.malformed) }
         case 6 where isServer && store.isToken(name, "expect"):
             // RFC 9110 section 10.1.1: version 1.0 has no interim responses.
-            isExpecting = unsafe store.isToken(value, "100-continue") && llhttp.pointee.http_minor > 0
-            if !store.isToken(value, "100-continue") { unmet = .expectationFailed }
+            isExpecting = unsafe llhttp.pointee.http_minor > 0
+            if !store.withSpan(value, { $0.isListOf("100-continue") }) { unmet = .expectationFailed }
         case 13 where isServer && store.isToken(name, "authorization"):
             // Two parsers could each choose a different one.
             authorizationCount += 1
@@ -180,7 +180,7 @@ extension Machine {
             let isNumber = store.withSpan(value) { digits in digits.indices.allSatisfy { digits[$0] &- 0x30 < 10 } }
             guard isNumber, (1...18).contains(value.count) else { return refuse(.malformed) }
         case 16 where isServer && store.isToken(name, "content-encoding"):
-            if !store.isToken(value, "identity") { unmet = unmet ?? .unsupportedEncoding }
+            if !store.withSpan(value, { $0.isListOf("identity") }) { unmet = unmet ?? .unsupportedEncoding }
         case 17 where store.isToken(name, "transfer-encoding"):
             // Other codings would have to be decoded first.
             guard store.isToken(value, "chunked") else { return refuse(.malformed) }

@@ -77,6 +77,11 @@ public final class Message {
         }
     }
 
+    /// Whether a comma-separated list contains `token` in any case. The header lines called `name` (lower case) are one list (RFC 9110 section 5.3).
+    public func listContains(_ name: StaticString, _ token: StaticString) -> Bool {
+        fields.contains { isCalled($0, name) && store.withSpan($0.valueRange) { $0.listContains(token) } }
+    }
+
     /// Returns the value as text. Not for secrets: a `String` can't be wiped.
     public func header(_ name: StaticString) -> String? {
         withHeader(name) { value in String(decoding: value.indices.map { value[$0] }, as: UTF8.self) }

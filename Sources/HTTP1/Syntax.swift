@@ -26,16 +26,22 @@ extension Span<UInt8> {
     }
 
     /// Whether a comma-separated list contains `token` in any case (RFC 9110 section 5.6.1).
-    public func listContains(_ token: StaticString) -> Bool {
+    public func listContains(_ token: StaticString) -> Bool { !allElements { !$0.isToken(token) } }
+
+    /// Whether a comma-separated list contains `token` in any case, and nothing else.
+    public func isListOf(_ token: StaticString) -> Bool { listContains(token) && allElements { $0.isToken(token) } }
+
+    /// Whether `check` returns true for each element. Empty elements don't count (RFC 9110 section 5.6.1.2).
+    private func allElements(_ check: (Span<UInt8>) -> Bool) -> Bool {
         var start = 0
         for end in 0...count where end == count || self[end] == UInt8(ascii: ",") {
             var (low, high) = (start, end)
             while low < high, self[low] == 0x20 || self[low] == 0x09 { low += 1 }
             while low < high, self[high - 1] == 0x20 || self[high - 1] == 0x09 { high -= 1 }
-            if extracting(low..<high).isToken(token) { return true }
+            if low < high, !check(extracting(low..<high)) { return false }
             start = end + 1
         }
-        return false
+        return true
     }
 }
 

@@ -139,7 +139,7 @@ enum StreamRequest {
                     return
                 }
             case 6 where name.isToken("expect"):
-                expectsContinue = value.isToken("100-continue")
+                expectsContinue = value.isListOf("100-continue")
                 if !expectsContinue { unmet = .expectationFailed }
             case 13 where name.isToken("authorization"):
                 // Two parsers could each choose a different one.
@@ -149,7 +149,7 @@ enum StreamRequest {
                 // nghttp2 has checked that the value is a number.
                 contentLength = value.count > 9 ? .max : value.indices.reduce(0) { 10 * $0 + Int(value[$1] &- 0x30) }
             case 16 where name.isToken("content-encoding"):
-                if !value.isToken("identity") { unmet = unmet ?? .unsupportedEncoding }
+                if !value.isListOf("identity") { unmet = unmet ?? .unsupportedEncoding }
             default: break
             }
             builder.addHeader(name, value)

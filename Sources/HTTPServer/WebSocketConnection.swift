@@ -205,8 +205,7 @@ enum WebSocketHandshake {
     /// Returns `Sec-WebSocket-Accept` for the request.
     static func accept(_ message: Message) throws(HandshakeFailure) -> String {
         guard message.method == .get, message.isVersion11, message.bodyCount == 0,
-            message.withHeader("upgrade", { $0.listContains("websocket") }) == true,
-            message.withHeader("connection", { $0.listContains("upgrade") }) == true,
+            message.listContains("upgrade", "websocket"), message.listContains("connection", "upgrade"),
             let key = message.header("sec-websocket-key"), isKey(key)
         else { throw .incomplete }
         guard message.header("sec-websocket-version") == "13" else { throw .version }

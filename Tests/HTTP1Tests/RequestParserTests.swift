@@ -323,6 +323,8 @@ func readInAllWays(_ text: String, limits: MessageLimits = MessageLimits()) -> R
     @Test(
         arguments: [
             ("Expect: 100-continue", nil), ("Expect: 100-CONTINUE\r\nExpect: 100-continue", nil),
+            ("Expect: 100-continue, 100-continue", nil), ("Expect: , 100-continue,", nil), ("Expect: ,", .expectationFailed),
+            ("Content-Encoding: identity, identity", nil), ("Content-Encoding: identity\r\nContent-Encoding: identity,", nil),
             ("Expect: 200-ok", .expectationFailed),
             ("Expect:", .expectationFailed), ("Expect: 100-continue, x", .expectationFailed),
             ("Expect: x\r\nExpect: 100-continue", .expectationFailed), ("Content-Encoding: identity", nil),

@@ -26,4 +26,16 @@ import Testing
         #expect(
             isTaken([":method": "POST", ":scheme": "https", ":authority": "a", ":path": "/", "content-length": length]) == wanted)
     }
+
+    /// RFC 9110 section 5.3: lines of one name are one list, in HTTP/2 too.
+    @Test(arguments: [
+        (["100-continue", "100-continue"], true), (["100-continue, 100-continue"], true), (["100-continue,"], true),
+        (["100-continue", "x"], false), (["x", "100-continue"], false), (["100-continue, x"], false), ([""], false),
+    ])
+    func expectationsAreAList(values: [String], isTaken wanted: Bool) {
+        var headers: HTTP2Headers = [":method": "POST", ":scheme": "https", ":authority": "a", ":path": "/"]
+        for value in values { headers.append("expect", value) }
+        #expect(isTaken(headers) == wanted)
+        if case .taken(_, let expectsContinue) = StreamRequest(headers, MessageLimits()) { #expect(expectsContinue) }
+    }
 }

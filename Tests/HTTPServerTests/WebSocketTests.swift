@@ -274,6 +274,25 @@ final class RawWebSocket {
         }
     }
 
+    /// RFC 9110 section 5.3: lines of one name are one list.
+    @Test(arguments: [
+        "Connection: keep-alive\r\nConnection: Upgrade\r\nUpgrade: websocket",
+        "Connection: Upgrade\r\nConnection: keep-alive\r\nUpgrade: websocket",
+        "Connection: keep-alive\r\nX: y\r\nConnection: , upgrade,\r\nUpgrade: h2c\r\nUpgrade: WebSocket",
+        "Connection: Upgrade\r\nUpgrade: foo, websocket\r\nSec-WebSocket-Protocol: a\r\nSec-WebSocket-Protocol: b\r\n"
+            + "Sec-WebSocket-Extensions: c\r\nSec-WebSocket-Extensions: permessage-deflate",
+    ])
+    func listsMayHaveSeveralLines(_ lines: String) async throws {
+        try await withServer { _, address, _ in
+            let client = try await RawClient(address)
+            try await client.write(
+                "GET /ws HTTP/1.1\r\nHost: a\r\n\(lines)\r\nSec-WebSocket-Version: 13\r\n"
+                    + "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")
+            try await client.eventually { client.text.contains("\r\n\r\n") }
+            #expect(client.text.hasPrefix("HTTP/1.1 101 "))
+        }
+    }
+
     /// Requests with a wrong method, version or body, or without an upgrade.
     @Test(arguments: [
         ("POST", "1.1", "Upgrade", "", "400"),

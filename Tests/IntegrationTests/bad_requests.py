@@ -190,6 +190,10 @@ LINES = [
     refused("two expectations", with_line(b"Expect: 100-continue, x"), 417),
     served("an expectation in HTTP/1.0", request(b"POST /api/rooms HTTP/1.0", b"Expect: 100-continue"), stays=False),
     served("Connection: close", with_line(b"Connection: close"), stays=False),
+    served("lists over several lines", with_line(
+        b"Accept: a/b\r\nAccept: */*\r\nAccept-Encoding: br\r\nAccept-Encoding: gzip\r\nConnection: keep-alive\r\nConnection: TE\r\nTE: trailers\r\n"
+        b"If-None-Match: \"a\"\r\nIf-None-Match: W/\"b\"\r\nUpgrade: h2c\r\nUpgrade: foo/1\r\nX-Forwarded-For: a\r\nX-Forwarded-For: b\r\nForwarded: for=a\r\n"
+        b"Forwarded: for=b\r\nVia: 1.1 a\r\nVia: 1.1 b\r\nCache-Control: no-cache\r\nCache-Control: no-store")),
     served("Connection names the length", with_line(b"Connection: content-length")),
     served("upgrade to h2c",
         with_line(b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA")),
