@@ -77,7 +77,7 @@ let package = Package(
         room("SQLite", ["CSQLite"]),
         room("Postgres", ["CPostgres", "Linux"]),
         room("TLS", ["COpenSSL", "Linux"]),
-        room("HTTP1", ["CLlhttp"]),
+        room("HTTP1", ["CLlhttp", "Linux"]),
         room("HTTP2", ["CNghttp2", "Linux"]),
         room("WebSocket", ["CWslay", "Linux"]),
 
@@ -97,7 +97,7 @@ let package = Package(
         room("Policy", ["JSON", "Vocabulary", "Sodium"], resources: policies),
         room("Ledger", ["Policy", "Vocabulary", "Sodium", "TLS", "Linux"]),
         room("Storage", ["Vocabulary", "SQLite", "Postgres", "Policy", "Ledger", "Linux"]),
-        room("Courier", ["EventLoop", "Linux", "TLS", "HTTP2", "Sealing", "JSON", "Vocabulary", "Sodium"]),
+        room("Courier", ["EventLoop", "Linux", "TLS", "HTTP1", "HTTP2", "Sealing", "JSON", "Vocabulary", "Sodium"]),
         room(
             "Broker",
             ["Shares", "Storage", "Sealing", "Policy", "Ledger", "Courier", "EventLoop", "Vocabulary", "Linux", "Sodium"]),

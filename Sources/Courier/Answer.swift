@@ -1,3 +1,4 @@
+import HTTP1
 import JSON
 public import Vocabulary
 
@@ -13,18 +14,20 @@ struct Answer: Sendable, Equatable {
 
     /// - Parameters:
     ///   - body: JSON. If it is empty or invalid, only the status counts.
-    ///   - retryAfter: the header's value in whole seconds. Other forms are ignored.
-    init(status: Int, body: [UInt8], retryAfter: String? = nil) {
+    ///   - retryAfter: the header's value: whole seconds or a date (RFC 9110 section 10.2.3). Other text is ignored.
+    ///   - nowMs: when the response arrived, unix ms. A date counts from it.
+    init(status: Int, body: [UInt8], retryAfter: String? = nil, nowMs: UInt64 = 0) {
         self.status = status
         let fields = AnswerBody(body)
         let named = fields.reason.flatMap { APNsReason(rawValue: $0) }
         reason = named?.status == status ? named ?? .other : .other
         timestamp = fields.timestamp
-        retryAfterMs = retryAfter.flatMap { Self.delayMs($0) }
+        retryAfterMs = retryAfter.flatMap { Self.delayMs($0, nowMs) }
     }
 
-    /// Parses whole seconds. A number that overflows becomes the longest delay.
-    private static func delayMs(_ text: String) -> UInt64? {
+    /// Parses whole seconds or a date. A number that overflows becomes the longest delay, and a date in the past none.
+    private static func delayMs(_ text: String, _ nowMs: UInt64) -> UInt64? {
+        if let date = HTTPDate.seconds(text, nowS: nowMs / 1000) { return max(nowMs, date * 1000) - nowMs }
         guard !text.isEmpty, text.utf8.allSatisfy({ (UInt8(ascii: "0")...UInt8(ascii: "9")).contains($0) }) else { return nil }
         let (ms, isTooLong) = (UInt64(text) ?? .max).multipliedReportingOverflow(by: 1000)
         return isTooLong ? .max : ms

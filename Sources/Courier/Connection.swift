@@ -280,7 +280,8 @@ final class Connection: EventSource {
     private func answered(_ stream: Int32) {
         guard let flight = flights.removeValue(forKey: stream) else { return }
         guard let status = flight.status else { return deliveries.lost(flight.delivery) }
-        let answer = Answer(status: status, body: flight.body, retryAfter: flight.retryAfter)
+        let nowMs = flight.attempt.startedAtWallMs + (loop.now - flight.attempt.startedAt)
+        let answer = Answer(status: status, body: flight.body, retryAfter: flight.retryAfter, nowMs: nowMs)
         (bytesSinceAnswer, refusalsInARow, timeoutsInARow) = (0, 0, 0)
         liveness.answered()
         switch answer.admission {

@@ -6,10 +6,10 @@ import Vocabulary
 @Suite struct AnswerTests {
     func step(
         _ status: Int, _ body: String = "", retryAfter: String? = nil, sealed: UInt64 = 1000, sent: UInt64 = 2000,
-        breaker: PurgeBreaker.State = .closed, history: History = History()
+        breaker: PurgeBreaker.State = .closed, history: History = History(), nowMs: UInt64 = 0
     ) -> Step {
         var history = history
-        return Answer(status: status, body: Array(body.utf8), retryAfter: retryAfter).step(
+        return Answer(status: status, body: Array(body.utf8), retryAfter: retryAfter, nowMs: nowMs).step(
             &history, sealedAtMs: sealed, sentAtMs: sent, breaker: breaker)
     }
 
@@ -187,9 +187,16 @@ import Vocabulary
         #expect(step(429, retryAfter: "2") == .retry(Retry(leastMs: 2000, holdsToken: true)))
         // Too long for a number is long.
         #expect(step(503, retryAfter: "99999999999999999999") == .retry(Retry(leastMs: .max)))
-        for nonsense in ["-1", "+1", "1.5", "Fri, 20 Nov 2026 10:00:00 GMT", "99999999999x", ""] {
+        for nonsense in ["-1", "+1", "1.5", "Fri, 31 Nov 2026 10:00:00 GMT", "99999999999x", ""] {
             #expect(step(503, retryAfter: nonsense) == .retry(Retry()))
         }
+    }
+
+    @Test(arguments: ["Fri, 20 Nov 2026 10:00:00 GMT", "Friday, 20-Nov-26 10:00:00 GMT", "Fri Nov 20 10:00:00 2026"])
+    func retryAfterMayBeADate(retryAfter: String) {
+        let dateMs: UInt64 = 1_795_168_800_000
+        #expect(step(503, retryAfter: retryAfter, nowMs: dateMs - 7_001) == .retry(Retry(leastMs: 7_001)))
+        #expect(step(503, retryAfter: retryAfter, nowMs: dateMs + 7_001) == .retry(Retry()))
     }
 
     @Test(

@@ -157,6 +157,25 @@ import Vocabulary
         }
     }
 
+    /// By the courier's clock, in each form that RFC 9110 section 5.6.7 allows.
+    @Test(arguments: ["Fri, 20 Nov 2026 10:00:09 GMT", "Friday, 20-Nov-26 10:00:09 GMT", "Fri Nov 20 10:00:09 2026"])
+    func retryAfterMayBeADate(retryAfter: String) async throws {
+        let script = Self.refusing(503, "ServiceUnavailable", ["retry-after": retryAfter]) { $0.number == 1 }
+        let before: @Sendable () -> UInt64 = { 1_795_168_800_000 }
+        let after: @Sendable () -> UInt64 = { 1_795_168_810_000 }
+        // Nine seconds from the answer: behind the deadline, so the push ends at once.
+        try await Stage.play(script: script, wallMs: before) { stage in
+            let start = stage.loop.now
+            let outcome = await stage.courier.send(Push.sample(deadlineInMs: 2_000))
+            #expect(outcome == .failed(status: 503, reason: .serviceUnavailable, verdict: .keep))
+            #expect(stage.loop.now - start < 1_500)
+        }
+        // It is in the past.
+        try await Stage.play(script: script, wallMs: after) { stage in
+            #expect(await stage.courier.send(Push.sample(deadlineInMs: 2_000)) == .delivered)
+        }
+    }
+
     @Test func oneTokensTooManyRequestsDoNotStallTheOthers() async throws {
         let busy = Push.sampleHex(7)
         let script = Self.refusing(429, "TooManyRequests", ["retry-after": "1"]) { $0.token == busy && $0.number < 20 }

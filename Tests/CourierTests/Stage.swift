@@ -51,11 +51,12 @@ struct Stage {
         manner: ScriptedServer.Manner = .http2, timing: Timing = timing, trust: [UInt8] = identity.certificate,
         host: String = "127.0.0.1", stored: UInt64? = nil,
         resolver: Resolver? = nil, accounts: [Account]? = nil,
-        script: @escaping ScriptedServer.Script, _ body: (Stage) async throws -> Void
+        script: @escaping ScriptedServer.Script, wallMs: (@Sendable () -> UInt64)? = nil,
+        _ body: (Stage) async throws -> Void
     ) async throws {
         let stage = try Stage(
             firstStreams, onePiece, greeting, manner, timing, trust, host, stored, resolver, accounts,
-            script)
+            script, wallMs)
         try stage.loop.start()
         try await stage.server.start()
         try await body(stage)
@@ -67,7 +68,8 @@ struct Stage {
     private init(
         _ firstStreams: UInt32, _ onePiece: Bool, _ greeting: [ScriptedServer.Act], _ manner: ScriptedServer.Manner,
         _ timing: Timing, _ trust: [UInt8], _ host: String, _ stored: UInt64?,
-        _ resolver: Resolver?, _ accounts: [Account]?, _ script: @escaping ScriptedServer.Script
+        _ resolver: Resolver?, _ accounts: [Account]?, _ script: @escaping ScriptedServer.Script,
+        _ wallMs: (@Sendable () -> UInt64)?
     ) throws {
         loop = try EventLoop(name: "stage")
         server = try ScriptedServer(
@@ -84,6 +86,7 @@ struct Stage {
         configuration.timing = timing
         if let resolver { configuration.resolver = resolver }
         if let accounts { configuration.accounts = accounts }
+        if let wallMs { configuration.wallMs = wallMs }
         courier = try Courier(loop: loop, configuration)
     }
 

@@ -162,15 +162,4 @@ import Testing
             #expect(try await client.answers(1) == ["200 get /held "])
         }
     }
-
-    @Test(
-        arguments: [
-            (0, "Thu, 01 Jan 1970 00:00:00 GMT"), (784_111_777, "Sun, 06 Nov 1994 08:49:37 GMT"),
-            (951_782_400, "Tue, 29 Feb 2000 00:00:00 GMT"),
-            (4_107_542_399, "Sun, 28 Feb 2100 23:59:59 GMT"), (4_107_542_400, "Mon, 01 Mar 2100 00:00:00 GMT"),
-            (1_798_761_599, "Thu, 31 Dec 2026 23:59:59 GMT"),
-        ] as [(UInt64, String)])
-    func dates(_ seconds: UInt64, _ text: String) {
-        #expect(String(decoding: HTTPDate.line(seconds), as: UTF8.self) == "Date: \(text)\r\n")
-    }
 }

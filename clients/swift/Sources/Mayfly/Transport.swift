@@ -41,17 +41,28 @@ public struct TransportResponse: Sendable {
         self.body = body
     }
 
-    /// `Retry-After` (RFC 9110, section 10.2.3), one second to an hour from now.
+    /// `Retry-After` as a wait of one second to an hour: seconds or a date (RFC 9110 section 10.2.3). Nil if it is neither.
     var retryDelay: Duration? {
         guard let retryAfter else { return nil }
-        if !retryAfter.isEmpty, retryAfter.allSatisfy({ ("0"..."9").contains($0) }) {
+        if !retryAfter.isEmpty, retryAfter.utf8.allSatisfy({ (0x30...0x39).contains($0) }) {
             return .retry(afterSeconds: Double(retryAfter) ?? .infinity)
         }
-        let format = DateFormatter()
-        format.locale = Locale(identifier: "en_US_POSIX")
-        format.timeZone = TimeZone(secondsFromGMT: 0)
-        format.dateFormat = "EEE, dd MMM yyyy HH:mm:ss 'GMT'"
-        return format.date(from: retryAfter).map { .retry(afterSeconds: $0.timeIntervalSinceNow) }
+        return Self.date(retryAfter).map { .retry(afterSeconds: $0.timeIntervalSinceNow) }
+    }
+
+    /// Reads a date in one of the three forms of RFC 9110 section 5.6.7.
+    private static func date(_ text: String) -> Date? {
+        let words = text.split(separator: " ").joined(separator: " ")
+        let formatter = DateFormatter()
+        formatter.locale = Locale(identifier: "en_US_POSIX")
+        formatter.timeZone = TimeZone(secondsFromGMT: 0)
+        // A year of two digits is at most 50 years ahead.
+        formatter.twoDigitStartDate = Date(timeIntervalSinceNow: -50 * 365.25 * 86_400)
+        for format in ["EEE, dd MMM yyyy HH:mm:ss 'GMT'", "EEEE, dd-MMM-yy HH:mm:ss 'GMT'", "EEE MMM d HH:mm:ss yyyy"] {
+            formatter.dateFormat = format
+            if let date = formatter.date(from: words) { return date }
+        }
+        return nil
     }
 
     /// Whether this is the type of the body, with or without parameters.

@@ -156,6 +156,27 @@ struct RepeatTests {
         #expect(transport.requests.count == 1)
     }
 
+    @Test func retryAfterMayBeADate() throws {
+        let formatter = DateFormatter()
+        formatter.locale = Locale(identifier: "en_US_POSIX")
+        formatter.timeZone = TimeZone(secondsFromGMT: 0)
+        func delay(_ text: String) -> Int64? {
+            TransportResponse(status: 503, contentType: nil, retryAfter: text, body: Data()).retryDelay?.components.seconds
+        }
+        for format in ["EEE, dd MMM yyyy HH:mm:ss 'GMT'", "EEEE, dd-MMM-yy HH:mm:ss 'GMT'", "EEE MMM d HH:mm:ss yyyy"] {
+            formatter.dateFormat = format
+            let seconds = try #require(delay(formatter.string(from: Date(timeIntervalSinceNow: 120))), "\(format)")
+            #expect((100...121).contains(seconds), "\(format)")
+        }
+        #expect(delay("Sun Nov  6 08:49:37 1994") == 1)
+        #expect(delay("Sunday, 06-Nov-94 08:49:37 GMT") == 1)
+        #expect(delay("Fri, 06 Nov 2099 08:49:37 GMT") == 3600)
+        #expect(delay("99999999999999999999") == 3600)
+        for nonsense in ["", "-1", "+5", "1.5", "soon", "2099-01-01T00:00:00Z", "Fri, 06 Xyz 2099 08:49:37 GMT"] {
+            #expect(delay(nonsense) == nil, "\(nonsense)")
+        }
+    }
+
     @Test func aRefusalIsNotRepeated() async throws {
         let (client, transport) = try client { _, _ in ScriptedTransport.problem(400, "something_new") }
         let error = await #expect(throws: MayflyError.self) { try await client.createRoom(code: .random()) }
