@@ -107,7 +107,7 @@ enum Key: String, CaseIterable {
         case .allowCleartext:
             "An address (without port) beyond loopback on which cleartext is allowed, e.g. 10.0.0.5 behind a proxy that terminates TLS."
         case .trustedProxies:
-            "Addresses of proxies whose X-Forwarded-For is trusted, separated by commas; unix for a proxy on a Unix socket. Default: none."
+            "Addresses and networks of proxies whose X-Forwarded-For or Forwarded is trusted, separated by commas; unix for a proxy on a Unix socket. Default: none."
         case .backEnds:
             "Addresses and networks of the operator's own back ends, separated by commas, e.g. 10.0.0.7,2001:db8::/48; certificates for clients with one of --tls-client-ca. Each gets larger shares. Default: none."
         case .backEndCreations:

@@ -95,22 +95,22 @@ struct ServiceSettings {
 
     /// - Parameter listen: nil if systemd may open any address.
     static func proxies(_ configuration: Configuration, _ listen: SocketAddress?) throws -> TrustedProxies {
-        let hosts = (configuration[.trustedProxies] ?? "").split(separator: ",").map { String($0.filter { $0 != " " }) }
-        for (number, host) in hosts.enumerated() where host != "unix" && SocketAddress(numeric: host, port: 0) == nil {
+        let words = (configuration[.trustedProxies] ?? "").split(separator: ",").map { String($0.filter { $0 != " " }) }
+        for (number, word) in words.enumerated() where TrustedProxies([word]) == nil {
             throw configuration.invalid(
-                .trustedProxies, "must be numeric addresses: number \(number + 1) of \(hosts.count) is not one")
+                .trustedProxies, "must be numeric addresses or networks: number \(number + 1) of \(words.count) is neither")
         }
         if case .unix? = listen {
-            if !hosts.contains("unix") {
+            if !words.contains("unix") {
                 Terminal.log(
                     .warning,
                     "all callers behind the Unix-domain socket count as one and share its budgets. Set --trusted-proxies unix"
                 )
             }
-        } else if hosts.contains("unix"), listen != nil {
+        } else if words.contains("unix"), listen != nil {
             Terminal.log(.warning, "--trusted-proxies unix has no effect: --listen is not a Unix-domain socket")
         }
-        return TrustedProxies(hosts: Set(hosts))
+        return TrustedProxies(words)!
     }
 
     static func backEnds(_ configuration: Configuration) throws -> BackEnds {

@@ -117,12 +117,15 @@ struct ShareWatch {
     private static let windowsBetween = 288
 
     private let shares: Shares
+    private let proxies: TrustedProxies
     private let server: HTTPServer
     private let metrics: Metrics
     private var reported = Resource.allCases.map { _ in 0 }
+    private var hasReportedUnnamed = false
 
-    init(_ shares: Shares, _ server: HTTPServer, _ metrics: Metrics) {
+    init(_ shares: Shares, _ proxies: TrustedProxies, _ server: HTTPServer, _ metrics: Metrics) {
         self.shares = shares
+        self.proxies = proxies
         self.server = server
         self.metrics = metrics
     }
@@ -133,6 +136,7 @@ struct ShareWatch {
             do { try await server.loop.sleep(Self.roundMs) } catch { return }
             shares.forget([.presenceChanges], now: Clock.monotonicMs)
             reportExhausted()
+            reportUnnamed()
             guard round % Self.roundsPerWindow == 0 else { continue }
             quietWindows += 1
             guard await server.endRequestWindow(), quietWindows > Self.windowsBetween else { continue }
@@ -142,6 +146,18 @@ struct ShareWatch {
                 "most requests come from one address and use up its share. If that is a proxy, name it in \(Key.trustedProxies.named)"
             )
         }
+    }
+
+    /// Raises one alarm in the life of the process, since nothing but a change of the proxy's configuration helps.
+    private mutating func reportUnnamed() {
+        guard !hasReportedUnnamed, proxies.unnamedCallers > 0 else { return }
+        hasReportedUnnamed = true
+        metrics.add(.alarms)
+        Terminal.log(
+            .error,
+            "shares: a trusted proxy forwards callers without a readable address (unknown, a hidden name or other text). All of them share the limits of one network. "
+                + "Have the proxy write addresses in X-Forwarded-For"
+        )
     }
 
     private mutating func reportExhausted() {

@@ -95,7 +95,7 @@ final class Service: Sendable {
                 }
             },
             Task {
-                var watch = ShareWatch(parts.broker.shares, listeners.publicServer, parts.broker.metrics)
+                var watch = ShareWatch(parts.broker.shares, settings.proxies, listeners.publicServer, parts.broker.metrics)
                 await watch.run()
             },
         ])
