@@ -17,8 +17,12 @@ struct Attempt {
     let issued: ProviderToken.Issued?
 }
 
-/// The endpoint and TLS context of new connections.
+/// The endpoint and TLS context of new connections, and the proxy on the way.
 struct Target {
     let endpoint: Endpoint
     let context: TLSContext
+    let proxy: Proxy?
+
+    /// Where to connect to.
+    var firstHop: Endpoint { proxy?.endpoint ?? endpoint }
 }

@@ -4,20 +4,23 @@ import Linux
 import Sodium
 import TLS
 
-/// One HTTP/2 connection over TLS to APNs. Used only on its loop's thread.
+/// One HTTP/2 connection over TLS to APNs, directly or in a proxy's tunnel. Used only on its loop's thread.
 final class Connection: EventSource {
-    private enum Phase { case connecting, handshaking, settling, ready, ended }
+    private enum Phase { case connecting, tunnelling, handshaking, settling, ready, ended }
 
     private let loop: EventLoop
     private let timing: Timing
     private let owner: any ConnectionOwner
     private let deliveries: any DeliveryOwner
+    private let target: Target
     private let socket: Socket
     private let tls: TLSSession
     private let http2: HTTP2Session
     private var registration: Registration?
     private var interest: Events = [.read, .write]
     private var phase = Phase.connecting
+    /// The proxy's answer to CONNECT.
+    private lazy var tunnel = TunnelAnswer()
     private var requestHeaders: RequestHeaders
     /// By stream.
     private var flights: [Int32: Flight] = [:]
@@ -61,7 +64,7 @@ final class Connection: EventSource {
     private var bytesSinceAnswer = 0
 
     /// Starts connecting.
-    /// - Throws: `.unreachable`, `.untrusted` or `.protocolFailure`.
+    /// - Throws: `.unreachable`, `.untrusted`, `.protocolFailure` or `.proxy`.
     init(
         _ loop: EventLoop, to address: SocketAddress, _ target: Target, _ timing: Timing, _ owner: any ConnectionOwner,
         _ deliveries: any DeliveryOwner
@@ -70,12 +73,15 @@ final class Connection: EventSource {
         self.timing = timing
         self.owner = owner
         self.deliveries = deliveries
+        self.target = target
         requestHeaders = RequestHeaders(target.endpoint)
         startedAt = loop.now
         lastTraffic = loop.now
         liveness = Liveness(timing, now: loop.now)
         lastUse = loop.now
-        do { socket = try Socket.connect(to: address) } catch { throw .unreachable(error) }
+        do { socket = try Socket.connect(to: address) } catch {
+            throw target.proxy == nil ? .unreachable(error) : .proxy(.unreachable(error))
+        }
         do { tls = try TLSSession(connecting: target.context, to: target.endpoint.host) } catch { throw .untrusted(error) }
         do { http2 = try HTTP2Session(.client, limits: HTTP2Limits(bodyBytes: 16 * 1024)) } catch { throw .protocolFailure }
         requests.reserveCapacity(Self.requestBytes + 32 * 1024)
@@ -174,7 +180,8 @@ final class Connection: EventSource {
             if phase == .connecting {
                 guard !events.isDisjoint(with: [.write, .hangup, .failure]) else { return }
                 if let error = socket.pendingError() { throw .unreachable(error) }
-                phase = .handshaking
+                target.proxy?.writeRequest(for: target.endpoint, to: &outgoing)
+                phase = target.proxy == nil ? .handshaking : .tunnelling
             } else if !events.isDisjoint(with: [.read, .peerFinished, .hangup, .failure]) {
                 try read()
             }
@@ -209,16 +216,27 @@ final class Connection: EventSource {
             liveness.read(now: loop.now)
             (isDoubtful, isSilent) = (false, false)
             bytesSinceAnswer += count
-            try decrypt(count)
+            try receive(count)
             if bytesSinceAnswer > Self.bytesPerAnswer { throw .flooding }
             if phase == .ended || count < incoming.count { return }
         }
     }
 
-    private func decrypt(_ count: Int) throws(ConnectionEnd) {
+    /// Handles the first `count` bytes of `incoming`.
+    private func receive(_ count: Int) throws(ConnectionEnd) {
+        guard phase == .tunnelling else { return try decrypt(0..<count) }
+        let answered: Int?
+        let bytes = Array(incoming[..<count])
+        do { answered = try tunnel.parse(bytes.span) } catch { throw .proxy(error) }
+        guard let answered else { return }
+        phase = .handshaking
+        if answered < count { try decrypt(answered..<count) }
+    }
+
+    private func decrypt(_ range: Range<Int>) throws(ConnectionEnd) {
         plaintext.removeAll(keepingCapacity: true)
         var failure: ConnectionEnd?
-        do { try tls.receive(incoming.span.extracting(first: count), into: &plaintext) } catch { failure = .untrusted(error) }
+        do { try tls.receive(incoming.span.extracting(range), into: &plaintext) } catch { failure = .untrusted(error) }
         if phase == .handshaking, tls.state == .established {
             guard tls.negotiatedProtocol ?? "h2" == "h2" else { throw .protocolFailure }
             phase = .settling
@@ -351,7 +369,7 @@ final class Connection: EventSource {
     private func writeAll() throws(ConnectionEnd) {
         while true {
             if speaksHTTP2 { try encrypt() }
-            tls.takeCiphertext(into: &outgoing)
+            if phase != .connecting, phase != .tunnelling { tls.takeCiphertext(into: &outgoing) }
             guard try write() else { return setInterest([.read, .write]) }
             guard speaksHTTP2, http2.wantsWrite, tls.state == .established else { break }
         }
@@ -386,6 +404,8 @@ final class Connection: EventSource {
             lastTraffic = loop.now
             sent += count
         }
+        // The request for a tunnel may contain a password.
+        if phase == .tunnelling { Sodium.wipe(&outgoing) }
         outgoing.removeAll(keepingCapacity: outgoing.capacity <= 1 << 18)
         sent = 0
         return true
@@ -416,7 +436,7 @@ final class Connection: EventSource {
         let now = loop.now
         switch phase {
         case .ended: return
-        case .connecting, .handshaking, .settling:
+        case .connecting, .tunnelling, .handshaking, .settling:
             if now - startedAt >= timing.connectMs { return end(.timedOut) }
         case .ready:
             if liveness.isDoubtful(now: now) { judgePeer(now) }
@@ -483,13 +503,15 @@ final class Connection: EventSource {
 
     private func end(_ cause: ConnectionEnd) {
         guard phase != .ended else { return }
+        let isBeforeTunnel = target.proxy != nil && (phase == .connecting || phase == .tunnelling)
+        if isBeforeTunnel { Sodium.wipe(&outgoing) }
         phase = .ended
         isRetired = true
         if let registration { loop.remove(registration) }
         if let timer { loop.cancel(timer) }
         let unanswered = flights
         flights = [:]
-        owner.connectionEnded(self, cause)
+        owner.connectionEnded(self, isBeforeTunnel ? cause.ofProxy : cause)
         for (stream, flight) in unanswered {
             if stream > lastServed { deliveries.refused(flight.delivery) } else { deliveries.lost(flight.delivery) }
         }

@@ -21,9 +21,20 @@ enum ConnectionEnd: Error, Sendable, Equatable {
     /// Too many bytes arrived without a response.
     case flooding
     case goAway(GoAway)
+    case proxy(ProxyFault)
 }
 
 extension ConnectionEnd {
+    /// The same error if it happened before the proxy had opened the tunnel.
+    var ofProxy: ConnectionEnd {
+        switch self {
+        case .unreachable(let error): .proxy(.unreachable(error))
+        case .closedByPeer: .proxy(.closed)
+        case .timedOut: .proxy(.silent)
+        default: self
+        }
+    }
+
     /// True if the peer rejected our certificate in the handshake (RFC 8446, 6.2).
     var isAboutCertificate: Bool {
         if case .untrusted(.alert(let number)) = self {
@@ -72,6 +83,7 @@ extension ConnectionEnd: CustomStringConvertible {
         case .goAway(let goAway):
             goAway.reason.map { "the peer ended the connection (\($0.rawValue))" }
                 ?? "the peer ended the connection (error \(goAway.code.rawValue))"
+        case .proxy(let fault): fault.description
         }
     }
 }

@@ -19,7 +19,11 @@ public struct Endpoint: Sendable, Equatable {
     public static let ports: [UInt16] = [443, 2197]
 
     /// The URI's authority, with the port unless it is 443 (RFC 9113, 8.3.1; RFC 3986, 3.2).
-    var authority: String { (host.contains(":") ? "[\(host)]" : host) + (port == 443 ? "" : ":\(port)") }
+    var authority: String { port == 443 ? bracketed : authorityWithPort }
+    /// The same with the port in any case, as CONNECT requires it (RFC 9110, 9.3.6).
+    var authorityWithPort: String { "\(bracketed):\(port)" }
+
+    private var bracketed: String { host.contains(":") ? "[\(host)]" : host }
 }
 
 /// Sends pushes.
@@ -35,6 +39,8 @@ public actor Courier: LoopActor, PushSender {
         public var production = Endpoint.production
         public var sandbox = Endpoint.sandbox
         public var trust = TLSContext.Trust.system
+        /// The proxy that all connections go through. It resolves the names of the endpoints. Nil: connect directly.
+        public var proxy: Proxy?
         /// The first account that serves a push's topic, environment and type sends it. Without accounts, every push fails as `notConfigured`.
         public var accounts: [Account]
         /// Called at most once a minute for each kind of alarm, on the loop's thread. Must not block.
@@ -96,7 +102,8 @@ public actor Courier: LoopActor, PushSender {
             for environment in PushEnvironment.allCases {
                 let endpoint = environment == .production ? configuration.production : configuration.sandbox
                 let id = LaneID(account: index, environment: environment)
-                lanes.append(Lane(id, account, signer, endpoint, loop, context, configuration.timing, shared))
+                let target = Target(endpoint: endpoint, context: context, proxy: configuration.proxy)
+                lanes.append(Lane(id, account, signer, target, loop, configuration.timing, shared))
             }
         }
         self.lanes = lanes

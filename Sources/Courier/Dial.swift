@@ -15,7 +15,7 @@ final class Dial {
     private var secondRound: ArraySlice<SocketAddress> = []
     private var candidates: [Connection] = []
     private var timer: TimerID?
-    private var lastCause = ConnectionEnd.unresolved
+    private var lastCause: ConnectionEnd
     private var isDone = false
     /// The number of addresses tried so far.
     private(set) var tried = 0
@@ -24,21 +24,24 @@ final class Dial {
     private static let mostAddresses = 8
 
     /// Waits for the addresses. The timeout is that of a connection.
+    /// - Parameter unresolved: the error without addresses.
     init(
-        _ loop: EventLoop, _ timing: Timing, connect: @escaping (SocketAddress) throws(ConnectionEnd) -> Connection,
+        _ loop: EventLoop, _ timing: Timing, unresolved: ConnectionEnd,
+        connect: @escaping (SocketAddress) throws(ConnectionEnd) -> Connection,
         done: @escaping (Result<Connection, ConnectionEnd>) -> Void
     ) {
         self.loop = loop
         self.timing = timing
         self.connect = connect
         self.done = done
-        timer = loop.after(timing.connectMs) { [self] in finish(.failure(.unresolved)) }
+        lastCause = unresolved
+        timer = loop.after(timing.connectMs) { [self] in finish(.failure(lastCause)) }
     }
 
     /// - Parameter skipping: how many addresses failed before. They are tried last.
     func start(_ found: [SocketAddress], skipping: Int) {
         let order = Self.alternating(found)
-        guard !order.isEmpty else { return finish(.failure(.unresolved)) }
+        guard !order.isEmpty else { return finish(.failure(lastCause)) }
         let first = skipping % order.count
         addresses = (order[first...] + order[..<first]).prefix(Self.mostAddresses)
         secondRound = addresses

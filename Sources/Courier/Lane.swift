@@ -33,8 +33,8 @@ final class Lane: DeliveryOwner {
     private var isPumpDue = false
 
     init(
-        _ id: LaneID, _ account: Account, _ signer: Signer?, _ endpoint: Endpoint, _ loop: EventLoop, _ context: TLSContext,
-        _ timing: Timing, _ shared: Shared
+        _ id: LaneID, _ account: Account, _ signer: Signer?, _ target: Target, _ loop: EventLoop, _ timing: Timing,
+        _ shared: Shared
     ) {
         environment = id.environment
         self.account = account
@@ -42,9 +42,7 @@ final class Lane: DeliveryOwner {
         self.loop = loop
         self.timing = timing
         self.shared = shared
-        pool = Pool(self, loop, timing, Target(endpoint: endpoint, context: context)) {
-            shared.resolve(id, $0)
-        }
+        pool = Pool(self, loop, timing, target) { shared.resolve(id, $0) }
     }
 
     var isIdle: Bool { queue.isEmpty && parked.isEmpty && pool.isIdle }

@@ -122,11 +122,11 @@ final class Pool: ConnectionOwner {
 
     private func open() {
         dial = Dial(
-            loop, timing,
+            loop, timing, unresolved: target.proxy == nil ? .unresolved : .proxy(.unresolved),
             connect: { [self, lane] (address) throws(ConnectionEnd) in
                 try Connection(loop, to: address, target, timing, self, lane)
             }, done: { [self] in dialled($0) })
-        let endpoint = target.endpoint
+        let endpoint = target.firstHop
         if let address = SocketAddress(numeric: endpoint.host, port: endpoint.port) {
             resolved([address])
         } else if !isResolving {

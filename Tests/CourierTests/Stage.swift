@@ -52,11 +52,11 @@ struct Stage {
         host: String = "127.0.0.1", stored: UInt64? = nil,
         resolver: Resolver? = nil, accounts: [Account]? = nil,
         script: @escaping ScriptedServer.Script, wallMs: (@Sendable () -> UInt64)? = nil,
-        _ body: (Stage) async throws -> Void
+        proxy: Proxy? = nil, _ body: (Stage) async throws -> Void
     ) async throws {
         let stage = try Stage(
             firstStreams, onePiece, greeting, manner, timing, trust, host, stored, resolver, accounts,
-            script, wallMs)
+            script, wallMs, proxy)
         try stage.loop.start()
         try await stage.server.start()
         try await body(stage)
@@ -69,7 +69,7 @@ struct Stage {
         _ firstStreams: UInt32, _ onePiece: Bool, _ greeting: [ScriptedServer.Act], _ manner: ScriptedServer.Manner,
         _ timing: Timing, _ trust: [UInt8], _ host: String, _ stored: UInt64?,
         _ resolver: Resolver?, _ accounts: [Account]?, _ script: @escaping ScriptedServer.Script,
-        _ wallMs: (@Sendable () -> UInt64)?
+        _ wallMs: (@Sendable () -> UInt64)?, _ proxy: Proxy?
     ) throws {
         loop = try EventLoop(name: "stage")
         server = try ScriptedServer(
@@ -87,6 +87,7 @@ struct Stage {
         if let resolver { configuration.resolver = resolver }
         if let accounts { configuration.accounts = accounts }
         if let wallMs { configuration.wallMs = wallMs }
+        configuration.proxy = proxy
         courier = try Courier(loop: loop, configuration)
     }
 

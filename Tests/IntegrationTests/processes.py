@@ -62,7 +62,8 @@ def free_port():
 
 def clean_environment(**more):
     """The tests' environment without settings of the machine they run on."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("MAYFLY_", "APNS_", "COMETCHAT_"))}
+    kept = {k: v for k, v in os.environ.items()
+            if not k.startswith(("MAYFLY_", "APNS_", "COMETCHAT_")) and k.lower() not in ("https_proxy", "all_proxy")}
     return kept | {k: str(v) for k, v in more.items()}
 
 

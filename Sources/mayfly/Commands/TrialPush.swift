@@ -13,7 +13,10 @@ struct TrialPush {
     private let settings: APNsSettings
     let accounts: Accounts
 
-    init(_ configuration: Configuration) throws { try self.init(APNsSettings(configuration), configuration.state) }
+    init(_ configuration: Configuration) throws {
+        try self.init(APNsSettings(configuration), configuration.state)
+        ProxySettings.warnOfVariables(configuration)
+    }
 
     /// - Parameter state: the folder of a broker whose provider tokens are used again, since Apple limits new ones.
     init(_ settings: APNsSettings, _ state: StateFolder) throws {
@@ -160,7 +163,8 @@ struct TrialPush {
         return values
     }
 
-    private static let waitMs: UInt64 = 10_000
+    /// Longer than one attempt to connect, whose cause is printed.
+    private static let waitMs: UInt64 = 12_000
 
     private func deliver(_ push: Push) async throws -> (outcome: Outcome, uniqueID: String?) {
         let loop = try EventLoop(name: "courier")

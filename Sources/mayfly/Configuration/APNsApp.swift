@@ -84,9 +84,8 @@ struct APNsApp {
         file.warnIfExposed("the certificate and key that send pushes")
         var bytes = try file.read(limit: 1_048_576)
         defer { wipe(&bytes) }
-        var secret = try passphrase?.read(limit: 1_024) ?? []
+        var secret = try passphrase?.firstLine(limit: 1_024) ?? []
         defer { wipe(&secret) }
-        keepFirstLine(&secret)
         do {
             let isPEM = bytes.starts(with: Array("-----BEGIN".utf8)) || file.path.hasSuffix(".pem")
             let certificate =
@@ -103,14 +102,6 @@ struct APNsApp {
         } catch {
             throw CommandFailed("\(file.source): \(file): \(error)")
         }
-    }
-
-    /// Wipes the rest in place.
-    private static func keepFirstLine(_ text: inout [UInt8]) {
-        guard let end = text.firstIndex(of: UInt8(ascii: "\n")) else { return }
-        let count = end > 0 && text[end - 1] == UInt8(ascii: "\r") ? end - 1 : end
-        for index in text.indices.dropFirst(count) { text[index] = 0 }
-        text.removeLast(text.count - count)
     }
 }
 

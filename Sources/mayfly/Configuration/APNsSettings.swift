@@ -12,7 +12,7 @@ struct APNsSettings {
     static let keys: [Key] = [
         .apnsKeyPath, .apnsKeyID, .apnsTeamID, .apnsBundleID, .apnsCertificate, .apnsCertificatePassphrase, .apnsApps,
         .apnsEnvironment,
-        .apnsProduction, .apnsEndpoint, .apnsPort, .apnsCA,
+        .apnsProduction, .apnsEndpoint, .apnsPort, .apnsCA, .apnsProxy, .apnsProxyPassword,
     ]
 
     static let whatToSet = "APNS_TEAM_ID, APNS_KEY_ID and APNS_KEY_PATH, or a certificate or list of apps"
@@ -29,6 +29,8 @@ struct APNsSettings {
     /// The port of Apple's hosts.
     let port: UInt16
     let trust: TLSContext.Trust
+    /// The proxy on the way to both environments.
+    let proxy: Proxy?
     /// Reads the same files again. The default app stays that of the start. Captures no key.
     let readAgain: @Sendable () throws -> APNsSettings
 
@@ -53,7 +55,11 @@ struct APNsSettings {
             (self.apps, self.topic) = (apps, topic)
         }
         isList = configuration[.apnsApps] != nil
-        endpoint = try configuration[.apnsEndpoint].map { try Self.endpoint($0) }
+        endpoint = try configuration[.apnsEndpoint].map { text in
+            guard let endpoint = Self.endpoint(text) else { throw configuration.invalid(.apnsEndpoint, "must be HOST:PORT") }
+            return endpoint
+        }
+        proxy = try ProxySettings.read(configuration)
         port = try Self.port(configuration)
         trust = try configuration.file(.apnsCA).map(Self.authorities) ?? .system
         var same = configuration
@@ -114,9 +120,11 @@ struct APNsSettings {
         } catch { throw UsageError(named(error)) }
     }
 
-    /// Returns whether `other` has the same apps, credentials and trusted authorities.
+    /// Returns whether `other` has the same apps, credentials, trusted authorities and proxy.
     func isSame(as other: APNsSettings) throws -> Bool {
-        guard topic == other.topic, try apps.elementsEqual(other.apps, by: { try $0.isSame(as: $1) }) else { return false }
+        guard topic == other.topic, proxy == other.proxy, try apps.elementsEqual(other.apps, by: { try $0.isSame(as: $1) }) else {
+            return false
+        }
         return switch (trust, other.trust) {
         case (.system, .system): true
         case (.authorities(let one), .authorities(let other)): one == other
@@ -184,6 +192,7 @@ struct APNsSettings {
     func courier(_ accounts: [Account], onAlarm: @escaping @Sendable (Alarm) -> Void) -> Courier.Configuration {
         var configuration = Courier.Configuration(accounts: accounts, onAlarm: onAlarm)
         configuration.trust = trust
+        configuration.proxy = proxy
         configuration.production.port = port
         configuration.sandbox.port = port
         if let endpoint {
@@ -213,7 +222,8 @@ struct APNsSettings {
         return port
     }
 
-    private static func endpoint(_ text: String) throws -> Endpoint {
+    /// Reads HOST:PORT. Returns nil for other text.
+    static func endpoint(_ text: String) -> Endpoint? {
         if let address = SocketAddress(parsing: text), let port = address.port { return Endpoint(host: address.host, port: port) }
         let parts = text.split(separator: ":")
         // The host goes to the system's resolver, and into the log if that finds no address.
@@ -222,7 +232,7 @@ struct APNsSettings {
         }
         guard parts.count == 2, isName, parts[0].split(separator: ".").allSatisfy({ $0.utf8.count <= 63 }),
             let port = UInt16(parts[1]), port > 0
-        else { throw UsageError("\(Key.apnsEndpoint.named) must be HOST:PORT") }
+        else { return nil }
         return Endpoint(host: String(parts[0]), port: port)
     }
 }

@@ -146,6 +146,17 @@ struct GivenFile: Sendable, CustomStringConvertible {
         } catch { throw failure("can't be read: \(error.reason)") }
     }
 
+    /// Reads the file's first line. The caller wipes it.
+    func firstLine(limit: Int) throws -> [UInt8] {
+        var text = try read(limit: limit)
+        guard let end = text.firstIndex(of: UInt8(ascii: "\n")) else { return text }
+        let count = end > 0 && text[end - 1] == UInt8(ascii: "\r") ? end - 1 : end
+        // In place, so that no copy of the rest is left.
+        for index in text.indices.dropFirst(count) { text[index] = 0 }
+        text.removeLast(text.count - count)
+        return text
+    }
+
     /// Logs a warning if other users can read the file.
     /// - Parameter content: what the file contains.
     func warnIfExposed(_ content: String) {

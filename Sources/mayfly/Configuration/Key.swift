@@ -48,6 +48,8 @@ enum Key: String, CaseIterable {
     case apnsEndpoint = "apns-endpoint"
     case apnsPort = "apns-port"
     case apnsCA = "apns-ca"
+    case apnsProxy = "apns-proxy"
+    case apnsProxyPassword = "apns-proxy-password"
     case apnsSimulatorListen = "apns-simulator-listen"
     case apnsSimulatorControl = "apns-simulator-control"
     case apnsSimulatorCertificate = "apns-simulator-certificate"
@@ -83,7 +85,10 @@ enum Key: String, CaseIterable {
 
     /// True for values that are a secret, or files in whose place users often write the secret itself.
     var isSecret: Bool {
-        self == .apnsCertificatePassphrase || self == .database || self == .wrappingKey || self == .webhookSecrets
+        switch self {
+        case .apnsCertificatePassphrase, .apnsProxyPassword, .database, .wrappingKey, .webhookSecrets: true
+        default: false
+        }
     }
 
     var manual: String {
@@ -166,6 +171,9 @@ enum Key: String, CaseIterable {
         case .apnsPort:
             "Apple's port in both environments: 443, or 2197 for firewalls that block 443. Default: 443."
         case .apnsCA: "PEM file with the authorities to trust for APNs, instead of the system's."
+        case .apnsProxy:
+            "HTTP proxy that opens tunnels to Apple (CONNECT): HOST:PORT or USER@HOST:PORT. HTTPS_PROXY is not used. Default: none."
+        case .apnsProxyPassword: "File whose first line is that user's password. Mode 0600. SIGHUP reads it again."
         case .apnsSimulatorListen: "The simulator's listener for pushes, ADDRESS:PORT. Default: 127.0.0.1:8789."
         case .apnsSimulatorControl: "The simulator's control listener, ADDRESS:PORT. Default: 127.0.0.1:8790."
         case .apnsSimulatorCertificate: "PEM file with the simulator's certificate and private key."

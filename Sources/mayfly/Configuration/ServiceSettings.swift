@@ -65,6 +65,7 @@ struct ServiceSettings {
         authenticator = try users?.authenticator()
 
         apns = try APNsSettings(configuration, mayLackCredentials: true)
+        ProxySettings.warnOfVariables(configuration)
     }
 
     static let defaultNode = "node-1"

@@ -238,6 +238,7 @@ struct StartChecks {
 
     private func apns(_ policies: Policies?, _ expiries: inout [Expiry]) async throws -> String {
         let settings = try APNsSettings(configuration, mayLackCredentials: true)
+        ProxySettings.warnOfVariables(configuration)
         expiries += Certificates.expiries(settings)
         guard !settings.apps.isEmpty else { return "" }
         let trial = try TrialPush(settings, state)
@@ -251,7 +252,7 @@ struct StartChecks {
             guard !probe.isRequired else { throw CheckFailed(text) }
             Terminal.log(.warning, text)
         }
-        return "\(apps): Apple accepts key or certificate, and topic"
+        return "\(apps): Apple accepts key or certificate, and topic\(settings.proxy == nil ? "" : ", through the proxy")"
     }
 
     /// A single word could be a secret in place of a bundle id.
