@@ -41,7 +41,7 @@ test:
 	echo "outside:  $$(tail -n 1 .build/log/outside)"; \
 	(( failed == 0 ))
 
-# Syntax, format, boundaries, promises, sanitizers, fuzzing and campaigns.
+# Syntax, format, boundaries, promises, sanitizers, fuzzing, benchmarks at their smallest size, and campaigns.
 check:
 	@scripts/setup check
 	scripts/check
@@ -55,7 +55,8 @@ check-package: deb
 fuzz:
 	scripts/fuzz $(TARGET) $(SECONDS)
 
-# Measures and replaces docs/benchmarks.md: 25 minutes on two quiet cores. ONLY=pairs measures and prints one part.
+# Measures and replaces docs/benchmarks.md, which says how long that took. ONLY=pairs measures and prints one part. ROUNDS=1 SECONDS=1 prints worthless
+# figures, and shows that every part works.
 bench:
 	@scripts/setup bench
 	swift build -c release --product mayfly

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """Measures the figures of docs/benchmarks.md and prints that page: `make bench`, or `make bench
-ONLY=engine|pairs|nodes|ledger|courier|companion|monitor|calls|sweep|shares|idle ROUNDS=3 SECONDS=5`."""
+ONLY=engine|pairs|nodes|ledger|courier|companion|monitor|calls|sweep|shares|idle ROUNDS=3 SECONDS=5`. With ROUNDS=1 SECONDS=1 each part runs at its
+smallest size, to show that it still works. Only a whole run of three rounds of five seconds, or more, replaces the page."""
 
 import argparse
+import importlib
 import shutil
 import signal
 import sys
@@ -10,24 +12,40 @@ import time
 
 sys.dont_write_bytecode = True
 
-import calls  # noqa: E402
-import companion  # noqa: E402
-import courier  # noqa: E402
-import engine  # noqa: E402
-import idle  # noqa: E402
-import ledger  # noqa: E402
 import load  # noqa: E402
 import machine  # noqa: E402
-import monitor  # noqa: E402
-import nodes  # noqa: E402
-import pairs  # noqa: E402
 import page  # noqa: E402
 import processes  # noqa: E402
-import shares  # noqa: E402
-import sweep  # noqa: E402
 
-PARTS = ("engine", "pairs", "nodes", "ledger", "courier", "companion", "monitor", "calls", "sweep", "shares", "idle")
+# Each part and the programs that it needs beside this repository's.
+PARTS = {
+    "engine": ("nginx", "wrk", "h2load"), "pairs": ("wrk",), "nodes": ("wrk", "psql", "pgbench"), "ledger": (), "courier": ("h2load",),
+    "companion": ("wrk",), "monitor": (), "calls": (), "sweep": (), "shares": ("unshare", "ip"), "idle": ("wrk",)}
 PAGE = machine.REPOSITORY / "docs/benchmarks.md"
+
+
+def missing(parts):
+    """What these parts need and isn't here."""
+    found = [f"{part} needs {tool}" for part in parts for tool in PARTS[part] if not shutil.which(tool)]
+    if "pairs" in parts and not machine.said(*processes.node(), "-p", "require('express') && require('sqlite3') && 1"):
+        found.append("pairs needs Node.js with Express and sqlite3")
+    if {"courier", "shares"} & {*parts} and not (machine.REPOSITORY / ".build/bench/venv/bin/python").exists():
+        found.append("courier and shares need .build/bench/venv")
+    return found
+
+
+def measure(part, asked, descriptors, note):
+    run = importlib.import_module(part).run
+    match part:
+        case "ledger" | "monitor":
+            return run(asked.rounds, note)
+        case "sweep":
+            # A round takes minutes and measures a million lags.
+            return run((asked.rounds + 2) // 3, note)
+        case "idle":
+            return run(asked.rounds, asked.seconds, descriptors, note)
+        case _:
+            return run(asked.rounds, asked.seconds, note)
 
 
 def main():
@@ -45,44 +63,34 @@ def main():
         print(f"{time.monotonic() - start:6.0f} s  {text}", file=sys.stderr, flush=True)
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("bench: ended"))
+    parts = [asked.only] if asked.only else [*PARTS]
+    machine.is_trial = asked.rounds == asked.seconds == 1
+    if lacking := missing(parts):
+        raise SystemExit(f"bench: {'; '.join(lacking)}. `scripts/setup bench` installs it")
     facts, taken = machine.facts(processes.node()), machine.taken()
     descriptors = processes.prepare()
-    sections = []
+    sections, failed = [], []
     try:
-        if asked.only in ("", "engine"):
-            sections.append(engine.run(asked.rounds, asked.seconds, note))
-        if asked.only in ("", "pairs"):
-            sections.append(pairs.run(asked.rounds, asked.seconds, note))
-        if asked.only in ("", "nodes"):
-            sections.append(nodes.run(asked.rounds, asked.seconds, note))
-        if asked.only in ("", "ledger"):
-            sections.append(ledger.run(asked.rounds, note))
-        if asked.only in ("", "courier"):
-            sections.append(courier.run(asked.rounds, asked.seconds, note))
-        if asked.only in ("", "companion"):
-            sections.append(companion.run(asked.rounds, asked.seconds, note))
-        if asked.only in ("", "monitor"):
-            sections.append(monitor.run(asked.rounds, note))
-        if asked.only in ("", "calls"):
-            sections.append(calls.run(asked.rounds, asked.seconds, note))
-        if asked.only in ("", "sweep"):
-            # A round takes minutes and measures a million lags.
-            sections.append(sweep.run((asked.rounds + 2) // 3, note))
-        if asked.only in ("", "shares"):
-            sections.append(shares.run(asked.rounds, asked.seconds, note))
-        if asked.only in ("", "idle"):
-            sections.append(idle.run(asked.rounds, asked.seconds, descriptors, note))
-    except processes.Invalid as reason:
-        raise SystemExit(f"bench: {reason}")
+        for part in parts:
+            try:
+                sections.append(measure(part, asked, descriptors, note))
+            except processes.Invalid as reason:
+                # The other parts are measured nevertheless.
+                failed.append(f"bench: {part}: {reason}")
+                note(f"FAILED: {part}: {reason}")
+            finally:
+                processes.stop_all()
     finally:
         processes.stop_all()
 
-    text = page.page(sections, facts, taken, asked.rounds, asked.seconds, load.thrown_out)
+    text = page.page(sections, facts, taken, asked, load.thrown_out, time.monotonic() - start)
     shutil.rmtree(processes.WORK)
     # A quick look is printed and not kept.
-    if not asked.only and asked.rounds >= 3:
+    if not asked.only and not failed and asked.rounds >= 3 and asked.seconds >= 5:
         PAGE.write_text(text)
     print(text)
+    if failed:
+        raise SystemExit("\n".join(failed))
 
 
 main()

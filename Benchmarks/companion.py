@@ -8,26 +8,27 @@ from datetime import datetime
 
 import load
 from knocks import Knocks, made
+from machine import size
 from page import Aim, Section, Series, number, percentile
 from processes import Broker, Invalid, accounts
 from steady import Connections
 from users import back_end, jwt, read, user
 
 # Each has the registration or activity that the events need. Knocks get as many rooms.
-USERS, ROOMS, BEHIND = 10_000, 40_000, 150
+USERS, ROOMS, BEHIND = 10_000, size(40_000, 5_000), 150
 # Of policies/companion.json.
 WINDOW = 15
 # The time that an update may take to the simulator's clock. Two updates may arrive nearer than they left by this.
 TOLERANCE = 0.2
 ACTIVITIES, EACH, UPDATES, LISTED = 10_000, 20, 1_000, 5
-FEW, MANY, RATE, KNOCKED = 1_000, 100_000, 1_000, 5_000
+FEW, MANY, RATE, KNOCKED = 1_000, size(100_000, 10_000), 1_000, 5_000
 MIB = 1024 * 1024
 
 
 def run(rounds, seconds, note):
     section = Section("Companions")
     _rates(section, rounds, seconds, note)
-    _throttle(section, max(60, seconds), note)
+    _throttle(section, max(size(60, 20), seconds), note)
     _many(section, rounds, seconds, note)
     return section
 

@@ -5,10 +5,11 @@ import ssl
 
 import load
 from hold import Holder
+from machine import size
 from page import Aim, Section, Series
 from processes import BODY, Engine, Invalid, Nginx, folder, throwaway_keys
 
-IDLE = 5_000
+IDLE = size(5_000, 500)
 
 
 def run(rounds, seconds, note):

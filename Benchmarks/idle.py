@@ -4,11 +4,12 @@ import time
 
 import load
 from hold import Holder
+from machine import size
 from page import Aim, Section, Series, number
 from processes import Broker, Invalid
 
-STARTS = 10
-MOST = 20_000
+STARTS = size(10, 2)
+MOST = size(20_000, 2_000)
 # Descriptors that a broker keeps from its public listener (Service.reservedDescriptors), and those of the other requests.
 SPARE = 400
 HOLDERS = 4

@@ -7,10 +7,11 @@ import shutil
 import time
 from pathlib import Path
 
+from machine import size
 from page import Aim, Section, Series, number
 from processes import MAYFLY, MAYFLY_BENCH, ONE_CORE, Invalid, Process, folder
 
-MILLION = 1_000_000
+MILLION = size(1_000_000, 50_000)
 LARGE = 10 * MILLION
 SMALL = 10_000
 

@@ -8,6 +8,13 @@ import time
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[1]
+# True for a run that only shows that each part works. bench.py sets it before it imports the parts.
+is_trial = False
+
+
+def size(full, smallest):
+    """How many of something a part uses."""
+    return smallest if is_trial else full
 
 
 def _siblings(cpu):

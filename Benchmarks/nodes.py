@@ -14,7 +14,7 @@ from pathlib import Path
 import load
 import pairs
 from knocks import made
-from machine import REPOSITORY
+from machine import REPOSITORY, size
 from page import Aim, Section, Series, number, percentile
 from processes import BOTH_CORES, MAYFLY, WORK, Broker, Invalid, Simulator, cpu_seconds, folder, stop_all, throwaway_keys
 from steady import TOKEN, Connections, post
@@ -25,10 +25,10 @@ CLIENTS = 16
 # Creates a second for the latency.
 RATE = 100
 # A room can be knocked at once a second, so this limits the knocks a second.
-ROOMS = 6_000
+ROOMS = size(6_000, 3_000)
 # Seconds after a start (policy.json), and after an accept, in which knocks are delayed.
 START_GRACE, RECENT = 15, 10
-FEW, MANY = 10_000, 1_000_000
+FEW, MANY = size(10_000, 1_000), size(1_000_000, 10_000)
 HOUR, MIB = 3_600_000, 1024 * 1024
 
 # Accepted rooms with both tokens. The columns of sealed bytes have the right lengths and no secrets.

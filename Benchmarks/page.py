@@ -99,8 +99,8 @@ class Section:
 
 HEAD = """
 # Benchmarks
-`make bench` takes these figures in 25 minutes on two quiet cores and writes this page; change `Benchmarks/`, not the page. `make bench ONLY=pairs` prints one
-part: `engine`, `pairs`, `nodes`, `ledger`, `courier`, `companion`, `monitor`, `calls`, `sweep`, `shares` or `idle`.
+`make bench` took these figures in {minutes:.0f} minutes and wrote this page; change `Benchmarks/`, not the page. `make bench ONLY=pairs` prints one part: `engine`,
+`pairs`, `nodes`, `ledger`, `courier`, `companion`, `monitor`, `calls`, `sweep`, `shares` or `idle`. `make bench ROUNDS=1 SECONDS=1` only shows that each works.
 
 A figure is the median of {rounds} rounds of {seconds} seconds, with the lowest and the highest in brackets. Compared programs run in turn, and ratios (÷) are taken
 within a round. CPU is the server's, user and kernel, and memory its RSS. Rates depend on the machine: compare ratios.
@@ -121,8 +121,9 @@ perf record -g --pid PID -- sleep 5 && perf report --no-children
 """
 
 
-def page(sections, facts, taken, rounds, seconds, thrown_out):
-    parts = [HEAD.format(rounds=rounds, seconds=seconds)]
+def page(sections, facts, taken, asked, thrown_out, spent):
+    """`spent`: the seconds that it took."""
+    parts = [HEAD.format(rounds=asked.rounds, seconds=asked.seconds, minutes=spent / 60)]
     if thrown_out:
         parts.append(f"Thrown out and made again: {len(thrown_out)}. " + " ".join(f"{reason}." for reason in sorted(set(thrown_out))))
     parts.append("## The machine\n" + table(["", ""], facts))

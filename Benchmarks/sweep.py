@@ -10,16 +10,17 @@ import time
 from collections import Counter
 
 import load
+from machine import size
 from page import Aim, Section, Series, percentile
 from processes import HERE, MAYFLY, MAYFLY_BENCH, ONE_CORE, Broker, Invalid, Process, folder
 from steady import Steady
 
-TOKENS = 1_000_000
+TOKENS = size(1_000_000, 20_000)
 # Creates and accepts a second.
 RATE = 1_000
-MINUTE = 60.0
+MINUTE = size(60.0, 10.0)
 # Seconds for the broker to publish the million tokens of the fill; until then it refuses requests, because too many entries wait.
-PUBLICATION = 60
+PUBLICATION = size(60, 2)
 # Seconds of load before the first token expires, of which the first are not counted.
 BEFORE, WARM_UP = 12, 2
 POLL = 0.005
