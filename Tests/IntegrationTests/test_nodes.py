@@ -339,6 +339,20 @@ def test_a_node_without_the_latest_keys_does_not_lead(pair):
     eventually(lambda: pair.leading is second, 15, what="the takeover")
 
 
+def test_a_node_that_meets_lost_commits_before_it_serves_goes_on_when_they_are_back():
+    """A failover to a server without the last lease, and back, while a node waits for the end of its earlier term."""
+    with Deployment("a") as deployment:
+        deployment.start()
+        node, schema = deployment["a"], deployment.schema
+        node.kill()
+        node.start(wait=False)
+        eventually(lambda: "waiting for the end of its own" in node.printed(), 20, what="a node that waits")
+        schema.run("UPDATE lease SET term = term - 1")
+        eventually(lambda: "has lost commits" in node.printed(), 20, what="the line")
+        schema.run("UPDATE lease SET term = term + 1")
+        eventually(lambda: node.is_serving, 40, what="a node that serves")
+
+
 # Promise: node-certificates
 def test_strangers_get_no_keys(pair):
     import http.client

@@ -116,6 +116,7 @@ actor Node: LoopActor {
             return nil
         }
         let isComplete = try await copyLog(lease)
+        try await store.recheckCommits { try await self.log.isContinued() }
         try await store.report(report(copy.withLock(\.self)?.keys.steps ?? storedSteps))
         if let fault = store.fault {
             wait(for: "the database. \(fault)")
