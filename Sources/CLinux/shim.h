@@ -11,6 +11,7 @@
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/sysinfo.h>
 #include <sys/vfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -26,6 +27,7 @@ extern int renameat2(int folder, const char *path, int target_folder, const char
 static inline int mayfly_open(const char *path, int flags, mode_t mode) { return open(path, flags, mode); }
 static inline int mayfly_fcntl(int descriptor, int command, int argument) { return fcntl(descriptor, command, argument); }
 static inline int mayfly_prctl(int option, unsigned long argument) { return prctl(option, argument, 0, 0, 0); }
+static inline int mayfly_has_swap(void) { struct sysinfo found; return sysinfo(&found) != 0 || found.totalswap > 0; }
 static inline int mayfly_exit_status(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status); }
 static inline char **mayfly_environment(void) { return __environ; }
 static inline void mayfly_name_thread(const char *name) { prctl(PR_SET_NAME, name, 0, 0, 0); }

@@ -1,10 +1,13 @@
+import CLinux
+
 /// Memory that the kernel may write to a disk.
 public enum Swap {
     /// Returns the active swap areas that would write this process's memory to a disk in the clear. Empty if its control group may not swap.
     ///
-    /// - Throws: also where the process sees only processes in `/proc`.
+    /// - Throws: if swap is on and the process sees only processes in `/proc`.
     public static func areas() throws(Errno) -> [String] {
-        if isForbidden { return [] }
+        // Unlike the table, this is visible with `ProcSubset=pid` and with the cgroups of any version.
+        if mayfly_has_swap() == 0 || isForbidden { return [] }
         let table = String(decoding: try File.read("/proc/swaps", limit: 65_536), as: UTF8.self)
         let names = table.split(separator: "\n").dropFirst().compactMap {
             $0.split(whereSeparator: { $0 == " " || $0 == "\t" }).first

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 
@@ -15,7 +16,7 @@ from nodes import Deployment
 from processes import BINARY, BUNDLE_ID, Broker, State, audit_verify, clean_environment, eventually, free_port, mayfly, quick_rooms
 from world import World
 
-NAMES = ["logging", "listeners", "proxies", "policies", "users", "state", "disk", "database", "keys", "clock", "witnesses", "log key", "copies", "log", "memory", "swap",
+NAMES = ["logging", "listeners", "proxies", "policies", "users", "webhooks", "state", "disk", "database", "keys", "clock", "witnesses", "log key", "copies", "log", "memory", "swap",
          "descriptors", "apns", "certificates"]
 
 
@@ -198,7 +199,8 @@ def test_apple_is_asked_unless_offline(stopped):
         assert not bad(check(stopped.broker, "--offline"))
     finally:
         stopped.simulator.fault()
-    assert "unreachable" in check(stopped.broker, status=1, apns_endpoint=f"127.0.0.1:{free_port()}")["apns"][1]
+    text = check(stopped.broker, status=1, apns_endpoint=f"127.0.0.1:{free_port()}")["apns"][1]
+    assert "did not judge" in text and "unreachable" in text and "accept" not in text
 
 
 def test_files_and_folders_that_others_can_read_are_warnings(stopped, tmp_path):
@@ -312,6 +314,9 @@ def test_where_only_processes_are_seen_in_proc(stopped):
     hidden = ("unshare", "--mount", "sh", "-c", 'mount -t proc -o subset=pid proc /proc && ! [ -e /proc/swaps ] && exec "$@"', "sh")
     found = check(stopped.broker, "--offline", prefix=hidden)
     assert not bad(found) and found["swap"][0] in ("good", "warning"), found
+    if len(Path("/proc/swaps").read_text().splitlines()) == 1:
+        # Swap that is off is no reason to warn, whatever the version of the cgroups.
+        assert found["swap"][0] == "good", found
 
 
 def test_locked_memory_of_another_user(stopped, tmp_path):
