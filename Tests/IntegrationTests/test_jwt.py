@@ -201,6 +201,28 @@ def test_the_demo_plays_its_story_and_ends(tmp_path):
     policy.write_text(json.dumps(quick_rooms()))
     ran = mayfly("demo", MAYFLY_STATE=tmp_path / "var", MAYFLY_POLICY=policy, **demo_ports())
     assert ran.returncode == 0 and "The ledger's verdict: good." in ran.stdout, ran
+    # A second story in the same folder tells its own part of the log.
+    again = mayfly("demo", MAYFLY_STATE=tmp_path / "var", MAYFLY_POLICY=policy, **demo_ports())
+    assert again.returncode == 0, again
+    for told in (ran.stdout, again.stdout):
+        assert "2 addresses sealed, 1 opened for a push, 2 destroyed." in told, told
+
+
+def test_a_demo_follows_one_that_was_cut_off(tmp_path):
+    """Its room may still wait for Ben."""
+    policy = tmp_path / "quick-rooms.json"
+    policy.write_text(json.dumps(quick_rooms()))
+    places = {"MAYFLY_STATE": tmp_path / "var", "MAYFLY_POLICY": policy}
+    child = subprocess.Popen([BINARY, "demo"], stdout=subprocess.PIPE, text=True, env=clean_environment(**places, **demo_ports()))
+    try:
+        while not child.stdout.readline().startswith("2. "):
+            pass
+    finally:
+        child.kill()
+        child.wait()
+        child.stdout.close()
+    ran = mayfly("demo", **places, **demo_ports())
+    assert ran.returncode == 0 and "2 addresses sealed, 1 opened for a push, 2 destroyed." in ran.stdout, ran
 
 
 def test_run_prints_jwts_of_a_user_and_a_back_end(tmp_path):

@@ -6,7 +6,9 @@ import Ledger
 import Linux
 import Policy
 import Sealing
+import Sodium
 import Storage
+import Vocabulary
 
 /// `mayfly demo`: runs broker and simulator with throw-away keys.
 enum DemoCommand {
@@ -43,7 +45,7 @@ enum DemoCommand {
             (.apnsBundleID, "org.example.app"), (.policy, "trial,companion,monitor,calls"), (.apnsEndpoint, simulatorAddress),
             (.apnsCA, state.simulatorCA),
         ] { configuration.setDefault(key, value) }
-        let hasOwnUsers = JWTSettings.keys.contains { configuration[$0] != nil }
+        let hasOwnUsers = JWTSettings.areGiven(configuration)
         if !hasOwnUsers {
             configuration.setDefault(.jwtAlgorithm, JSONWebAlgorithm.hs256.rawValue)
             configuration.setDefault(.jwtKey, state.jwtSecret)
@@ -147,8 +149,10 @@ private struct Story {
     /// The demo waits for the log's next batch if an "hour" of the log is at most so many seconds.
     private static let longestHour: UInt64 = 60
 
-    private static let creatorToken = String(repeating: "a1", count: 32)
-    private static let joinerToken = String(repeating: "b2", count: 32)
+    // Others each time. An earlier story in the same folder may have stopped anywhere, and its pushes may leave now.
+    private let code = String(Int.random(in: 100_000...999_999))
+    private let creatorToken = Hex.encode(Sodium.randomBytes(32).span)
+    private let joinerToken = Hex.encode(Sodium.randomBytes(32).span)
 
     func play() async throws {
         let api = "http://\(service.address)"
@@ -157,16 +161,16 @@ private struct Story {
         step("1", "Ann makes a room and leaves her phone's push address with the broker, which seals it.")
         let made = try await call(
             .post, "\(api)/api/rooms",
-            "{\"joinid\":\"482913\",\"expiresInSeconds\":600,\"client1\":\"ann\",\"client1_token\":\"\(Self.creatorToken)\"}",
+            "{\"joinid\":\"\(code)\",\"expiresInSeconds\":600,\"client1\":\"ann\",\"client1_token\":\"\(creatorToken)\"}",
             expect: 201)
         let room = try made.text("roomid")
 
         step("2", "Ben types the join code and leaves his.")
         let joined = try await call(
             .post, "\(api)/api/rooms/accept",
-            "{\"joinid\":\"482913\",\"client2\":\"ben\",\"client2_token\":\"\(Self.joinerToken)\"}", expect: 200)
+            "{\"joinid\":\"\(code)\",\"client2\":\"ben\",\"client2_token\":\"\(joinerToken)\"}", expect: 200)
         guard try joined.text("roomid") == room else { throw CheckFailed("Ben got another room") }
-        try check(try await pushes().isEmpty, "No push was sent yet.")
+        try check(try await pushes() == 0, "No push was sent yet.")
 
         step("3", "Ben opens the room; Ann is away. Ben's room id lets the broker open Ann's address, for this one push.")
         let ben = try await socket(room, "ben")
@@ -175,9 +179,9 @@ private struct Story {
             hello.contains("\"type\":\"joined\"") && hello.contains("\"delivery\":\"queued\""),
             "The push is stored and on its way.")
         let arrived = try await waitForPush()
-        try check(arrived.contains(Self.creatorToken), "The simulator received it for Ann's phone.")
+        try check(arrived.contains(creatorToken), "The simulator received it for Ann's phone.")
         try check(arrived.contains("Your chat partner is waiting"), "It says: Your chat partner is waiting.")
-        for secret in [room, "482913", "ann", "ben"] where arrived.contains("\"\(secret)\"") {
+        for secret in [room, code, "ann", "ben"] where arrived.contains("\"\(secret)\"") {
             throw CheckFailed("the push says too much")
         }
         Terminal.out("     Nothing in it names the room, the code or a person.")
@@ -186,7 +190,7 @@ private struct Story {
         let ann = try await socket(room, "ann")
         try check(try await ann.next().contains("\"delivery\":\"peer_present\""), "Ann joined; Ben is present.")
         try check(try await ben.next().contains("peer_joined"), "Ben saw Ann come.")
-        try check(try await pushes().pushCount == 1, "Still one push in all.")
+        try check(try await pushes() == 1, "Still one push in all.")
 
         step("5", "Ann ends the room: both addresses are destroyed.")
         let closed = try await call(.delete, "\(api)/api/room", nil, bearer: room, expect: 200)
@@ -201,23 +205,56 @@ private struct Story {
         let hour = timing.hourSeconds
         let isWaitedFor = hour <= Self.longestHour
         Terminal.out("     Seals and purges are published together, every \(hour) s.")
-        let report = try await published(within: isWaitedFor ? 2 * hour + 5 : 3)
+        let refs = try [made, joined].map { try AuditCommand.ref($0.text("ref")) }
+        let (report, found) = try await published(refs, within: isWaitedFor ? 2 * hour + 5 : 3)
+        Terminal.out("     Signature, order and totals of its \(report.size) entries are right.")
         try check(
-            report.delivered >= 1 && (report.purged >= 2 || !isWaitedFor),
-            "Signature, order and totals of its \(report.size) entries are right: \(report.sealed) addresses sealed, \(report.opened) opened for a push, "
-                + "\(report.purged) destroyed.")
+            found.delivered >= 1 && (found.purged >= 2 || !isWaitedFor),
+            "Ann and Ben find their own entries in it: \(found.sealed) addresses sealed, \(found.opened) opened for a push, "
+                + "\(found.purged) destroyed.")
         Terminal.out("\nThe ledger's verdict: good.")
     }
 
-    /// Verifies the log until it contains both purges, or the time is over.
-    private func published(within seconds: UInt64) async throws -> Report {
+    /// How many entries the holders of some refs find. The log may have those of earlier stories, too.
+    private struct Found {
+        var sealed = 0
+        var opened = 0
+        var delivered = 0
+        var purged = 0
+
+        mutating func add(_ story: TokenStory) {
+            sealed += story.seals.count
+            opened += story.pushes.count
+            purged += story.purges.count
+            for push in story.pushes {
+                if case .pushDelivered? = push.outcome?.entry.op { delivered += 1 }
+            }
+        }
+    }
+
+    /// Verifies the log until it contains the purges of all refs, or the time is over.
+    private func published(_ refs: [Ref], within seconds: UInt64) async throws -> (Report, Found) {
         let source = FolderSource(state.ledger)
         let key = try AuditCommand.verifierKey(state.verifierKey)
         let end = Clock.monotonicNs + seconds * 1_000_000_000
         while true {
             try await loop.sleep(1_000)
             let report = try await Verifier(source, key: key).verify()
-            if report.purged >= 2 || Clock.monotonicNs > end { return report }
+            var found = Found()
+            for ref in refs {
+                if let story = try await Self.story(of: ref, in: source, key) { found.add(story) }
+            }
+            if found.purged >= refs.count || Clock.monotonicNs > end { return (report, found) }
+        }
+    }
+
+    /// Returns nil if the log has no entry about the token yet.
+    private static func story(of ref: Ref, in source: FolderSource, _ key: VerifierKey) async throws -> TokenStory? {
+        do throws(VerificationFailure) {
+            return try await TokenStory.find(in: source, key: key, ref: ref)
+        } catch {
+            guard error.code == .missing else { throw error }
+            return nil
         }
     }
 
@@ -237,10 +274,6 @@ private struct Story {
             guard let start = body.firstRange(of: mark) else { throw CheckFailed("mayfly demo: an answer without \(name)") }
             return String(body[start.upperBound...].prefix { $0 != "\"" })
         }
-
-        var isEmpty: Bool { body == "[]" }
-        /// The number of pushes in a list.
-        var pushCount: Int { body.ranges(of: "\"headers\"").count }
     }
 
     private func call(
@@ -255,12 +288,18 @@ private struct Story {
         return Answer(body: String(decoding: answer.body, as: UTF8.self))
     }
 
-    private func pushes() async throws -> Answer { try await call(.get, control + "/pushes", nil, expect: 200) }
+    private func listed() async throws -> String { try await call(.get, control + "/pushes", nil, expect: 200).body }
+
+    /// The number of pushes to this story's phones.
+    private func pushes() async throws -> Int {
+        let list = try await listed()
+        return [creatorToken, joinerToken].reduce(0) { $0 + list.ranges(of: $1).count }
+    }
 
     private func waitForPush() async throws -> String {
         for _ in 0..<100 {
-            let list = try await pushes()
-            if !list.isEmpty { return list.body }
+            let list = try await listed()
+            if list.contains(creatorToken) { return list }
             try await loop.sleep(20)
         }
         throw CheckFailed("mayfly demo: no push arrived within two seconds")

@@ -18,6 +18,8 @@ struct JWTSettings {
     /// The setting of the keys, for errors.
     private let named: String
 
+    static func areGiven(_ configuration: Configuration) -> Bool { keys.contains { configuration[$0] != nil } }
+
     /// Returns nil if none of the keys is set. Then only rooms are served.
     init?(_ configuration: Configuration) throws {
         guard let given = Self.keys.first(where: { configuration[$0] != nil }) else { return nil }
