@@ -163,3 +163,26 @@ private func parse(_ text: String) -> UInt64? {
         }
     }
 }
+
+@Suite struct SpellingTests {
+    private static let names = ["listen", "operator-listen", "policy", "state", "node", "node-ca", "tls-key", "apns-key-id"]
+
+    @Test(arguments: [
+        ("lisen", "listen"), ("lsiten", "listen"), ("listenn", "listen"), ("Listen", "listen"),
+        ("operator_listen", "operator-listen"), ("polices", "policy"),
+        ("stat", "state"), ("nod", "node"), ("nodeca", "node-ca"), ("apns-keyid", "apns-key-id"), ("TLS_KEY", "tls-key"),
+    ]) func theNearestNameIsMeant(_ word: String, _ name: String) {
+        #expect(Spelling.nearest(to: word, in: Self.names) == name)
+    }
+
+    @Test(arguments: ["", "x", "listen", "port", "apns", "elephant", String(repeating: "a", count: 100_000), "ü"])
+    func otherWordsMeanNone(_ word: String) {
+        #expect(Spelling.nearest(to: word, in: Self.names) == nil && Spelling.hint(word, Self.names) == "")
+    }
+
+    @Test func fewerMistakesCanBeAsked() {
+        #expect(Spelling.nearest(to: "operater-lisen", in: Self.names, mistakes: 2) == "operator-listen")
+        #expect(Spelling.nearest(to: "opreater-lisen", in: Self.names, mistakes: 2) == nil)
+        #expect(Spelling.hint("lisen", Self.names, prefix: "--") == ". Did you mean --listen?")
+    }
+}
