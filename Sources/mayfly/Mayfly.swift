@@ -1,5 +1,6 @@
 import Dispatch
 import Linux
+import Vocabulary
 
 /// The command line. Exit status: 0 success, 1 a failed check or operation, 2 invalid use, 3 a check that was not made.
 @main
@@ -61,9 +62,13 @@ struct Mayfly {
         case "--version", "version": Terminal.out("mayfly \(version)")
         case "--help", "-h", "help": Terminal.out(usage)
         case nil: throw UsageError("a command is missing.\n\(usage)")
-        case let word?: throw UsageError("\(ShownWord(word)) is not a command.\n\(usage)")
+        case let word?: throw UsageError("\(ShownWord(word)) is not a command\(Spelling.hint(word, commands))\n\(usage)")
         }
     }
+
+    private static let commands = [
+        "serve", "demo", "check", "keys", "audit", "policy", "apns", "jwt", "apns-simulator", "drill", "migrate", "help",
+    ]
 
     static let usage = """
         usage: mayfly COMMAND [FLAGS]
@@ -85,7 +90,6 @@ struct Mayfly {
           apns check                check that Apple accepts key, team and topic
           apns send [TEMPLATE]      send one push to the token on standard input
           apns explain [REASON]     explain Apple's reason, whose fault it is, what to do
-          apns find APNS-ID         show the outcome of a recent push
           apns token                describe the shape of the token on standard input
           apns jwt [--verify]       print a provider token, or check one
           jwt [--verify]            print a user's JWT for development, or check one

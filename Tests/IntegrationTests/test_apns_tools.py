@@ -12,7 +12,6 @@ import pytest
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-import ledger
 from apns_recorder import APNsRecorder
 from canary import Canaries
 from mayfly import new_token
@@ -68,6 +67,15 @@ def test_check_reports_wrong_settings(world, settings, reason):
     assert [line.strip() for line in said.splitlines()] == [line.strip() for line in ran.stdout.splitlines()[1:]]
 
 
+@pytest.mark.parametrize("status, reason", [(500, "InternalServerError"), (503, "ServiceUnavailable"), (429, "TooManyProviderTokenUpdates")])
+def test_check_reports_answers_that_judge_nothing(world, faults, status, reason):
+    faults(status=status, reason=reason)
+    ran = apns(world, "check")
+    assert ran.returncode == 1 and f"production: unknown\n  {reason} " in ran.stdout and "didn't judge" in ran.stderr and "refuses" not in ran.stderr, ran
+    [row] = json.loads(apns(world, "check", "--json").stdout)
+    assert (row["good"], row["status"], row["reason"]) == (False, status, reason)
+
+
 def test_check_uses_the_brokers_provider_token(world, client, state):
     """Apple allows one in twenty minutes, so a check beside a broker must not make a second."""
     def birth(**settings):
@@ -98,7 +106,7 @@ def test_send(world):
     assert ran.returncode == 0, ran
     [push] = world.simulator.pushes(token)
     assert push["headers"]["apns-id"] in ran.stdout and push["headers"]["apns-topic"] == BUNDLE_ID
-    assert "`mayfly apns find` can't find it" in ran.stdout
+    assert "It is not recorded in the log" in ran.stdout
     assert push["payload"]["aps"]["alert"]["body"] == "Your chat partner is waiting" and len(push["payload"]["roomId"]) == 22
     assert token not in ran.stdout + ran.stderr
 
@@ -112,10 +120,6 @@ def test_send_prints_apples_name_of_a_delivery(world):
     # The simulator plays the sandbox.
     ran = apns(world, "send", given=new_token())
     assert uuid.UUID(unique_id(ran.stdout)).version == 4, ran
-    found = apns(world, "find", unique_id(ran.stdout))
-    assert found.returncode == 1 and "apns-unique-id" in found.stderr and "Push Notifications Console" in found.stderr, found
-    found = apns(world, "find", unique_id(ran.stdout), "--json")
-    assert found.returncode == 1 and json.loads(found.stdout) == [], found
 
 
 # Promise: json-output
@@ -252,30 +256,7 @@ def test_lines_of_any_length(world, words, limit):
     assert ran.returncode == 1 and "more than" not in ran.stderr, ran
 
 
-# find
-
-
-def test_find(world, client):
-    room = client.room()
-    assert client.presence(room.roomid, room.joiner.client).expect(202).json["delivery"] == "queued"
-    [push] = eventually(lambda: world.simulator.pushes(room.creator.token), what="the push")
-    apns_id = push["headers"]["apns-id"]
-
-    def found():
-        ran = apns(world, "find", apns_id)
-        return ran if ran.returncode == 0 and "delivered" in ran.stdout else None
-    ran = eventually(found, 10, what="the entries of the push")
-    # Only its owner knows whose token it was.
-    assert room.creator.ref not in ran.stdout and "accepted: template" in ran.stdout and apns_id not in ran.stdout
-    entries = json.loads(apns(world, "find", apns_id.upper(), "--json").stdout)
-    assert [entry["op"] for entry in entries] == ["token.opened", "push.delivered"]
-    assert entries[0]["id"] == ledger.token_id(room.creator.ref, "opened", entries[0]["job"])
-    assert entries[0]["job"] == entries[1]["job"]
-    for number in (uuid.uuid4(), apns_id[:-12] + "0" * 12):
-        ran = apns(world, "find", number)
-        assert ran.returncode == 1 and "seven to twelve minutes" in ran.stderr and ran.stdout == "", ran
-    for wrong in ("", "x", apns_id[:-1], apns_id.replace("-", "")):
-        assert apns(world, "find", wrong).returncode == 2
+# explain
 
 
 def reasons_of(schema):
@@ -293,7 +274,7 @@ def test_explain_knows_every_reason_of_the_log(world):
 
 
 def test_bad_use(world):
-    for words in ((), ("nothing",), ("check", "x"), ("token", "x"), ("send", "a", "b"), ("find",), ("check", "--field", "a=b"), ("token", "--verify")):
+    for words in ((), ("nothing",), ("check", "x"), ("token", "x"), ("send", "a", "b"), ("find", str(uuid.uuid4())), ("check", "--field", "a=b"), ("token", "--verify")):
         assert apns(world, *words).returncode == 2, words
     assert "usage" in apns(world, "--help").stdout
 
@@ -301,7 +282,7 @@ def test_bad_use(world):
 # help
 
 FAMILIES = {
-    "apns": ["check", "send", "explain", "find", "token", "jwt"], "keys": ["init", "throwaway", "renew", "rotate", "show"],
+    "apns": ["check", "send", "explain", "token", "jwt"], "keys": ["init", "throwaway", "renew", "rotate", "show"],
     "audit": ["verify", "prove", "show", "report", "page"], "policy": ["lint", "show"]}
 
 
@@ -342,4 +323,6 @@ def test_the_simulator_names_the_flag_that_its_help_names():
     ({"MAYFLY_APNS_ENDPOINT": "127.0.0.1:1"}, "can't be reached"), ({"MAYFLY_APNS_CA": None}, "certificate")])
 def test_check_reports_a_server_that_is_not_apns(world, settings, said):
     ran = apns(world, "check", **settings)
-    assert ran.returncode == 1 and "unreachable\n" in ran.stdout and said in ran.stderr
+    assert ran.returncode == 1 and "production: unknown\n" in ran.stdout and "unreachable\n" in ran.stdout and said in ran.stderr
+    # Nobody refused anything.
+    assert "refuses" not in ran.stderr and "didn't judge" in ran.stderr.splitlines()[-1]

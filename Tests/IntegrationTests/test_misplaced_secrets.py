@@ -123,7 +123,7 @@ def test_no_setting_prints_any_misplaced_secret(place):
 
 
 @pytest.mark.campaign
-@pytest.mark.parametrize("command", ["check --offline", "apns jwt", "apns send", "apns find", "apns-simulator", "keys show", "drill", "policy show"])
+@pytest.mark.parametrize("command", ["check --offline", "apns jwt", "apns send", "apns-simulator", "keys show", "drill", "policy show"])
 def test_other_commands_print_no_misplaced_secret(place, command):
     words = command.split()
     known = settings(words[0]) if len(words) == 1 else settings(*words)
@@ -132,21 +132,20 @@ def test_other_commands_print_no_misplaced_secret(place, command):
     if command == "apns-simulator":
         given = {"listen": "127.0.0.1:0", "apns-key-path": place / "keys/apns.p8", "apns-key-id": KEY_ID, "apns-team-id": TEAM_ID,
                  "apns-bundle-id": BUNDLE_ID, "certificate": place / "keys/simulator.pem"}
-    more = ["6a5ebd02-2d7e-4a0f-9d0a-4a4ad4b3f3a1"] if command == "apns find" else []
     for name, variable in known.items():
         if command == "apns-simulator" and name in ("apns-key-id", "apns-team-id", "apns-bundle-id", "apns-environment"):
             continue  # it starts with any
         for what in ("the key's file", "the key in one line", "a passphrase", "a token"):
             secret, by_flag = place.secrets.texts[what], what != "the key's file"
             options = {flag: value for flag, value in given.items() if flag != name and not (name == "apns-port" and flag == "apns-endpoint")}
-            printed, _ = run(place, *words, *more, *flags_of(options), *([f"--{name}={secret}"] if by_flag else []),
+            printed, _ = run(place, *words, *flags_of(options), *([f"--{name}={secret}"] if by_flag else []),
                              **{} if by_flag else {variable: secret})
             assert printed and not place.secrets.told(printed), f"{what} as --{name} of {command} is printed"
 
 
 OPERANDS = [
     "{}", "--{}", "--{}=x", "serve {}", "serve --{}", "apns {}", "apns send {}", "apns send --field {}", "apns send --field x={}", "apns explain {}",
-    "apns find {}", "apns token {}", "apns jwt --verify {}", "policy {}", "policy show {}", "policy lint {}", "keys {}", "drill {}", "bench {}",
+    "apns token {}", "apns jwt --verify {}", "policy {}", "policy show {}", "policy lint {}", "keys {}", "drill {}", "bench {}",
     "audit {}", "audit verify {} --key VKEY", "audit verify https://user:{}@127.0.0.1:9/ --key VKEY",
     "audit verify LEDGER --key {}", "audit verify LEDGER --key VKEY --since {}", "audit verify LEDGER --key VKEY --policy {}",
     "audit verify --proof {} --key VKEY", "audit verify --proof x --key VKEY --ref {}", "audit prove LEDGER {} --key VKEY",

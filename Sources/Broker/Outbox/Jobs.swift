@@ -1,8 +1,8 @@
 import Ledger
 import Policy
-public import Sealing
+import Sealing
 import Storage
-public import Vocabulary
+import Vocabulary
 
 /// When a push leaves, how long it is tried, and from when its expiry is counted. All times are unix ms.
 ///
@@ -182,41 +182,5 @@ extension KeyRing {
             try openNote(sealed.span, .fields, slot, [job.job.bytes], block: 64)
         }
         return note.flatMap(PushContent.init)
-    }
-}
-
-/// Finds the job of an `apns-id`, for an operator.
-///
-/// The id is derived with the key of the deadline's epoch. That key exists for about ten minutes more; then nobody can find the job.
-public struct DeliverySearch {
-    private let keys: KeyRing
-    private let apnsID: String
-
-    /// Returns nil if `apnsID` is not a UUID. Upper case is accepted.
-    public init?(_ apnsID: String, keys: KeyRing) {
-        let lower = apnsID.lowercased()
-        let groups = lower.split(separator: "-", omittingEmptySubsequences: false)
-        guard groups.map(\.utf8.count) == [8, 4, 4, 4, 12], lower.utf8.allSatisfy({ "0123456789abcdef-".utf8.contains($0) })
-        else { return nil }
-        self.apnsID = lower
-        self.keys = keys
-    }
-
-    /// Jobs recorded in windows that begin before this moment can't be found any more, unix ms. A job waits two minutes at most, and a window
-    /// is a minute long at most.
-    public var earliestMs: UInt64 { keys.baseEpoch.startMs - min(keys.baseEpoch.startMs, 180_000) }
-
-    /// True if the job has the `apns-id`.
-    /// - Parameter nowMs: unix ms.
-    public func isOf(_ job: JobID, nowMs: UInt64) -> Bool {
-        let last = Epoch(atMs: nowMs + Epoch.lengthMs)
-        for generation in keys.generations {
-            var epoch = keys.baseEpoch
-            while epoch <= last {
-                if (try? keys.apnsID(job, deadlineMs: epoch.startMs, generation: generation.id)) == apnsID { return true }
-                epoch = Epoch(epoch.number + 1)
-            }
-        }
-        return false
     }
 }

@@ -13,7 +13,7 @@ import Vocabulary
 
 /// `mayfly apns`: tools for push credentials and tokens. Tokens and JWTs come from standard input, which other processes can't read.
 enum APNsCommand {
-    private static let keys: [Key] = [.state, .database, .ratchetKey, .wrappingKey, .policy] + APNsSettings.keys
+    private static let keys: [Key] = [.state, .database, .policy] + APNsSettings.keys
 
     static func run(_ words: [String]) async throws {
         if words.asksForHelp { return Terminal.out(Subcommand.help(words, "apns", subcommands)) }
@@ -30,12 +30,12 @@ enum APNsCommand {
         case ("check", 0): try await TrialPush(configuration).check(json: configuration.has("json"))
         case ("send", 0...1): try await TrialPush(configuration).send(operands.first, configuration)
         case ("explain", 0...): try ReasonText.explain(Array(operands), json: configuration.has("json"))
-        case ("find", 1): try await DeliveryCommand.find(operands.first ?? "", configuration)
         case ("token", 0): try token()
         case ("jwt", 0): try configuration.has("verify") ? verify(configuration) : jwt(configuration)
         default:
+            let hint = Spelling.hint(configuration.operands.first ?? "", subcommands.map(\.name))
             throw UsageError(
-                "unknown apns command. Use check, explain [REASON...], find APNS-ID, jwt [--verify], send [TEMPLATE] or token; see --help"
+                "unknown apns command. Use check, explain [REASON...], jwt [--verify], send [TEMPLATE] or token; see --help\(hint)"
             )
         }
     }
@@ -96,10 +96,6 @@ enum APNsCommand {
         Subcommand(
             "explain", ["[REASON...] [--json]"],
             "explain a reason: what it means, whose fault it is, what Mayfly does and what you can do"),
-        Subcommand(
-            "find", ["APNS-ID [--json]"],
-            "show the outcome of a push by its apns-id. This works for seven to twelve minutes, until the key for the search is destroyed.\nAn apns-unique-id can't be looked up: Mayfly doesn't store them",
-            keys: [.state, .database, .ratchetKey, .wrappingKey, .policy]),
         Subcommand("token", [""], "describe the shape of the token on standard input"),
         Subcommand(
             "jwt", ["[--verify]"],
@@ -123,8 +119,9 @@ enum ReasonText {
     private static func reason(_ name: String) throws -> APNsReason {
         let lower = name.lowercased()
         guard let reason = APNsReason.allCases.first(where: { $0.rawValue.lowercased() == lower }) else {
+            let hint = Spelling.hint(name, APNsReason.allCases.map(\.rawValue))
             throw UsageError(
-                "\(ShownWord(name)) is not a reason of Apple's or the log's: `mayfly apns explain` lists them")
+                "\(ShownWord(name)) is not a reason of Apple's or the log's: `mayfly apns explain` lists them\(hint)")
         }
         return reason
     }
@@ -153,85 +150,4 @@ enum ReasonText {
             json.add("remedy", explanation.remedy)
         }
     }
-}
-
-/// `mayfly apns find`: finds the outcome of a push by its `apns-id`.
-private enum DeliveryCommand {
-    static func find(_ apnsID: String, _ configuration: Configuration) async throws {
-        let state = try configuration.state
-        let keys = try state.loadKeys(
-            try WrappingKeySource(configuration)?.get(),
-            longestLifeSeconds: UInt64(try PolicyCommand.inForce(configuration).longestLifeSeconds))
-        guard let search = DeliverySearch(apnsID, keys: keys) else {
-            throw UsageError("the apns-id is malformed. It must be a UUID: 32 hexadecimal digits in five groups")
-        }
-        let isBrokers = isOfBroker(apnsID)
-        let entries = isBrokers ? try await found(search, state) : []
-        let json = configuration.has("json")
-        guard !entries.isEmpty else {
-            if json { Terminal.out("[]") }
-            throw CheckFailed(isBrokers ? notFound : foreign)
-        }
-        if json {
-            return Terminal.out("[" + entries.map { String(decoding: $0.encoded, as: UTF8.self) }.joined(separator: ",") + "]")
-        }
-        for entry in entries { Terminal.out(Self.line(entry)) }
-        guard entries.count == 1 else { return }
-        Terminal.out("the outcome is not published yet: the push is under way, or the next window will contain it")
-    }
-
-    /// One entry as text. Its time is the start of its window.
-    private static func line(_ entry: Entry) -> String {
-        let at = Timestamp.text(entry.atMs)
-        return switch entry.op {
-        case .tokenOpened(_, let job, let template): "\(at)  accepted: template \(template), job \(job)"
-        case .pushDelivered(_, let status): "\(at)  delivered: Apple has it (status \(status))"
-        case .pushFailed(_, let status, let reason):
-            "\(at)  not delivered: \(reason.rawValue) (status \(status)). `mayfly apns explain \(reason.rawValue)` explains it"
-        default: entry.sentence
-        }
-    }
-
-    /// Returns the job's entries, oldest first.
-    private static func found(_ search: DeliverySearch, _ state: StateFolder) async throws -> [Entry] {
-        let key = try SigningKey.load(state.ledgerKey).verifierKey
-        let source = FolderSource(state.ledger)
-        guard let bytes = try await source.read("checkpoint"), let head = SignedNote(bytes)?.checkpoint(signedBy: key) else {
-            throw CommandFailed("\(state.shown(state.ledger)) has no checkpoint signed by this state folder's key")
-        }
-        let now = Clock.wallMs
-        var outcomes: [JobID: Entry] = [:]
-        do throws(VerificationFailure) {
-            var tree = try await SignedTree(source, head: head)
-            var bundle = tree.bundles
-            while bundle > 0 {
-                bundle -= 1
-                for text in try await tree.canonicalEntries(bundle: bundle).reversed() {
-                    guard let entry = try? Entry(canonical: Array(text.utf8).span) else { continue }
-                    if entry.atMs < search.earliestMs { return [] }
-                    switch entry.op {
-                    case .pushDelivered(let job, _), .pushFailed(let job, _, _): outcomes[job] = entry
-                    case .tokenOpened(_, let job, _):
-                        if search.isOf(job, nowMs: now) { return [entry] + (outcomes[job].map { [$0] } ?? []) }
-                    default: break
-                    }
-                }
-            }
-        } catch { throw CheckFailed("bad: \(error)") }
-        return []
-    }
-
-    /// Returns whether a UUID can be the `apns-id` of a broker's push. Those have version 8.
-    private static func isOfBroker(_ uuid: String) -> Bool { uuid.dropFirst(14).first == "8" }
-
-    private static let foreign = """
-        this is not the apns-id of a broker's push: those have an 8 after the second hyphen. Mayfly doesn't store apns-unique-ids, Apple's ids of \
-        deliveries. Look one up in Apple's Push Notifications Console, or find the push by its apns-id, which works for seven to twelve minutes. \
-        Pushes of `mayfly apns send` are not recorded.
-        """
-
-    private static let notFound = """
-        no recent push has this apns-id. A push can be found until the key of its apns-id is destroyed, seven to \
-        twelve minutes after it was accepted. A push of the log's present window can be found once that window is published.
-        """
 }
