@@ -34,41 +34,55 @@ struct TrialPush {
     }
 
     func check(json: Bool) async throws {
-        var bad = 0
+        var verdicts: Set<Verdict> = []
         var rows: [String] = []
         for (probe, outcome) in try await answers() {
-            let isGood = Self.isAccepted(outcome)
-            if !isGood, probe.isRequired { bad += 1 }
+            let verdict = Self.verdict(outcome)
+            if probe.isRequired { verdicts.insert(verdict) }
             if json {
                 rows.append(
                     Terminal.json { json in
                         json.add("topic", probe.topic)
                         json.add("environment", "\(probe.environment)")
-                        json.add("good", isGood)
+                        json.add("good", verdict == .accepted)
                         Self.write(outcome, to: &json)
                     })
                 continue
             }
-            Terminal.out("\(probe.topic), \(probe.environment): \(isGood ? "good" : "bad")")
-            Terminal.out(Self.verdict(outcome))
+            Terminal.out("\(probe.topic), \(probe.environment): \(verdict.rawValue)")
+            Terminal.out(Self.text(outcome))
         }
         if json { Terminal.out("[" + rows.joined(separator: ",\n") + "]") }
-        guard bad == 0 else {
+        if verdicts.contains(.refused) {
             throw CheckFailed("Apple refuses pushes of this provider for some app or environment listed above")
         }
-    }
-
-    /// Returns whether Apple accepted key, team and topic. An unknown token is no failure.
-    static func isAccepted(_ outcome: Outcome) -> Bool {
-        switch outcome {
-        case .delivered, .failed(_, .badDeviceToken, _), .failed(_, .unregistered, _), .failed(_, .expiredToken, _): true
-        case .failed: false
+        if verdicts.contains(.unknown) {
+            throw CheckFailed(
+                "Apple didn't judge key, team and topic of some app or environment listed above. Mend what is named there, and run this again"
+            )
         }
     }
 
-    private static func verdict(_ outcome: Outcome) -> String {
+    /// Apple's judgement of key, team and topic.
+    enum Verdict: String {
+        case accepted = "good"
+        case refused = "bad"
+        /// Apple wasn't reached, or answered something else.
+        case unknown = "unknown"
+    }
+
+    /// An unknown token is no failure.
+    static func verdict(_ outcome: Outcome) -> Verdict {
+        switch outcome {
+        case .delivered, .failed(_, .badDeviceToken, _), .failed(_, .unregistered, _), .failed(_, .expiredToken, _): .accepted
+        // 429: too many requests or new provider tokens.
+        case .failed(let status, _, _): (400..<500).contains(status) && status != 429 ? .refused : .unknown
+        }
+    }
+
+    private static func text(_ outcome: Outcome) -> String {
         if case .failed(_, let reason, _) = outcome {
-            if isAccepted(outcome) {
+            if verdict(outcome) == .accepted {
                 return "  key, team and topic are accepted (\(reason.rawValue), since the token doesn't exist)"
             }
             return indented(ReasonText.whole(reason))
@@ -81,8 +95,9 @@ struct TrialPush {
         let name = name ?? Rooms.template
         guard let template = policies.template(name) else {
             let names = policies.all.map(\.name).joined(separator: ", ")
+            let hint = Spelling.hint(name, policies.templates.keys.sorted())
             throw UsageError(
-                "no policy in force (\(names)) has a template \(ShownWord(name)): `mayfly policy show` lists them. The token is read from standard input"
+                "no policy in force (\(names)) has a template \(ShownWord(name)): `mayfly policy show` lists them. The token is read from standard input\(hint)"
             )
         }
         let fields = try Self.fields(configuration.repeated["field"] ?? [], template)
@@ -120,7 +135,7 @@ struct TrialPush {
                     Self.write(outcome, to: &json)
                 })
         } else {
-            Terminal.out("apns-id \(push.apnsID), \(environment). It is not recorded, so `mayfly apns find` can't find it")
+            Terminal.out("apns-id \(push.apnsID), \(environment). It is not recorded in the log")
             if let uniqueID { Terminal.out("apns-unique-id \(uniqueID): use it to find the delivery in Apple's console") }
         }
         guard case .failed(let status, let reason, _) = outcome else {

@@ -9,17 +9,12 @@ struct PolicySettings {
     /// Length of a window of the log in seconds.
     let resolution: UInt64
     let policies: Policies
-    let users: JWTSettings?
-    let webhooks: WebhookSettings?
 
-    /// Removes the webhook's secret from the environment.
+    /// Call it before `WebhookSettings` removes the webhook's secret from the environment.
     init(_ configuration: Configuration) throws {
         resolution = UInt64(try configuration.number(.resolution, in: 1...60, default: 60))
-        users = try JWTSettings(configuration)
         policies = try PolicyCommand.inForce(configuration)
-        webhooks = try WebhookSettings(configuration)
         try check(configuration)
-        if let warning = webhooks?.warning { Terminal.log(.warning, warning) }
     }
 
     /// Refuses policies that contradict the other settings.
@@ -27,22 +22,23 @@ struct PolicySettings {
         guard policies.ledger.hourSeconds.isMultiple(of: resolution) else {
             throw configuration.invalid(
                 .resolution,
-                "\(resolution) doesn't divide ledger.hourSeconds of the rooms policy, \(policies.ledger.hourSeconds). Batches must begin with a window"
+                "\(resolution) doesn't divide ledger.hourSeconds of the rooms policy, \(policies.ledger.hourSeconds). Batches must begin with a window. Choose a divisor, e.g. 1, or leave it out"
             )
         }
-        if users == nil, let policy = policies.all.first(where: { $0.kind != .rooms }) {
+        if !JWTSettings.areGiven(configuration), let policy = policies.all.first(where: { $0.kind != .rooms }) {
             throw configuration.invalid(
                 .policy,
                 "\(policy.name) is for apps with accounts, whose users have JWTs: set --jwt-algorithm and a key")
         }
         let calls = policies.audience(.calls)?.policy
-        if webhooks == nil, let calls {
+        let hasWebhooks = WebhookSettings.areGiven(configuration)
+        if !hasWebhooks, let calls {
             throw configuration.invalid(
                 .policy,
                 "\(calls.name) is for calls, which signed webhooks report: set \(Key.webhookSecrets.named) or \(WebhookSettings.variable)"
             )
         }
-        if webhooks != nil, calls == nil {
+        if hasWebhooks, calls == nil {
             Terminal.log(
                 .warning,
                 "webhook secrets are set, but no policy for calls is in force, so webhooks are refused. Set --jwt-algorithm and a key, and remove --policy or add calls to it"
@@ -71,7 +67,7 @@ struct WebhookSettings {
         configuration[.webhookSecrets] != nil || Environment.has(variable)
     }
 
-    /// Reads the secrets and removes the variable from the environment. Returns nil if none are configured.
+    /// Reads the secrets and removes the variable from the environment. Warns of short ones. Returns nil if none are configured.
     init?(_ configuration: Configuration) throws {
         let own: Secret?
         do throws(WebhookSecretsError) {
@@ -82,6 +78,7 @@ struct WebhookSettings {
         do throws(WebhookSecretsError) {
             secrets = try WebhookSecrets(own: own, path: file?.path)
         } catch { throw Self.failure(file, error) }
+        if let warning { Terminal.log(.warning, warning) }
     }
 
     func reload() throws {

@@ -58,10 +58,11 @@ struct ServiceSettings {
                 .nodeListen, "needs a PostgreSQL database, which the nodes share: set \(Key.database.named)")
         }
         let rules = try PolicySettings(configuration)
-        (resolution, policies, webhooks) = (rules.resolution, rules.policies, rules.webhooks)
+        (resolution, policies) = (rules.resolution, rules.policies)
+        users = try JWTSettings(configuration)
+        webhooks = try WebhookSettings(configuration)
         witnesses = try WitnessSettings(configuration)
         kept = try KeptCheckpointSettings(configuration)
-        users = rules.users
         authenticator = try users?.authenticator()
 
         apns = try APNsSettings(configuration, mayLackCredentials: true)
@@ -81,7 +82,7 @@ struct ServiceSettings {
         try RotationMark.refuse(state)
         guard try File.status(state.ledgerKey) != nil else {
             throw CommandFailed(
-                "\(state.shown(state.ledgerKey)) is missing: make a state folder's keys with `mayfly keys init --state \(state.shown) --origin NAME`"
+                "\(state.shown(state.ledgerKey)) is missing: correct \(Key.state.named), or make a state folder's keys with `mayfly keys init`"
             )
         }
         // With a server, keys may be in memory only.
@@ -99,7 +100,9 @@ struct ServiceSettings {
         let words = (configuration[.trustedProxies] ?? "").split(separator: ",").map { String($0.filter { $0 != " " }) }
         for (number, word) in words.enumerated() where TrustedProxies([word]) == nil {
             throw configuration.invalid(
-                .trustedProxies, "must be numeric addresses or networks: number \(number + 1) of \(words.count) is neither")
+                .trustedProxies,
+                "must be numeric addresses or networks: number \(number + 1) of \(words.count) is neither. Write each proxy's own address, not its name"
+            )
         }
         if case .unix? = listen {
             if !words.contains("unix") {

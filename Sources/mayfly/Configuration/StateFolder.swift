@@ -52,7 +52,7 @@ struct StateFolder {
     func checkUsable() throws {
         guard try File.status(path)?.kind == .folder else {
             throw CommandFailed(
-                "the state folder \(shown) doesn't exist. Make one with `mayfly keys init --state \(shown) --origin NAME`")
+                "the state folder \(shown) doesn't exist. Correct \(Key.state.named), or make it with `mayfly keys init`")
         }
         try checkWritable()
     }

@@ -96,7 +96,9 @@ struct OpenState: Sendable {
     static func ledgerKey(_ folder: StateFolder, origin: String?, _ witnesses: WitnessSettings?) throws -> SigningKey {
         let key = try SigningKey.load(folder.ledgerKey)
         if let origin, origin != key.verifierKey.name {
-            throw UsageError("the ledger key is for \(key.verifierKey.name), not for the origin in \(Key.origin.named)")
+            throw UsageError(
+                "the ledger key is for \(key.verifierKey.name), not for the origin in \(Key.origin.named). Correct it, or remove it: the key has it"
+            )
         }
         try witnesses?.check(key.verifierKey)
         return key

@@ -31,12 +31,18 @@ struct StartChecks {
             let rules = try PolicySettings(configuration)
             return (rules, rules.policies.all.map(\.name).joined(separator: ", "))
         }
-        if let rules {
-            await report.check("users") { try await rules.users?.check(isOffline: isOffline) ?? "none: only rooms are served" }
+        await report.check("users") {
+            try await JWTSettings(configuration)?.check(isOffline: isOffline) ?? "none: only rooms are served"
+        }
+        await report.check("webhooks") {
+            try WebhookSettings(configuration).map { "\($0.secrets.count) secrets" } ?? "none: calls are not served"
         }
         await report.check("state") { try stateFolder() }
-        await report.check("disk") { try SystemChecks.disk(state) }
-        await keysAndStore(&report, rules)
+        // A missing folder is one fault. It would show in each of these.
+        if File.exists(state.path) {
+            await report.check("disk") { try SystemChecks.disk(state) }
+            await keysAndStore(&report, rules)
+        }
         for (name, check) in SystemChecks.all { await report.check(name, check) }
         await report.check("apns") { try await apns(rules?.policies, &expiries) }
         await report.check("certificates") { try Certificates.check(expiries) }
@@ -136,9 +142,13 @@ struct StartChecks {
             let witnesses = try WitnessSettings(configuration)
             return (witnesses, witnesses.map { "\($0.policy.witnesses.count) in \($0.file)" } ?? "none")
         }
-        let key = await report.examine("log key") {
-            let key = try OpenState.ledgerKey(state, origin: configuration[.origin], witnesses ?? nil).verifierKey
-            return (key, key.name)
+        var key: VerifierKey?
+        // The check of keys reports a missing one.
+        if File.exists(state.ledgerKey) {
+            key = await report.examine("log key") {
+                let key = try OpenState.ledgerKey(state, origin: configuration[.origin], witnesses ?? nil).verifierKey
+                return (key, key.name)
+            }
         }
         let copies = await report.examine("copies") {
             let copies = try KeptCheckpointSettings(configuration)
@@ -245,10 +255,12 @@ struct StartChecks {
         if let policies { try ServiceSettings.checkTemplates(policies, trial.accounts) }
         let apps = settings.probes.map { "\(Self.shown($0.topic)) (\($0.environment))" }.joined(separator: ", ")
         if isOffline { return "\(apps): the credentials are well-formed. Apple was not asked" }
-        for (probe, outcome) in try await trial.answers() where !TrialPush.isAccepted(outcome) {
-            guard case .failed(_, let reason, _) = outcome else { continue }
+        for (probe, outcome) in try await trial.answers() {
+            let verdict = TrialPush.verdict(outcome)
+            guard verdict != .accepted, case .failed(_, let reason, _) = outcome else { continue }
+            let what = verdict == .refused ? "does not accept" : "did not judge"
             let text =
-                "APNs (\(probe.environment)) does not accept \(Self.shown(probe.topic)): \(reason.rawValue). \(reason.explanation.remedy)"
+                "APNs (\(probe.environment)) \(what) \(Self.shown(probe.topic)): \(reason.rawValue). \(reason.explanation.remedy)"
             guard !probe.isRequired else { throw CheckFailed(text) }
             Terminal.log(.warning, text)
         }
