@@ -176,7 +176,8 @@ public enum CourierError: Error, Sendable, Equatable, CustomStringConvertible {
 
     public var description: String {
         switch self {
-        case .badKeyID: "the APNs key id must be ten letters and digits, as Apple shows it beside the key"
+        case .badKeyID:
+            "the APNs key id must be ten letters and digits, as Apple shows it beside the key and in the name of the .p8 file"
         case .badTeamID:
             "the APNs team id must be ten letters and digits, as on the developer account's membership page"
         case .noTopics: "an account with APNs needs a topic: the app's bundle id"

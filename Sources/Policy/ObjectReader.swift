@@ -1,4 +1,5 @@
 import JSON
+import Vocabulary
 
 /// Reads the members of one object of a policy file.
 ///
@@ -16,7 +17,7 @@ final class ObjectReader {
         _ findings: Findings
     ) {
         guard let value else {
-            findings.add(path, "is missing", why: "the file must contain every value in force", do: "add it")
+            findings.addMissing(path)
             return nil
         }
         guard case .object(let list) = value else {
@@ -26,13 +27,16 @@ final class ObjectReader {
         self.path = path
         self.findings = findings
         members = Dictionary(list.map { ($0.key, $0.value) }, uniquingKeysWith: { first, _ in first })
+        let absent = known.filter { members[$0] == nil }
         for key in list.map(\.key) where !known.contains(key) {
+            let meant = foreign[key] == nil ? Spelling.nearest(to: key, in: absent) : nil
             let words =
                 foreign[key] ?? (
                     "an unknown key looks like a rule but has no effect",
-                    "remove it, or use one of: \(known.joined(separator: ", "))"
+                    meant.map { "write \($0)" } ?? "remove it, or use one of: \(known.joined(separator: ", "))"
                 )
             findings.add(path.member(key), "is an unknown key", why: words.why, do: words.remedy)
+            if let meant { findings.noteMisspelled(path.member(meant)) }
         }
     }
 
@@ -71,8 +75,7 @@ final class ObjectReader {
 
     private func required(_ key: String) -> JSONValue? {
         if let value = members[key] { return value }
-        findings.add(
-            path.member(key), "is missing", why: "the file must contain every value in force", do: "add it")
+        findings.addMissing(path.member(key))
         return nil
     }
 }
@@ -80,6 +83,15 @@ final class ObjectReader {
 /// The findings so far.
 final class Findings {
     private(set) var list: [Finding] = []
+    private var misspelled: Set<String> = []
+
+    /// Reports a missing value, unless a misspelled key in its place is reported already.
+    func addMissing(_ path: JSONPath) {
+        if misspelled.contains(path.text) { return }
+        add(path, "is missing", why: "the file must contain every value in force", do: "add it")
+    }
+
+    func noteMisspelled(_ path: JSONPath) { misspelled.insert(path.text) }
 
     func add(_ path: JSONPath, _ problem: String, why reason: String, do remedy: String) {
         list.append(Finding(path: path.text, problem: problem, reason: reason, remedy: remedy))

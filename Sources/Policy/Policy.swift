@@ -117,7 +117,11 @@ struct PolicyReader {
     }
 
     private func templates(_ value: JSONValue?, at path: JSONPath, jobs: JobLimits?) -> [Template] {
-        guard case .object(let members)? = value, !members.isEmpty else {
+        guard let value else {
+            findings.addMissing(path)
+            return []
+        }
+        guard case .object(let members) = value, !members.isEmpty else {
             findings.add(
                 path, "is not an object with at least one template", why: "without one nothing can be sent",
                 do: "add a template")

@@ -3,9 +3,12 @@
 import functools
 import os
 import re
+import shutil
 import subprocess
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -155,6 +158,15 @@ def processes():
     yield started
     for process in started:
         process.kill()
+
+
+@pytest.fixture
+def open_folder():
+    """A folder that other users can enter, unlike pytest's."""
+    folder = Path(tempfile.mkdtemp(prefix="mayfly-open-"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture

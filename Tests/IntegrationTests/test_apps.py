@@ -267,7 +267,7 @@ def test_a_list_beside_flags_for_one_app_is_refused(state, processes):
     start_fails(broker, "remove --apns-key-path", status=2)
     broker = Broker(state, apns_apps=write(state, f"{BUNDLE_ID} production {KEY}"), **ALONE | {"apns_bundle_id": "org.example.other"})
     processes.append(broker)
-    start_fails(broker, "has no line")
+    start_fails(broker, "has no line", status=2)
 
 
 def test_a_start_refuses_bad_certificates(authority, listed, tmp_path):

@@ -22,8 +22,8 @@ import Vocabulary
         Edit("\"name\": \"rooms\"", "\"name\": \"rooms\", \"a'b\": 1", "$['a\\'b']"),
         Edit("\"name\": \"rooms\"", "\"name\": \"rooms\", \"kind\": \"Rooms\"", "$.kind"),
         Edit("\"name\": \"rooms\"", "\"name\": \"rooms\", \"kind\": null", "$.kind"),
-        Edit("\"limits\"", "\"limit\"", "$.limit", "$.limits"),
-        Edit("\"templates\"", "\"template\"", "$.template", "$.templates"),
+        Edit("\"limits\"", "\"limit\"", "$.limit"),
+        Edit("\"templates\"", "\"template\"", "$.template"),
         // The log's timing
         Edit("\"hourSeconds\": 3600, ", "", "$.ledger.hourSeconds"),
         Edit("\"hourSeconds\": 3600", "\"hourSeconds\": 3600, \"weekSeconds\": 604800", "$.ledger.weekSeconds"),

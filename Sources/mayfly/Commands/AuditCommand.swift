@@ -65,7 +65,10 @@ enum AuditCommand {
             case "verify": ("verify", ["key", "since", "policy", "max-age", "allow-gaps", "unique", "json"])
             case "prove": ("prove", ["key", "out"])
             case "show": ("show", ["key", "ref"])
-            default: throw UsageError("unknown audit command. Use verify, watch, prove, show, report or page; see --help")
+            default:
+                throw UsageError(
+                    "unknown audit command. Use verify, watch, prove, show, report or page; see --help\(Spelling.hint(word ?? "", subcommands.map(\.name)))"
+                )
             }
         let given = Set(configuration.repeated.keys).union(configuration.switches)
         guard let other = given.subtracting(known).min() else { return }

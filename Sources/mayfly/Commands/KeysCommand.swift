@@ -32,7 +32,9 @@ enum KeysCommand {
                 state, origin: try configuration.required(.origin), archive: archive,
                 witnesses: try WitnessSettings(configuration), kept: try KeptCheckpointSettings(configuration), wrapping: wrapping
             ).run()
-        default: throw UsageError("unknown keys command. Use init, throwaway, renew, rotate or show")
+        default:
+            let hint = Spelling.hint(configuration.operands.first ?? "", subcommands.map(\.name))
+            throw UsageError("unknown keys command. Use init, throwaway, renew, rotate or show\(hint)")
         }
     }
 
@@ -44,7 +46,13 @@ enum KeysCommand {
         }
         let wrapping = try wrapping?.get()
         try checkRatchetFolder(state)
-        try File.makeFolder(state.path, mode: 0o700)
+        do {
+            try File.makeFolder(state.path, mode: 0o700)
+        } catch {
+            throw CommandFailed(
+                "the state folder \(state.shown) can't be made: \(error.reason). Make it as root for the broker's user: `install -d -m 700 -o USER -g USER \(state.shown)`"
+            )
+        }
         try File.makeFolder(state.keys, mode: 0o700)
         let key = try SigningKey.make(origin: origin, at: state.ledgerKey)
         // With a server and no wrapping key, the first start makes keys in memory.

@@ -1,5 +1,6 @@
 import Linux
 import Policy
+import Vocabulary
 
 /// `mayfly policy lint|show`.
 enum PolicyCommand {
@@ -11,7 +12,9 @@ enum PolicyCommand {
         case ("show", let names) where names.count <= 1:
             let shown = try names.first.map { try load(list: $0, "policy show") } ?? inForce(configuration).all
             Terminal.out(shown.map { $0.summary() }.joined(separator: "\n"))
-        default: throw UsageError("unknown policy command. Use lint FILE... or show [FILE|NAME,...]")
+        case (let word, _):
+            let hint = Spelling.hint(word ?? "", subcommands.map(\.name))
+            throw UsageError("unknown policy command. Use lint FILE... or show [FILE|NAME,...]\(hint)")
         }
     }
 
@@ -46,9 +49,12 @@ enum PolicyCommand {
     private static func load(_ file: GivenFile) throws -> Policy {
         if !File.exists(file.path) {
             guard let policy = try Policy.builtIn(file.path) else {
-                let word = "\(ShownWord(file.path))"
+                let (word, names) = ("\(ShownWord(file.path))", Policy.builtInNames)
+                let hint = Spelling.hint(file.path, names)
                 throw UsageError(
-                    "\(file.source): \(word == file.path ? word : "\(file)") is neither a policy file nor a built-in policy")
+                    "\(file.source): \(word == file.path ? word : "\(file)") is neither a policy file nor a built-in policy"
+                        + "\(hint.isEmpty ? "." : hint) Built in are \(names.dropLast().joined(separator: ", ")) and \(names.last ?? "")"
+                )
             }
             return policy
         }

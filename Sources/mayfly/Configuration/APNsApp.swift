@@ -175,6 +175,7 @@ enum AppList {
             throw UsageError("a line is BUNDLE-ID ENVIRONMENTS key FILE KEY-ID TEAM-ID, or … certificate FILE [PASSPHRASE-FILE]")
         }
         let file = GivenFile(words[3], place, in: folder)
+        try file.refuseRootsCopy()
         let environments = try environments(words[1])
         let identity: APNsApp.Identity
         switch (words[2], words.count) {

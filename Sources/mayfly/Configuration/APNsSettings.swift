@@ -48,8 +48,9 @@ struct APNsSettings {
             let apps = try Self.apps(configuration)
             let topic = configuration[.apnsBundleID] ?? apps[0].topic
             guard apps.contains(where: { $0.topic == topic }) else {
-                throw CommandFailed(
-                    "the list of apps has no line for the default app: \(Key.apnsBundleID.named), or the first line at the start"
+                let hint = Spelling.hint(topic, apps.map(\.topic))
+                throw UsageError(
+                    "the list of apps has no line for the default app: \(Key.apnsBundleID.named), or the first line at the start\(hint)"
                 )
             }
             (self.apps, self.topic) = (apps, topic)

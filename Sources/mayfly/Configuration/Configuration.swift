@@ -1,6 +1,7 @@
 import Broker
 import Linux
 import Storage
+import Vocabulary
 
 /// The parsed flags, environment and operands of one command.
 struct Configuration {
@@ -23,8 +24,8 @@ struct Configuration {
         for (name, value) in Environment.all {
             if let key = Key.allCases.first(where: { $0.environment == name }) {
                 values[key] = value
-            } else if name.hasPrefix("MAYFLY_") {
-                throw UsageError("\(ShownWord(name)) is not a setting of Mayfly: `mayfly serve --help` lists them")
+            } else {
+                try Self.checkUnknown(name)
             }
         }
         var rest = arguments[...]
@@ -41,11 +42,28 @@ struct Configuration {
             }
             let key = keys.first { $0.rawValue == flag || shortFlags && $0.shortFlag == flag }
             guard key != nil || options.contains(flag) else {
-                throw UsageError("--\(ShownWord(flag)) is not a flag of this command: see --help")
+                let names =
+                    keys.map(\.rawValue) + (shortFlags ? keys.compactMap(\.shortFlag) : []) + known.sorted() + options.sorted()
+                let hint = Spelling.hint(flag, names, prefix: "--")
+                throw UsageError("--\(ShownWord(flag)) is not a flag of this command\(hint.isEmpty ? ": see --help" : hint)")
             }
             guard let value = parts.count == 2 ? parts[1] : rest.popFirst() else { throw UsageError("--\(flag) needs a value") }
             if let key { values[key] = value } else { repeated[flag, default: []].append(value) }
         }
+    }
+
+    /// Refuses a variable that no setting has, if it begins like Mayfly's or is nearly the name of one. Others are other programs'.
+    private static func checkUnknown(_ name: String) throws {
+        let isOwn = name.hasPrefix("MAYFLY_")
+        // Most variables are other programs'. Each start sees all of them, so it compares their first words only.
+        let (first, families) = (String(name.prefix { $0 != "_" }), ["MAYFLY", "APNS", "COMETCHAT"])
+        guard families.contains(first) || Spelling.nearest(to: first, in: families) != nil, name != WebhookSettings.variable
+        else { return }
+        let names = Key.allCases.map(\.environment) + [WebhookSettings.variable]
+        if let meant = Spelling.nearest(to: name, in: names, mistakes: isOwn ? 3 : 2) {
+            throw UsageError("\(name) is not a setting of Mayfly. Did you mean \(meant)?")
+        }
+        if isOwn { throw UsageError("\(ShownWord(name)) is not a setting of Mayfly: `mayfly serve --help` lists them") }
     }
 
     subscript(_ key: Key) -> String? { values[key].flatMap { $0.isEmpty ? nil : $0 } }
@@ -85,7 +103,7 @@ struct Configuration {
             if text.hasPrefix("unix:") {
                 throw invalid(key, "must be a path of 1 to 107 bytes for a Unix-domain socket, not \(text.utf8.count - 5)")
             }
-            throw invalid(key, "must be ADDRESS:PORT: \(key.manual)")
+            throw invalid(key, "must be ADDRESS:PORT, e.g. 127.0.0.1:8787. \(key.manual)")
         }
         return address
     }
@@ -95,6 +113,7 @@ struct Configuration {
     func file(_ key: Key) throws -> GivenFile? {
         guard let path = self[key] else { return nil }
         let file = GivenFile(path, name(key), isSecret: key.isSecret)
+        try file.refuseRootsCopy()
         guard path.hasPrefix("/") || File.exists(path) else {
             throw UsageError(
                 "\(file.source): \(file) doesn't exist below the working directory. Correct it, or write an absolute path")
@@ -155,6 +174,17 @@ struct GivenFile: Sendable, CustomStringConvertible {
         for index in text.indices.dropFirst(count) { text[index] = 0 }
         text.removeLast(text.count - count)
         return text
+    }
+
+    /// - Throws: `UsageError` for an unreadable file in root's folder of credentials. A later try wouldn't find it either.
+    func refuseRootsCopy() throws(UsageError) {
+        let folder = "/etc/mayfly/credentials/"
+        guard path.hasPrefix(folder), !File.isReadable(path) else { return }
+        let own = Environment.all.first { $0.name == "CREDENTIALS_DIRECTORY" }?.value ?? "/run/credentials/mayfly.service"
+        let copy = "\(own)/file_\(path.dropFirst(folder.count))"
+        throw UsageError(
+            "\(source): only root can read \(folder), and the service gets a copy. Set it to \(GivenFile(copy, source)), and restart if the file is new"
+        )
     }
 
     /// Logs a warning if other users can read the file.

@@ -49,7 +49,10 @@ struct CertificateFiles: Sendable {
             self.certificate = certificate
             self.key = key
             clientCA = try configuration.file(.tlsClientCA)
-        default: throw UsageError("--tls-certificate and --tls-key need each other: set both or neither")
+        case (let certificate, _):
+            throw configuration.invalid(
+                certificate == nil ? .tlsCertificate : .tlsKey,
+                "is missing: certificate and private key need each other. Set both or neither")
         }
     }
 
