@@ -1,11 +1,13 @@
 """Documents that must not drift from the program."""
 
 import json
+import os
 import re
 import subprocess
 import sys
 import time
 
+import pytest
 from openapi_spec_validator import validate
 
 import contract
@@ -13,7 +15,7 @@ from call_world import CallWorld
 from companion_world import CompanionWorld
 from mayfly import Client
 from monitor_world import MonitorWorld
-from processes import BINARY, REPOSITORY, clean_environment, mayfly
+from processes import BINARY, REPOSITORY, clean_environment, eventually, mayfly
 from test_readme import Shell, matches, place, transcript  # noqa: F401
 from world import World
 
@@ -346,3 +348,72 @@ def test_the_monitors_guide_is_complete():
     assert len(words) > 60
     missing = [word for word in words if word not in guide]
     assert not missing, f"docs/monitor.md does not name {missing}"
+
+
+def test_how_long_a_target_takes_is_said_once():
+    """Two pages would soon differ."""
+    files = [REPOSITORY / name for name in ("Makefile", "README.md", "CONTRIBUTING.md")] + [*(REPOSITORY / "docs").glob("*.md")]
+    files += [path for folder in ("Benchmarks", "scripts", "packaging") for path in (REPOSITORY / folder).iterdir() if path.is_file()]
+    said = {}
+    for file in files:
+        lines = file.read_text(errors="replace").splitlines()
+        for number, line in enumerate(lines):
+            # The comment above a target of the Makefile is about that target.
+            below = lines[number + 1] if file.name == "Makefile" and number + 1 < len(lines) else ""
+            named = set(re.findall(r"`make (test|check|bench|check-package)`", line)) | set(re.findall(r"^(test|check|bench|check-package):", below))
+            if re.search(r"(\b\d+|\{minutes\S*\}|\b[a-z]+) (minutes|hours?)\b|\ban hour\b", line):
+                for target in named:
+                    said.setdefault(target, []).append(file.name)
+    # The program that writes the page has its words, too.
+    assert said == {"test": ["CONTRIBUTING.md"], "check": ["CONTRIBUTING.md"], "check-package": ["CONTRIBUTING.md"], "bench": ["benchmarks.md", "page.py"]}
+
+
+def test_translated_texts_work_as_the_reference_says(tmp_path):
+    """Its template is accepted, and its keys reach the phone instead of texts."""
+    [template] = re.findall(r'^("peer_waiting": \{.*?^\})', page("reference"), re.M | re.S)
+    policy = json.loads((REPOSITORY / "policies/rooms.json").read_text()) | {"name": "translated"}
+    policy["templates"] = json.loads(f"{{{template}}}")
+    (tmp_path / "mine.json").write_text(json.dumps(policy))
+    assert mayfly("policy", "lint", tmp_path / "mine.json").returncode == 0
+    with World(policy=tmp_path / "mine.json") as world:
+        client = Client(world.broker.port)
+        room = client.room()
+        client.presence(room.roomid, room.joiner.client).expect(202)
+        push, = eventually(lambda: world.simulator.pushes(room.creator.token), what="the push")
+        client.close()
+    assert push["payload"]["aps"]["alert"] == {"title-loc-key": "CHAT_TITLE", "loc-key": "PEER_WAITING"}
+
+
+def as_another_user(folder):
+    """Programs in place of those that need a Debian with systemd: sudo, whose `-u mayfly` is nobody here, systemctl and install."""
+    folder.mkdir()
+    nobody = "setpriv --reuid=65534 --regid=65534 --clear-groups"
+    for name, text in {
+            "sudo": f'if [ "$1" = -u ]; then shift 2; exec {nobody} "$@"; fi\nexec "$@"', "systemctl": "exit 0", "mayfly": f'exec {BINARY} "$@"',
+            "install": 'set -- $(printf "%s\\n" "$@" | sed "s/^mayfly$/65534/"); exec /usr/bin/install "$@"'}.items():
+        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+        (folder / name).chmod(0o755)
+    folder.chmod(0o755)
+    return clean_environment(PATH=f"{folder}:/usr/sbin:/usr/bin:/sbin:/bin")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: another user needs root")
+@pytest.mark.parametrize("is_lost", [False, True], ids=["start over", "lost disk"])
+def test_starting_over_works_as_printed(open_folder, is_lost):
+    section = page("troubleshooting").split("### Start over\n")[1].split("\n### ")[0]
+    [commands] = re.findall(r"^```sh\n(.*?)^```", section, re.M | re.S)
+    assert "leave out the second line" in section and len(re.findall(r"\]\(troubleshooting.md#start-over\)", page("production"))) == 2
+    library = open_folder / "lib"
+    library.mkdir(mode=0o755)
+    environment, state = as_another_user(open_folder / "bin"), library / "mayfly"
+    if is_lost:
+        commands = "".join(line for number, line in enumerate(commands.splitlines(True)) if number != 1)
+    else:
+        state.mkdir()
+        os.chown(state, 65534, 65534)
+        subprocess.run(["sudo", "-u", "mayfly", "mayfly", "keys", "init", "--state", state, "--origin", "push.example.org/audit"], check=True, env=environment,
+                       timeout=30, stdout=subprocess.DEVNULL)
+    done = subprocess.run(["bash", "-ec", commands.replace("/var/lib/", f"{library}/")], capture_output=True, text=True, timeout=60, env=environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (state / "ledger.vkey").read_text().startswith("push.example.org/audit-2+") and (state / "keys/ratchet.key").stat().st_uid == 65534
+    assert state.stat().st_mode & 0o777 == 0o700 and (library / "mayfly.old/ledger.vkey").exists() is not is_lost

@@ -14,6 +14,7 @@ import pytest
 
 import ledger
 from processes import REPOSITORY
+from test_packaging_texts import broken_links
 from world import World
 
 PACKAGE = REPOSITORY / ".build/package"
@@ -47,6 +48,10 @@ def unpacked(deb, tmp_path_factory):
 def test_lintian_finds_no_fault(deb):
     [changes] = PACKAGE.glob("mayfly_*.changes")
     ran("lintian", "--allow-root", "--fail-on", "error,warning", "--suppress-tags", "initial-upload-closes-no-bugs", changes)
+
+
+def test_links_of_its_documents_lead_somewhere(unpacked):
+    assert broken_links(unpacked / "usr/share/doc/mayfly") == []
 
 
 def test_the_program_is_the_one_in_the_log(unpacked):

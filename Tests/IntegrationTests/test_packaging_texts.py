@@ -7,6 +7,7 @@ import subprocess
 import pytest
 
 from processes import BINARY, REPOSITORY, clean_environment, mayfly
+from test_documents import anchors
 
 PACKAGING = REPOSITORY / "packaging"
 
@@ -51,6 +52,49 @@ def test_man_pages_are_clean_and_complete(generated, page):
         *settings().values(), *re.findall(r"^  (\S+)", mayfly("--help").stdout, re.M), "--max-age", "--archive", "--stay", "--report"]
     missing = [word for word in words if word not in text]
     assert not missing
+
+
+def broken_links(folder):
+    """Links of the documents that lead nowhere: ["document: link"]."""
+    broken = []
+    for document in folder.rglob("*.md"):
+        for target, anchor in re.findall(r"\]\(([^)#\s]*)#?([^)\s]*)\)", document.read_text()):
+            file = document.parent / target if target else document
+            if "://" not in target and not (file.exists() and (not anchor or file.suffix != ".md" or anchor in anchors(file))):
+                broken.append(f"{document.relative_to(folder)}: {target}#{anchor}")
+    return broken
+
+
+def test_links_of_the_packages_documents_lead_somewhere(tmp_path):
+    """As debhelper installs them, with the examples beside them."""
+    stage, installed = tmp_path / "stage", tmp_path / "doc"
+    subprocess.run([PACKAGING / "documents", stage / "documents"], check=True, timeout=60)
+    installed.mkdir()
+    for name in (PACKAGING / "debian/mayfly.docs").read_text().split():
+        source = stage / name
+        (shutil.copytree if source.is_dir() else shutil.copy)(source, installed / source.name)
+    for name in re.findall(r'"\$stage/examples/([\w.]+)"|packaging/\w+/([\w.]+) "\$stage/examples/"', (PACKAGING / "build-deb").read_text()):
+        (installed / "examples").mkdir(exist_ok=True)
+        (installed / "examples" / "".join(name)).touch()
+    assert len(list(installed.rglob("*.md"))) > 40 and "nginx.conf" in {path.name for path in (installed / "examples").iterdir()}
+    assert broken_links(installed) == []
+    # Compressed files have other names.
+    assert "dh_compress -X.md" in (PACKAGING / "debian/rules").read_text()
+    # What the programs and other texts name.
+    for text in ((PACKAGING / "debian/README.Debian").read_text(), *(path.read_text() for path in (REPOSITORY / "Sources/mayfly").rglob("*.swift"))):
+        for named in re.findall(r"(?:/usr/share/doc/mayfly/|(?<![\w/]))((?:docs/|SECURITY)[\w-]*\.md)", text):
+            assert (installed / named).exists(), named
+
+
+def test_reports_go_somewhere_or_the_texts_say_that_they_do_not():
+    control, security, readme = (
+        (REPOSITORY / name).read_text() for name in ("packaging/debian/control", "SECURITY.md", "packaging/debian/README.Debian"))
+    [maintainer] = re.findall(r"^Maintainer: .*<(.*)>$", control, re.M)
+    if maintainer.endswith(".invalid"):
+        assert "There is no private way to report yet" in security and "There is no address for reports yet" in readme
+        assert "Report a vulnerability" not in security
+    else:
+        assert maintainer in security
 
 
 def completed(generated, *words):
