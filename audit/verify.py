@@ -8,7 +8,7 @@ Exit 0: prints `good` and figures, or `consistent, not compared` without a check
 2: bad use. Needs PyNaCl, and entry.schema.json beside it. Ignores files that no checkpoint covers, unless they contradict the log.
 --ref recomputes the ids of one's own token: prints its entries in the log, or checks that the proof is about it.
 """
-import argparse, base64, collections, contextlib, datetime, functools, hashlib, heapq, http.client, json, os, pathlib, queue, re, sys, tempfile, threading, time, urllib.request
+import argparse, base64, collections, contextlib, datetime, functools, hashlib, heapq, http.client, json, os, pathlib, queue, re, sqlite3, sys, threading, time, urllib.request
 try: import nacl.exceptions, nacl.signing
 except ImportError: sys.exit("verify.py needs PyNaCl: apt install python3-nacl, or pip install pynacl in a virtual environment")
 GRACE, EPOCH, JOB, GAP, DAY_GAPS, SKEW = 120, 300, 190, 60, 3600, 600  # Seconds: allowed lateness; a key's life; a push; the shortest gap; allowed gaps a day; clock skew.
@@ -93,8 +93,7 @@ def checkpoint(where, note, vkey, policy=None, last=0):
                 not re.fullmatch("(— [^\\s+]+ [A-Za-z0-9+/]{7,}=*\n){1,64}", lines.decode()): raise ValueError("isn't a checkpoint of this log")
         found = [(line.split(" ")[1], from_base64(line.split(" ")[2])) for line in lines.decode().split("\n")[:-1]]
         if not signed(vkey, 1, text, found): raise ValueError("isn't signed with this key")
-        root = from_base64(head[3])
-        code = "cosignatures"
+        root, code = from_base64(head[3]), "cosignatures"
         if policy is not None and not quorum(policy, vkey, text, found, last): raise ValueError("lacks signatures that the policy requires")
         return int(head[2]), root
     except ValueError as error: raise Bad(code, where, error) from None
@@ -154,31 +153,23 @@ def is_of(ref, entry, untils):  # Whether an entry is about the ref. `untils`: t
     return "id" in entry and any(token_id(ref, op[6:], what) == entry["id"] for what in whats)
 
 # 5. The rules for the sequence of entries.
-class Number(str): pass  # As it is spelled.
 def members(pairs):  # Of an object. JSON readers differ in which of two members with one name they use.
     if len(found := dict(pairs)) < len(pairs): raise ValueError("a repeated name")
     return found
-def read_json(data):  # By the grammar of log-format.md.
-    depth, text = 0, data.decode()
-    for mark in re.findall(r'"[^"\\]*(?:\\.[^"\\]*)*"?|[][{}]', text, re.S):
-        depth += (mark in "[{") - (mark in "]}")
-        if depth > 33: raise ValueError("too deep")
-    found = json.loads(text, object_pairs_hook=members, parse_int=Number, parse_float=Number, parse_constant=int)
-    json.dumps(found, ensure_ascii=False).encode()  # Fails for half a surrogate pair.
-    return found
-def whole(number, most=(1 << 53) - 1):
-    if type(number) is not Number or not re.fullmatch("[1-9][0-9]{0,15}", number) or int(number) > most: raise ValueError("no whole number in plain digits")
-    return int(number)
-def read_policy(place, digest, has_timing):  # Returns templates, the longest life, and the timing: hour, day, seals.
+def depth(value): return 1 + max(map(depth, value.values() if type(value) is dict else value), default=0) if type(value) in (dict, list) else 0
+def read_policy(place, digest, has_timing):  # Returns templates, the longest life, and the timing: hour, day, seals. The grammar is in log-format.md.
     if len(data := fetch(place)) > 1 << 20 or hashlib.sha256(data).hexdigest() != digest: raise Bad("damaged", place, "isn't the policy of its name")
-    with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
-        policy = read_json(data)
+    with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        # 20 digits are too many for any number that is read here.
+        policy = json.loads(data.decode(), object_pairs_hook=members, parse_int=lambda digits: int(digits[:20]), parse_constant=int)
+        json.dumps(policy, ensure_ascii=False).encode()  # Fails for half a surrogate pair.
         limits, templates, timing = (policy.get(name, {}) for name in ("limits", "templates", "ledger"))
-        names = {"deviceLifeSeconds", "activityLifeSeconds", "sessionLifeSeconds"} & limits.keys()
-        lives = [whole(limits[name]) for name in names] + ([whole(limits["roomLifeSeconds"]["max"])] if "roomLifeSeconds" in limits else [])
-        hour, day, seals = 3600, 86400, 64
-        if has_timing and "ledger" in policy: hour, day, seals = whole(timing["hourSeconds"], 3600), whole(timing["daySeconds"], 86400), whole(timing["batchSeals"], 10000)
-        if type(templates) is dict and day % hour == 0: return set(templates), max(lives, default=0), (hour, day, seals)
+        lives = [limits[name] for name in {"deviceLifeSeconds", "activityLifeSeconds", "sessionLifeSeconds"} & limits.keys()] + \
+            ([limits["roomLifeSeconds"]["max"]] if "roomLifeSeconds" in limits else [])
+        hour, day, seals = [timing[name] for name in ("hourSeconds", "daySeconds", "batchSeals")] if has_timing and "ledger" in policy else (3600, 86400, 64)
+        good = depth(policy) <= 33 and type(templates) is dict and {type(number) for number in (hour, day, seals, *lives)} == {int} and \
+            all(0 < life < 1 << 53 for life in lives) and 1 <= hour <= 3600 and hour <= day <= 86400 and day % hour == 0 and 1 <= seals <= 10000
+        if good: return set(templates), max(lives, default=0), (hour, day, seals)
     raise Bad("damaged", place, "isn't a valid policy")
 class Story:
     def __init__(self, policies, allow_gaps):
@@ -193,11 +184,9 @@ class Story:
     def midnight(self):  # Returns the next midnight that must be closed. An empty one in a gap may be skipped.
         due, day = self.last_closed + self.timing[1], self.timing[1]
         while due not in self.buckets and (ends := [end for begin, end in self.gaps if begin - self.window <= due <= end + self.window]):
-            due = min(self.soonest(), (max(ends) + self.window) // day * day + day)
+            while self.ends and self.ends[0] not in self.buckets: heapq.heappop(self.ends)
+            due = min(self.ends[:1] + [(max(ends) + self.window) // day * day + day])
         return due
-    def soonest(self):  # Returns the end of the open bucket that ends first.
-        while self.ends and self.ends[0] not in self.buckets: heapq.heappop(self.ends)
-        return self.ends[0] if self.ends else float("inf")
     def end_batch(self):
         (seals, regular, rotation, purges), self.batch = self.batch, None
         hour, _, least = self.timing
@@ -271,8 +260,7 @@ class Story:
                 if not self.carried_jobs or self.late(self.first, JOB): return "job_unknown"
                 self.carried_jobs -= 1
             case "token.sealed":
-                day = self.timing[1]
-                if until > (at + self.window + self.longest) // day * day + day: return "life_too_long"
+                if until - self.timing[1] > at + self.window + self.longest: return "life_too_long"
                 if until not in self.buckets: heapq.heappush(self.ends, until)
                 bucket = self.buckets.setdefault(until, [0, 0, 0])
                 bucket[0], bucket[1], self.batch[0], self.live = bucket[0] + 1, bucket[1] + 1, self.batch[0] + 1, self.live + 1
@@ -313,20 +301,11 @@ class Story:
                 "delivered": count["push.delivered"], "failed": count["push.failed"], "pending": len(self.jobs) + self.carried_jobs,
                 "buckets closed": count["bucket.closed"], "seconds of gaps": count["gaps"]} | \
             dict(zip(("seconds an hour", "seconds a day", "seals a batch"), self.timing or ()))
-class Unique:  # Ids of a whole log, on disk. 1/256 of them is sorted in memory at a time.
-    def __init__(self): self.files = [tempfile.TemporaryFile() for _ in range(256)]
-    def add(self, entry):
-        for name in ("id", "job") if entry["op"].startswith("token.") else ():
-            if name in entry: self.files[int(entry[name][:2], 16)].write(bytes.fromhex(entry[name]))
-    def repeated(self):
-        for file in self.files:
-            file.seek(0)
-            ids = sorted(iter(lambda: file.read(16), b""))
-            if twice := next((one for one, two in zip(ids, ids[1:]) if one == two), None): return twice.hex()
 def verify(log, vkey, since=(), policy=None, allow_gaps=False, unique=False, ref=None):
     """Verifies the whole log. `since`: (where, size, root) of checkpoints that it must continue. Returns its figures; raises Bad."""
     size, root = checkpoint(f"{log}/checkpoint", note := fetch(f"{log}/checkpoint"), vkey, policy)
-    story, row, ids, own, own_jobs, old_roots = Story(f"{log}/policies", allow_gaps), [], Unique() if unique else None, [], set(), {0: root_of([])}
+    story, row, ids, own, own_jobs, old_roots = Story(f"{log}/policies", allow_gaps), [], unique and sqlite3.connect(""), [], set(), {0: root_of([])}
+    if ids: ids.execute("create table ids (id)")  # In a temporary file.
     for first in range(0, size, 256):  # Of full tiles only the roots are kept.
         _, hashes, _ = fetch_tile(log, 0, first, size)
         place, data, longer = fetch_tile(log, "entries", first, size)
@@ -341,7 +320,7 @@ def verify(log, vkey, since=(), policy=None, allow_gaps=False, unique=False, ref
             if ref and (is_of(ref, entry, story.buckets) or "id" not in entry and entry.get("job") in own_jobs):
                 own.append((index, data[at:end].decode()))
                 own_jobs.add(entry.get("job", ""))
-            if ids: ids.add(entry)
+            if ids and entry["op"].startswith("token."): ids.executemany("insert into ids values (?)", [(entry[name],) for name in ("id", "job") if name in entry])
             ends.append(end)
         if ends[-1] < len(data) and not longer: raise Bad("damaged", place, "continues after its last entry")
         check_older(place, data, ends[1:])
@@ -359,14 +338,14 @@ def verify(log, vkey, since=(), policy=None, allow_gaps=False, unique=False, ref
         if old_roots.get(older) != old_root: raise Bad("rewritten", where, f"signs {older} entries that aren't the first of these {size}")
     checkpoint(f"{log}/checkpoint", note, vkey, policy, story.at or 0)
     if broken := story.end(): raise Bad(broken, log, "at the end of the log")
-    if ids and (twice := ids.repeated()): raise Bad("id_twice", log, twice)
+    if ids and (twice := ids.execute("select id from ids group by id having count(*) > 1").fetchone()): raise Bad("id_twice", log, *twice)
     for index, told in own: print(f"entry {index} of {size}: {told}")
     if ref and not own: raise Bad("missing", log, "has no entry of the ref: its batch isn't published yet, it is another log's, or it never existed")
     return dict(story.figures(), entries=size) | ({"from": story.first, "to": story.at, AGE: int(time.time()) - story.at} if size else {})
 def main():
     (parser := argparse.ArgumentParser(usage=__doc__)).add_argument("log", nargs="?")
     for flag in ("--key", "--policy", "--proof", "--ref", "--max-age"): parser.add_argument(flag, required=flag == "--key", type=int if flag == "--max-age" else str)
-    for flag, action in ("--since", "append"), ("--allow-gaps", "store_true"), ("--unique", "store_true"): parser.add_argument(flag, action=action)
+    for flag in ("--since", "--allow-gaps", "--unique"): parser.add_argument(flag, action="append" if flag == "--since" else "store_true")
     asked = parser.parse_args()
     try:
         if os.path.isfile(asked.key): asked.key = fetch(asked.key).decode().split("\n")[0]
