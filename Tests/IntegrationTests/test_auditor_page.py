@@ -91,6 +91,8 @@ def lost(publications, what):
     return [window for window in publications[:place] + [window[:index] + window[index + 1:]] + publications[place + 1:] if window]
 
 
+# Bytes, by log-format.md.
+LONGEST_FILE = 16_777_472
 DAMAGES = {
     "an entry": (lambda place: change(place, "tile/entries/001", lambda old: flipped(old, 9000)), "tree", "entries"),
     "a hash": (lambda place: change(place, "tile/0/001", lambda old: flipped(old, 4000)), "tree", "entries"),
@@ -101,8 +103,8 @@ DAMAGES = {
     "no entries": (lambda place: (place / "tile/entries/002.p/88").unlink(), "missing", "entries"),
     "a short bundle": (lambda place: change(place, "tile/entries/000", lambda old: old[:-1]), "damaged", "entries"),
     "another policy": (lambda place: change(place, f"policies/{logs.POLICY_NAME}.json", lambda old: old + b" "), "damaged", "policies"),
-    "a gibibyte": (lambda place: os.truncate(place / "tile/0/000", 1 << 30), "damaged", "entries"),
-    "a gibibyte of entries": (lambda place: os.truncate(place / "tile/entries/000", 1 << 30), "damaged", "entries"),
+    "a long tile": (lambda place: os.truncate(place / "tile/0/000", 1 << 20), "damaged", "entries"),
+    "a long bundle": (lambda place: os.truncate(place / "tile/entries/000", LONGEST_FILE), "damaged", "entries"),
 }
 
 
@@ -348,6 +350,16 @@ def test_a_visitors_own_keys_and_heads_are_used(site, browser):
 
 
 # No verdict
+
+
+def test_a_file_longer_than_any_of_a_log_is_no_verdict(site, browser):
+    """log-format.md: no verifier reads it to the end."""
+    for path in ("tile/0/000", "tile/entries/000"):
+        site.make("gibibyte", 600)
+        os.truncate(site.folder / "gibibyte" / path, 1 << 30)
+        page, checked = visit(browser, site.url("gibibyte"))
+        with page:
+            assert checked.verdict == "unsure" and "no verdict" in checked.reason and f"{path} is larger" in checked.reason, checked
 
 
 @pytest.mark.campaign
