@@ -70,6 +70,37 @@ import Testing
         #expect(!equal([1, 2], [1, 2, 3]))
     }
 
+    /// Pages are mapped when they are first read, so they show how far a comparison reads. Secrets compare by `Sodium.equal` alone.
+    // Promise: constant-time
+    @Test func aComparisonReadsAllBytesWhereverTheyDiffer() throws {
+        let page = sysconf(Int32(_SC_PAGESIZE))
+        let count = 16 * page
+        /// Returns how many pages of two buffers `compare` reads. Their first bytes differ.
+        func pagesRead(_ compare: (UnsafeRawBufferPointer, UnsafeRawBufferPointer) -> Bool) throws -> Int {
+            let memory = unsafe mmap(nil, 2 * count, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+            let isMade = unsafe memory != MAP_FAILED
+            try #require(isMade)
+            let all = unsafe UnsafeMutableRawBufferPointer(start: memory, count: 2 * count)
+            defer { unsafe munmap(memory, 2 * count) }
+            unsafe all[0] = 1
+            let (left, right) = unsafe (
+                UnsafeRawBufferPointer(rebasing: all[..<count]), UnsafeRawBufferPointer(rebasing: all[count...])
+            )
+            let isEqual = unsafe compare(left, right)
+            var isMapped = [UInt8](repeating: 0, count: 32)
+            let status = unsafe mincore(memory, 2 * count, &isMapped)
+            #expect(!isEqual && status == 0)
+            return isMapped.count { $0 & 1 == 1 }
+        }
+        let all = try unsafe pagesRead { left, right in
+            unsafe Sodium.equal(
+                Span(_unsafeElements: left.bindMemory(to: UInt8.self)), Span(_unsafeElements: right.bindMemory(to: UInt8.self)))
+        }
+        #expect(all == 32)
+        let first = try unsafe pagesRead { left, right in unsafe memcmp(left.baseAddress!, right.baseAddress!, count) == 0 }
+        #expect(first < 32)
+    }
+
     @Test func publicRandomBytesAreUsedOnce() {
         // Several blocks, in lengths that do not divide a block.
         var seen: Set<[UInt8]> = []
