@@ -133,7 +133,7 @@ def test_a_refusal_names_its_cause(apple, state, password):  # noqa: F811
     nowhere = names | {"TEST_NAMES": ",".join(f"{name}={other_address()}" for name in HOSTS.values())}
 
     def cause(ran, said):
-        assert ran.returncode == 1 and "bad\n" in ran.stdout and said in ran.stderr, ran
+        assert ran.returncode == 1 and ": unknown\n" in ran.stdout and said in ran.stderr, ran
         assert hides(ran, text(password)) and "127.0.0." not in ran.stderr, ran
     with Tinyproxy(names, token_hex(16)) as proxy:
         cause(mayfly("apns", "check", **settings(apple, state, proxy.port, password)), "requires a user and password, or refuses those")

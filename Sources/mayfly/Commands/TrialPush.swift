@@ -26,11 +26,9 @@ struct TrialPush {
 
     /// Asks Apple about each app in each of its environments.
     func answers() async throws -> [(probe: Probe, outcome: Outcome)] {
-        var answers: [(probe: Probe, outcome: Outcome)] = []
-        for probe in settings.probes {
-            answers.append((probe, try await deliver(try probe.push(deadlineMs: Clock.wallMs + Self.waitMs)).outcome))
-        }
-        return answers
+        let deadlineMs = Clock.wallMs + Self.waitMs
+        let receipts = try await deliver(try settings.probes.map { try $0.push(deadlineMs: deadlineMs) })
+        return zip(settings.probes, receipts).map { (probe: $0, outcome: $1.outcome) }
     }
 
     func check(json: Bool) async throws {
@@ -122,7 +120,7 @@ struct TrialPush {
             priority: UInt8(clamping: rendered.priority), expirationS: template.expiration(nowMs: now, tokenExpiryMs: .max),
             payload: rendered.payload, sealedAtMs: now, deadlineMs: now + Self.waitMs)
         push.isTrial = true
-        let (outcome, uniqueID) = try await deliver(push)
+        let (outcome, uniqueID) = try await deliver([push])[0]
         let json = configuration.has("json")
         if json {
             Terminal.out(
@@ -178,17 +176,25 @@ struct TrialPush {
         return values
     }
 
-    /// Longer than one attempt to connect, whose cause is printed.
-    private static let waitMs: UInt64 = 12_000
+    /// Longer than one attempt to connect, whose cause is printed: ten seconds, and two until the second round of a peer that hangs.
+    private static let waitMs: UInt64 = 15_000
 
-    private func deliver(_ push: Push) async throws -> (outcome: Outcome, uniqueID: String?) {
+    private typealias Receipt = (outcome: Outcome, uniqueID: String?)
+
+    /// Sends all at once, so that one that waits holds up no other. Returns their receipts in the same order.
+    private func deliver(_ pushes: [Push]) async throws -> [Receipt] {
         let loop = try EventLoop(name: "courier")
         try loop.start()
         let courier = try Courier(loop: loop, settings.courier(accounts.all) { Terminal.error("\($0)") })
-        let receipt = await courier.sendTraced(push)
+        let receipts = await withTaskGroup(of: (index: Int, receipt: Receipt).self) { group in
+            for (index, push) in pushes.enumerated() { group.addTask { (index, await courier.sendTraced(push)) } }
+            var receipts: [Int: Receipt] = [:]
+            for await answer in group { receipts[answer.index] = answer.receipt }
+            return receipts
+        }
         await courier.stop(withinMs: 1_000)
         loop.stop()
-        return receipt
+        return pushes.indices.map { receipts[$0]! }
     }
 
     private static func write(_ outcome: Outcome, to json: inout JSONWriter) {
