@@ -47,14 +47,13 @@ export class WebSource {
 async function bounded(reader, path, limit, isCut) {
     const parts = [];
     let count = 0;
-    const most = isCut ? limit : longestFile;
-    while (count <= most) {
+    while (count <= longestFile) {
         const { done, value } = await reader.read();
         if (done) break;
         if (count <= limit) parts.push(value);
         count += value.length;
     }
-    if (count > longestFile && !isCut) throw new Unable(`${path} is larger than any file of a log.`);
+    if (count > longestFile) throw new Unable(`${path} is larger than any file of a log.`);
     if (count > limit && !isCut) throw new Finding('damaged', `is longer than ${limit} bytes`, { file: path });
     if (parts.length === 1) return parts[0].subarray(0, limit);
     const all = new Uint8Array(Math.min(count, limit));
@@ -77,6 +76,7 @@ export class BlobSource {
         const place = this.places.get(path);
         if (!place) return null;
         const [start, count] = place;
+        if (count > longestFile) throw new Unable(`${path} is larger than any file of a log.`);
         if (count > limit && !isCut) throw new Finding('damaged', `is longer than ${limit} bytes`, { file: path });
         return new Uint8Array(await this.blob.slice(start, start + Math.min(count, limit)).arrayBuffer());
     }
