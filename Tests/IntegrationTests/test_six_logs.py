@@ -1,5 +1,6 @@
 """Six logs before a reader who knows nothing of them: what the page and the other verifiers say of each. AUDITOR_PAGE_SHOTS=folder saves pictures."""
 
+import functools
 import json
 import os
 import shutil
@@ -22,8 +23,9 @@ SIZES = {"phone": {"width": 320, "height": 640}, "desk": {"width": 1280, "height
 WITNESS = logs.Key("witness.test/w1", bytes(range(1, 33)), 4)
 
 
+@functools.cache
 def recent(count=700):
-    """Publications of a running broker: the last entry is some minutes old at most."""
+    """Publications of a running broker: the last entry is some minutes old at most. All callers get the same ones, however the clock goes on."""
     now = int(time.time())
     story = logs.story(count, seed=12, start=now // 300 * 300 - 16_200, seconds=21_000, outages=1)
     return [window for window in story if json.loads(window[0])["at"] <= logs.moment(now)]
