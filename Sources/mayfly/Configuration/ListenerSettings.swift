@@ -52,7 +52,7 @@ struct CertificateFiles: Sendable {
         case (let certificate, _):
             throw configuration.invalid(
                 certificate == nil ? .tlsCertificate : .tlsKey,
-                "is missing: certificate and private key need each other. Set both or neither")
+                "is missing: --tls-certificate needs its private key, --tls-key. Set both or neither")
         }
     }
 
