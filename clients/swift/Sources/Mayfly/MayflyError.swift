@@ -48,7 +48,7 @@ public struct Refusal: Hashable, Sendable {
 public enum ErrorCode: Hashable, Sendable {
     case malformedJSON, missingField, wrongType, outOfRange, invalidToken, appNotServed
     case noCapability, malformedCapability, notAMember, memberRequired
-    case noJWT, invalidJWT, jwtExpired, anotherUser, backEndOnly, invalidSignature
+    case noJWT, invalidJWT, jwtExpired, jwtKeysUnavailable, anotherUser, backEndOnly, invalidSignature
     case audiencesOff, roomNotFound, tokenNotFound, requestNotFound, deviceNotFound
     case joinCodeInUse, roomAlreadyAccepted, tooManyRegistrations, tooManySockets
     case tooManyRequests, storageUnavailable, ledgerUnavailable, tooManyPushes, overloaded, tooManyConnections, shuttingDown
@@ -69,7 +69,7 @@ public enum ErrorCode: Hashable, Sendable {
         case .roomNotFound, .tokenNotFound, .requestNotFound, .deviceNotFound: .gone
         case .joinCodeInUse, .roomAlreadyAccepted: .conflict
         case .tooManyRegistrations, .tooManySockets, .tooManyRequests, .storageUnavailable, .ledgerUnavailable, .tooManyPushes,
-            .overloaded, .tooManyConnections, .shuttingDown, .requestTimeout:
+            .overloaded, .tooManyConnections, .shuttingDown, .requestTimeout, .jwtKeysUnavailable:
             .exhausted
         default: .invalid
         }
@@ -79,7 +79,8 @@ public enum ErrorCode: Hashable, Sendable {
         "malformed_json": .malformedJSON, "missing_field": .missingField, "wrong_type": .wrongType, "out_of_range": .outOfRange,
         "invalid_token": .invalidToken, "app_not_served": .appNotServed, "no_capability": .noCapability,
         "malformed_capability": .malformedCapability, "not_a_member": .notAMember, "member_required": .memberRequired,
-        "no_jwt": .noJWT, "invalid_jwt": .invalidJWT, "jwt_expired": .jwtExpired, "another_user": .anotherUser,
+        "no_jwt": .noJWT, "invalid_jwt": .invalidJWT, "jwt_expired": .jwtExpired,
+        "jwt_keys_unavailable": .jwtKeysUnavailable, "another_user": .anotherUser,
         "back_end_only": .backEndOnly, "invalid_signature": .invalidSignature, "audiences_off": .audiencesOff,
         "room_not_found": .roomNotFound, "token_not_found": .tokenNotFound, "request_not_found": .requestNotFound,
         "device_not_found": .deviceNotFound, "join_code_in_use": .joinCodeInUse, "room_already_accepted": .roomAlreadyAccepted,
