@@ -22,7 +22,7 @@ cluster:
 
 # Runs module tests and, beside them, the tests of the broker from outside; campaigns are in `make check`. Both use a throw-away PostgreSQL.
 # Module tests measure their own process (memory, descriptors), so they run one after the other.
-# A run that hangs is ended after half an hour. The last line of its log names the test, so the log has no buffer.
+# A run that hangs is ended. The last line of its log names the test, so the log has no buffer.
 test:
 	@scripts/setup test
 	@scripts/syntax
