@@ -183,7 +183,7 @@ public struct Client: Sendable {
                     if started.duration(to: .now) + wait > (mayHaveWorked ? repeatWindow : patience) {
                         throw mayHaveWorked ? MayflyError.noAnswer("the broker is busy; call again with the same values") : error
                     }
-                // A proxy's 503 means that no broker got the request. There may be none for long, so don't wait in silence.
+                // A proxy's 503 means that no broker got the request. Report it at once: the broker may be down for long.
                 case .unexpectedAnswer(status: 503): throw error
                 case .noAnswer, .unexpectedAnswer(status: 500...), .unreachable:
                     if case .unreachable = error {} else { wasSent = true }

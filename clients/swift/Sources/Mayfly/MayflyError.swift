@@ -48,10 +48,11 @@ public struct Refusal: Hashable, Sendable {
 public enum ErrorCode: Hashable, Sendable {
     case malformedJSON, missingField, wrongType, outOfRange, invalidToken, appNotServed
     case noCapability, malformedCapability, notAMember, memberRequired
-    case noJWT, invalidJWT, jwtExpired, jwtKeysUnavailable, anotherUser, backEndOnly, invalidSignature
+    case noJWT, invalidJWT, jwtExpired, anotherUser, backEndOnly, invalidSignature
     case audiencesOff, roomNotFound, tokenNotFound, requestNotFound, deviceNotFound
     case joinCodeInUse, roomAlreadyAccepted, tooManyRegistrations, tooManySockets
-    case tooManyRequests, storageUnavailable, ledgerUnavailable, tooManyPushes, overloaded, tooManyConnections, shuttingDown
+    case tooManyRequests, storageUnavailable, ledgerUnavailable, jwtKeysUnavailable, tooManyPushes
+    case overloaded, tooManyConnections, shuttingDown
     case notFound, methodNotAllowed, foreignHost, foreignOrigin, bodyTooLarge, targetTooLong, headersTooLarge
     case malformedRequest, requestTimeout, unsupportedEncoding, expectationFailed, badUpgrade, upgradeRequired, upgradeVersion
     /// A code of a later broker.
@@ -68,8 +69,8 @@ public enum ErrorCode: Hashable, Sendable {
             .unauthorized
         case .roomNotFound, .tokenNotFound, .requestNotFound, .deviceNotFound: .gone
         case .joinCodeInUse, .roomAlreadyAccepted: .conflict
-        case .tooManyRegistrations, .tooManySockets, .tooManyRequests, .storageUnavailable, .ledgerUnavailable, .tooManyPushes,
-            .overloaded, .tooManyConnections, .shuttingDown, .requestTimeout, .jwtKeysUnavailable:
+        case .tooManyRegistrations, .tooManySockets, .tooManyRequests, .storageUnavailable, .ledgerUnavailable,
+            .jwtKeysUnavailable, .tooManyPushes, .overloaded, .tooManyConnections, .shuttingDown, .requestTimeout:
             .exhausted
         default: .invalid
         }
@@ -86,7 +87,8 @@ public enum ErrorCode: Hashable, Sendable {
         "device_not_found": .deviceNotFound, "join_code_in_use": .joinCodeInUse, "room_already_accepted": .roomAlreadyAccepted,
         "too_many_registrations": .tooManyRegistrations, "too_many_sockets": .tooManySockets,
         "too_many_requests": .tooManyRequests, "storage_unavailable": .storageUnavailable,
-        "ledger_unavailable": .ledgerUnavailable, "too_many_pushes": .tooManyPushes, "overloaded": .overloaded,
+        "ledger_unavailable": .ledgerUnavailable, "jwt_keys_unavailable": .jwtKeysUnavailable,
+        "too_many_pushes": .tooManyPushes, "overloaded": .overloaded,
         "too_many_connections": .tooManyConnections, "shutting_down": .shuttingDown, "not_found": .notFound,
         "method_not_allowed": .methodNotAllowed, "foreign_host": .foreignHost,
         "foreign_origin": .foreignOrigin, "body_too_large": .bodyTooLarge, "target_too_long": .targetTooLong,

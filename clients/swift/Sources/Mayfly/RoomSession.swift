@@ -28,8 +28,8 @@ public enum RoomEvent: Hashable, Sendable {
 
 /// This side's presence in a room, as a sequence of events. It lasts from ``Client/join(_:over:)`` to ``leave()`` or the room's end.
 ///
-/// The newest 64 events wait for the loop. The session reconnects by itself. Call ``suspend()`` when the app goes to the background and ``resume()`` when it returns; on iOS
-/// `AppLifecycle` does both. The session leaves when the loop over its events ends, also by `break`. Use one loop.
+/// The newest 64 events wait for the loop. The session reconnects by itself. Call ``suspend()`` when the app goes to the background and
+/// ``resume()`` when it returns; on iOS `AppLifecycle` does both. The session leaves when the loop over its events ends, also by `break`. Use one loop.
 public actor RoomSession: AsyncSequence {
     public typealias Element = RoomEvent
 

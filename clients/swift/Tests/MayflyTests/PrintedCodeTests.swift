@@ -18,8 +18,19 @@ struct PrintedCodeTests {
         let session = await client.join(room, over: .reports)
         for await event in session {
             print(event)
-            if case .joined = event { break }
         }
+    }
+
+    /// The function above has README's lines and no others.
+    @Test func theProgramIsTheOneInREADME() throws {
+        let text = try String(contentsOf: repository.appending(path: "clients/swift/README.md"), encoding: .utf8)
+        let section = try #require(text.range(of: "\n## On Linux\n"))
+        let start = try #require(text.range(of: "\n```swift\n", range: section.upperBound..<text.endIndex))
+        let end = try #require(text.range(of: "\n```\n", range: start.upperBound..<text.endIndex))
+        let lines = text[start.upperBound..<end.lowerBound].split(separator: "\n").map { "        \($0)\n" }
+        let own = try String(contentsOf: URL(filePath: #filePath), encoding: .utf8)
+        let isTested = own.contains("async throws {\n\(lines.joined())    }\n")
+        #expect(isTested)
     }
 
     @Test func theProgramForLinuxKnocks() async throws {
@@ -27,8 +38,10 @@ struct PrintedCodeTests {
         let (code, token) = (JoinCode.random(), PushToken.random())
         let client = try Client(baseURL: broker.url, environment: .sandbox)
         let room = try await client.createRoom(code: code, token: token)
-        try await printed(broker: broker.url, code: code)
+        let program = Task { try await printed(broker: broker.url, code: code) }
         #expect(try await broker.push(to: token).payload.roomId == room.handle)
+        program.cancel()
+        try await program.value
         #expect(try await client.close(room) == 1)
         let error = await #expect(throws: MayflyError.self) { try await client.status(of: room) }
         #expect(error?.refusal?.code == .roomNotFound)

@@ -144,6 +144,7 @@ struct ErrorCodeTests {
         #expect(ErrorCode("room_not_found").kind == .gone)
         #expect(ErrorCode("out_of_range").kind == .invalid)
         #expect(ErrorCode("overloaded").kind == .exhausted)
+        #expect(ErrorCode("jwt_keys_unavailable").kind == .exhausted)
         #expect(ErrorCode("member_required").kind == .unauthorized)
         #expect(ErrorCode("join_code_in_use").kind == .conflict)
         let later = ErrorCode("of_a_later_broker")
