@@ -29,8 +29,11 @@ public actor LogFileReader: LoopActor {
     private var lastNumber: UInt64 = 0
     /// The requests without an answer, by number.
     private var requests: [UInt64: Request] = [:]
-    /// The numbers of requests whose reads have not begun, by payer and in order of arrival. Some may have had their answer.
+    /// The numbers of requests whose reads have not begun, by payer and in order of arrival. Some may have had their answer, but never the first.
     private var waiting: [Owner: [UInt64]] = [:]
+
+    /// The number of payers with a line.
+    var lineCount: Int { waiting.count }
 
     static let mostThreads = 4
     static let longestMs: UInt64 = 10_000
@@ -98,7 +101,15 @@ public actor LogFileReader: LoopActor {
     private func answer(_ number: UInt64, _ result: Result<[UInt8]?, any Error>) {
         guard let request = requests.removeValue(forKey: number) else { return }
         loop.cancel(request.timeout)
+        shorten(request.owners.payer)
         request.continuation.resume(with: result)
+    }
+
+    /// Removes the first requests of a line that have had their answer. Others do so only when a read ends, and on a disk that hangs none does.
+    private func shorten(_ payer: Owner) {
+        guard let line = waiting[payer] else { return }
+        let rest = line.drop { requests[$0] == nil }
+        waiting[payer] = rest.isEmpty ? nil : Array(rest)
     }
 }
 

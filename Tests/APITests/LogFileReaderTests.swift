@@ -143,4 +143,21 @@ import Testing
             #expect(disk.reads.count == held + 1, "nobody wants the others any more")
         }
     }
+
+    /// While no read ends, a line without requests would keep its network in memory.
+    @Test func linesEndWithTheirRequests() async throws {
+        try await with([.logReads: Quota(1)]) { reader, disk, shares in
+            let held = Task { try await reader.read("held", for: network(0, shares)) }
+            try await eventually { disk.reads.count == 1 }
+            let tasks = (0..<60).map { number in
+                Task { try await reader.read("\(number)", for: network(1 + UInt32(number) / 3, shares)) }
+            }
+            try await eventually { shares.used(.logRequests) == 61 }
+            #expect(await reader.lineCount == 20)
+            disk.time.add(LogFileReader.longestMs, ordering: .relaxed)
+            reader.loop.submit {}
+            for task in tasks + [held] { await #expect(throws: LogFileReader.TooSlow()) { try await task.value } }
+            #expect(await reader.lineCount == 0)
+        }
+    }
 }
