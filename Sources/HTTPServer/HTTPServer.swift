@@ -199,7 +199,7 @@ public actor HTTPServer: LoopActor {
         if let overflow, tls == nil { connection.http1?.refuse(overflow, on: self) }
     }
 
-    /// Charges a TLS handshake. If others have all of them under way, the oldest one ends: a peer that means it needs two round trips.
+    /// Charges a TLS handshake. If all handshakes are in use, closes the oldest: an honest peer finishes in two round trips.
     /// - Returns: nil if the payer has its share under way.
     private func chargeHandshake(to payer: Owner) -> Charge? {
         let shares = configuration.shares

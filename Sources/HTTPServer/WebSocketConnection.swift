@@ -129,8 +129,8 @@ final class WebSocketConnection {
             await withTaskExecutorPreference(server.loop) { await server.handler.received(message, on: handle) }
             message.wipe()
             handledBytes = 0
-            // Less than before, so it can't fail.
-            _ = chargeMessages(on: server)
+            // Fails only after `markJoined`, when the messages that wait are charged for the first time.
+            if !chargeMessages(on: server) { close(.policyViolation, on: server) }
             connection?.advance(on: server)
         }
         if connection == nil || machine.isFinished {

@@ -228,6 +228,32 @@ extension HTTPServer {
         }
     }
 
+    /// Messages that wait when the socket joins are charged then, for the first time.
+    @Test func messagesThatWaitForTheJoinAreCharged() async throws {
+        try await withServer {
+            $0.setQuota(.streamBytes, Quota(10_000_000, connection: Share(20_000)))
+        } _: { server, address, handler in
+            let socket = try await RawWebSocket(address)
+            try await socket.send("hold")
+            try await eventually { handler.heldCount == 1 }
+            try await socket.send("join long")
+            for _ in 0..<5 { try await socket.send("count" + Self.body(10_000)) }
+            // The answer to a ping shows that all have arrived.
+            socket.machine.sendPing()
+            try await socket.flush()
+            try await eventually {
+                try await socket.read()
+                return socket.machine.pongCount == 1
+            }
+            handler.release()
+            try await eventually {
+                try? await socket.read()
+                return socket.machine.peerCloseCode == .policyViolation
+            }
+            try await eventually { await server.streamBytes == 0 }
+        }
+    }
+
     @Test func messagesOfAClosedSocketAreRefunded() async throws {
         try await withServer { server, address, handler in
             let socket = try await RawWebSocket(address)
