@@ -123,6 +123,8 @@ public enum ClientError: Error, Sendable, Equatable, CustomStringConvertible {
     case badAnswer(ParseFailure)
     /// The peer answered with this status, which the caller can't use.
     case refused(UInt16)
+    /// The peer answered with a redirect, which the caller doesn't follow.
+    case redirected(UInt16)
     /// The peer refused the WebSocket with this status.
     case notUpgraded(UInt16)
 
@@ -138,6 +140,7 @@ public enum ClientError: Error, Sendable, Equatable, CustomStringConvertible {
         case .badAnswer(.bodyTooLarge): "the answer is larger than expected"
         case .badAnswer: "the answer is not HTTP/1.1"
         case .refused(let status): "the peer answered \(status)"
+        case .redirected(let status): "the peer answered \(status), and redirects are not followed. Set the URL where they end"
         case .notUpgraded(let status): "the peer answered \(status) instead of opening a WebSocket"
         }
     }

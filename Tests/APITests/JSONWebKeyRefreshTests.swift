@@ -204,7 +204,7 @@ import Testing
             await stage.pass(29_999)
             #expect(await !stage.authenticator.isWorthRetrying(.invalidJWT(.unknownKey)))
             #expect(stage.login.count == 2)
-            // Certain, since the set was read.
+            // The set was read less than 30 seconds ago.
             #expect(try stage.authenticator.outcome(token(first, "c")).error == .invalidJWT(.unknownKey))
             await stage.pass(1)
             #expect(await stage.authenticator.isWorthRetrying(.invalidJWT(.unknownKey)) && stage.login.count == 3)

@@ -241,6 +241,22 @@ import Vocabulary
         }
     }
 
+    /// A repeated member is named as such, not as missing or of the wrong type. One that nobody reads is no fault.
+    @Test func repeatedMembersAreNamed() throws {
+        let rsa = #"{"kty":"RSA","n":"AQAB","e":"AQAB"}"#
+        for (key, member) in [
+            (rsa.replacing(#""n":"AQAB""#, with: #""n":"AQAB","n":"AQAB""#), "n"), (#"{"kty":"RSA",\#(rsa.dropFirst())"#, "kty"),
+            (#"{"kid":"a","kid":"b",\#(rsa.dropFirst())"#, "kid"), (#"{"use":"sig","use":"enc",\#(rsa.dropFirst())"#, "use"),
+            (#"{"key_ops":[],"key_ops":[],\#(rsa.dropFirst())"#, "key_ops"),
+        ] {
+            #expect(try skipped(.rs256, key)?.contains("key 1 has the member \(member) twice") == true, "\(key)")
+        }
+        let secret = #"{"kty":"oct","k":"AAAA","k":"AAAA"}"#
+        #expect(try skipped(.hs256, secret)?.contains("has the member k twice") == true)
+        #expect(try skipped(.rs256, "1")?.contains("key 1 is not a JSON object.") == true)
+        #expect(try set(.edDSA, [try mint.jwk(.edDSA, #","x5t":"a","x5t":"b""#)]) == nil)
+    }
+
     /// RSA of other sizes than 2,048 to 4,096 bits, and of weak or costly exponents.
     @Test func otherRSAKeysAreSkipped() throws {
         func key(_ bytes: Int, first: UInt8 = 0xc0, exponent: [UInt8] = [1, 0, 1]) -> String {

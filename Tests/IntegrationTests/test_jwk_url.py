@@ -207,7 +207,7 @@ def test_redirects_are_not_followed(tmp_path, login, renewed, code):
         with served(server) as world, status_of(world) as status:
             server.fault = lambda connection, good: connection.sendall(answer(other.set, f"{code} Go", [f"Location: {other.url}"]))
             hang_up(world)
-            told(world, f"{UNREAD}: it answered {code}, and redirects are not followed")
+            told(world, f"{UNREAD}: the peer answered {code}, and redirects are not followed")
             status(renewed.token()).expect(503, "jwt_keys_unavailable")
             status(login.token()).expect(200)
             assert other.connections == 0
@@ -259,7 +259,7 @@ def test_check_and_verify_read_the_set(tmp_path, login):
         assert found == 1 and "--jwks (MAYFLY_JWT_JWKS): the JWK set can't be read" in text and "trusted authority" in text, text
         server.fault = lambda connection, good: connection.sendall(answer(b"", "404 Not Found"))
         (_, result, text), = [line for line in check_all(world.broker, status=1, environment=trust) if line[0] == "users"]
-        assert result == "bad" and text == "--jwt-jwks (MAYFLY_JWT_JWKS): the JWK set can't be read: it answered 404"
+        assert result == "bad" and text == "--jwt-jwks (MAYFLY_JWT_JWKS): the JWK set can't be read: the peer answered 404"
 
 
 @pytest.mark.parametrize("url", [

@@ -8,7 +8,7 @@ public final class Authenticator: Sendable {
         /// Nil until the first set has come from a URL.
         var keys: JSONWebKeySet?
         var withdrawals = 0
-        /// True if a key that the set lacks is unknown. False while the set at a URL is read, and if that failed: then it may be there.
+        /// False while the URL is being read, and after a failed reading. An unknown key may then be in the newer set.
         var isCurrent: Bool
         var refresh: JSONWebKeyRefresh?
     }
@@ -57,7 +57,7 @@ public final class Authenticator: Sendable {
     public func use(set text: Span<UInt8>) throws(JSONWebKeyError) { replace(by: try JSONWebKeySet(text, for: algorithm)) }
 
     /// The set at the URL is being read, or could not be read.
-    func doubt() { state.withLock { $0.isCurrent = false } }
+    func markStale() { state.withLock { $0.isCurrent = false } }
 
     /// Lets JWTs with unknown keys cause a refresh.
     func use(_ refresh: JSONWebKeyRefresh) { state.withLock { $0.refresh = refresh } }
@@ -74,6 +74,12 @@ public final class Authenticator: Sendable {
         let count = keys.keys.count == 1 ? "one key" : "\(keys.keys.count) keys"
         let rest = keys.skipped.isEmpty ? "" : "; not used: \(JSONWebKeySet.list(keys.skipped))"
         return "\(count) for \(algorithm.rawValue) from \(source.path ?? "the URL")\(rest)"
+    }
+
+    /// Text for the log after a reload, which removed some of the previous keys.
+    public func reloadText(removed: Int, of before: Int) -> String {
+        let end = removed == 0 ? "" : "; \(removed) of \(before) previous keys removed: every /ws/sessions is closed"
+        return "jwt: \(keysText)\(end)"
     }
 
     /// A warning for the log about malformed keys of the set. Nil if there are none.
@@ -121,7 +127,7 @@ public final class Authenticator: Sendable {
     func isWorthRetrying(_ error: BrokerError) async -> Bool {
         guard error == .invalidJWT(.unknownKey) || error == .keysUnavailable else { return false }
         guard let refresh = state.withLock({ $0.refresh }) else { return false }
-        return await refresh.wanted()
+        return await refresh.refreshForUnknownKey()
     }
 }
 

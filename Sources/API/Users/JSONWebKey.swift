@@ -227,7 +227,7 @@ public enum JSONWebKeyError: Error, Sendable, Equatable, CustomStringConvertible
         case .noPrivateKey(let algorithm):
             "this is not a private key for \(algorithm.rawValue). Use one \(algorithm.keyText) as unencrypted PEM (-----BEGIN PRIVATE KEY-----)"
         case .badPoint: "its coordinates are not a valid point of the curve"
-        case .noKeySet: "this is not a JWK set: one JSON object without duplicate names, with an array keys (RFC 7517 section 5)"
+        case .noKeySet: "this is not a JWK set: a JSON object with one member keys, an array (RFC 7517 section 5)"
         case .badRSA(let fault): "\(fault)"
         case .tooManyKeys(let limit): "the JWK set has more than \(limit) keys"
         case .badKey(let what): what

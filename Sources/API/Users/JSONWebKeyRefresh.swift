@@ -4,8 +4,8 @@ import Synchronization
 
 /// Reads a JWK set at a URL into an authenticator.
 ///
-/// It reads at the start, every ten minutes, and when a JWT names an unknown key: at most every 30 seconds for all callers, who must not make
-/// the broker flood the login. Until it can read another set, the last one stays in use.
+/// It reads at the start, every ten minutes, at the operator's request, and for an unknown key. Unknown keys cause one reading in 30 seconds, so
+/// that callers can't make the broker flood the login. Until it can read another set, the last one stays in use.
 public actor JSONWebKeyRefresh: LoopActor {
     /// Returns the set's JSON text. May throw any error; its text is logged. Must end within seconds.
     public typealias Get = @Sendable () async throws -> [UInt8]
@@ -45,7 +45,7 @@ public actor JSONWebKeyRefresh: LoopActor {
     private var readMs: UInt64?
     private var failures = 0
     private var hasAlarmed = false
-    /// True if the operator asked, who is told the result in any case.
+    /// True if the operator asked. Then the result is logged, even if nothing changed.
     private var isAsked = false
     private let currentFault = Mutex<String?>("jwt: no keys yet, so apps with accounts get 503")
 
@@ -82,7 +82,7 @@ public actor JSONWebKeyRefresh: LoopActor {
 
     /// Reads the set because a JWT names an unknown key, and waits for that.
     /// - Returns: false if nothing was read: the last such reading is too recent, or this one takes too long for callers to wait.
-    func wanted() async -> Bool {
+    func refreshForUnknownKey() async -> Bool {
         if !isReading {
             guard loop.now >= nextWantedMs else { return false }
             nextWantedMs = loop.now + Self.wantedMs
@@ -98,7 +98,7 @@ public actor JSONWebKeyRefresh: LoopActor {
         (isReading, hasPatience) = (true, true)
         if let timer { loop.cancel(timer) }
         timer = nil
-        authenticator.doubt()
+        authenticator.markStale()
         let patience = loop.after(Self.patienceMs) { self.assumeIsolated { $0.release() } }
         Task {
             var (set, fault): (JSONWebKeySet?, String) = (nil, "")
@@ -133,8 +133,7 @@ public actor JSONWebKeyRefresh: LoopActor {
         let (removed, before) = authenticator.replace(by: set)
         if failures > 0, readMs != nil { log.info("jwt: the JWK set can be read again") }
         if isNew || isAsked {
-            let end = removed == 0 ? "" : "; \(removed) of \(before) previous keys removed: every /ws/sessions is closed"
-            log.info("jwt: \(authenticator.keysText)\(end)")
+            log.info(authenticator.reloadText(removed: removed, of: before))
             if let warning = authenticator.warning { log.warning(warning) }
         }
         (readMs, failures, hasAlarmed) = (loop.now, 0, false)
@@ -147,16 +146,17 @@ public actor JSONWebKeyRefresh: LoopActor {
         let age = readMs.map { loop.now - $0 }
         let text: String
         if let age, age < Self.outdatedMs {
-            text = "jwt: the JWK set can't be read: \(fault). The present keys stay in use, and it is tried again"
+            text = "jwt: the JWK set can't be read: \(fault). The last keys stay in use. The broker retries"
             if failures == 1 || isAsked { log.warning(text) }
             return
         } else if age != nil {
+            let minutes = Self.outdatedMs / 60_000
             text =
-                "jwt: the JWK set is outdated: for over \(Self.outdatedMs / 60_000) minutes it can't be read: \(fault). JWTs of keys that the login has added since get 503"
+                "jwt: the JWK set is outdated: for over \(minutes) minutes it can't be read: \(fault). JWTs signed with newer keys get 503"
             currentFault.withLock { $0 = "jwt: the JWK set is outdated" }
         } else {
             text =
-                "jwt: no keys yet: the JWK set can't be read: \(fault). Until it can, apps with accounts get 503; it is tried again"
+                "jwt: no keys yet: the JWK set can't be read: \(fault). Until it can, apps with accounts get 503. The broker retries"
         }
         guard !hasAlarmed || isAsked else { return }
         hasAlarmed = true

@@ -76,11 +76,9 @@ private struct Entry {
     /// Text for errors. Contains nothing of the key, not even its `kid`.
     let name: String
     private let object: JSONObject?
-    private let id: [UInt8]?
 
     init(number: Int, _ set: JSONObject, _ item: JSONDocument.Item, in text: Span<UInt8>) {
         object = set.opened(item, in: text)
-        id = try? object?.bytes("kid", in: text)
         name = "key \(number)"
     }
 
@@ -88,14 +86,14 @@ private struct Entry {
     private static let privateMembers = ["d", "p", "q", "dp", "dq", "qi", "oth"]
 
     func read(_ text: Span<UInt8>, for algorithm: JSONWebAlgorithm) throws(JSONWebKeyError) -> Outcome {
-        guard let object else { throw .badKey("is not a JSON object without duplicate names") }
+        guard let object else { throw .badKey("is not a JSON object") }
         if let member = Self.privateMembers.first(where: { object.has($0, in: text) }) {
             throw .badKey("has the member \(member): it is a private key, which only the signer may have")
         }
         if algorithm != .hs256, object.has("k", in: text) {
             throw .badKey("has the member k: it is a secret, and the set is for public keys")
         }
-        if object.has("kid", in: text), id == nil { throw .badKey("has a kid that is not text") }
+        let id = try self.id(object, text)
         if let reason = try otherPurpose(object, text, algorithm) { return .skipped(reason) }
         do throws(JSONWebKeyError) {
             switch algorithm {
@@ -137,13 +135,38 @@ private struct Entry {
     private func texts(_ name: String, _ object: JSONObject, _ text: Span<UInt8>) throws(JSONWebKeyError) -> [String]? {
         do throws(JSONObject.Failure) {
             return try object.texts(name, in: text)?.map { String(decoding: $0, as: UTF8.self) }
-        } catch { throw .badKey("has a member \(name) of the wrong type") }
+        } catch { throw fault(error, name, "has a member \(name) of the wrong type") }
     }
 
     private func string(_ name: String, _ object: JSONObject, _ text: Span<UInt8>) throws(JSONWebKeyError) -> String? {
         do throws(JSONObject.Failure) {
             return try object.bytes(name, in: text).map { String(decoding: $0, as: UTF8.self) }
-        } catch { throw .badKey("has a member \(name) that is not text") }
+        } catch { throw fault(error, name, "has a member \(name) that is not text") }
+    }
+
+    /// Reads the `kid`. A null is an error too: a JWT couldn't name this key.
+    private func id(_ object: JSONObject, _ text: Span<UInt8>) throws(JSONWebKeyError) -> [UInt8]? {
+        let reason = "has a kid that is not text"
+        do throws(JSONObject.Failure) {
+            if let id = try object.bytes("kid", in: text) { return id }
+        } catch { throw fault(error, "kid", reason) }
+        if object.has("kid", in: text) { throw .badKey(reason) }
+        return nil
+    }
+
+    /// Reads a string without escapes that must be there.
+    private func plain(_ name: String, _ object: JSONObject, _ text: Span<UInt8>) throws(JSONWebKeyError) -> Range<Int> {
+        let reason = "has no member \(name) in base64url"
+        do throws(JSONObject.Failure) {
+            if let range = try object.plainString(name, in: text) { return range }
+        } catch { throw fault(error, name, reason) }
+        throw .badKey(reason)
+    }
+
+    /// - Parameter otherwise: the reason unless the member is repeated.
+    private func fault(_ error: JSONObject.Failure, _ name: String, _ otherwise: String) -> JSONWebKeyError {
+        if case .repeated = error { return .badKey("has the member \(name) twice") }
+        return .badKey(otherwise)
     }
 
     /// Reads a coordinate, 32 bytes.
@@ -155,7 +178,7 @@ private struct Entry {
 
     /// Reads a number of a public key.
     private func bytes(_ name: String, _ object: JSONObject, _ text: Span<UInt8>) throws(JSONWebKeyError) -> [UInt8] {
-        guard let range = try? object.plainString(name, in: text) else { throw .badKey("has no member \(name) in base64url") }
+        let range = try plain(name, object, text)
         var bytes = [UInt8](repeating: 0, count: range.count / 4 * 3 + 3)
         var room = bytes.mutableSpan
         guard let count = Base64.url.decode(text.extracting(range), into: &room) else {
@@ -165,7 +188,7 @@ private struct Entry {
     }
 
     private func secret(_ object: JSONObject, _ text: Span<UInt8>) throws(JSONWebKeyError) -> JSONWebKey.Material {
-        guard let range = try? object.plainString("k", in: text) else { throw .badKey("has no member k in base64url") }
+        let range = try plain("k", object, text)
         var bytes = [UInt8](repeating: 0, count: range.count / 4 * 3 + 3)
         defer { wipe(&bytes) }
         var room = bytes.mutableSpan

@@ -10,7 +10,7 @@ public final class TrustedProxies: Sendable {
     private let networks: [Network]
     /// True if any peer of a Unix-domain socket is trusted.
     private let trustsUnix: Bool
-    private let unnamed = Atomic<Int>(0)
+    private let unnamed = Atomic<Bool>(false)
 
     /// Returns nil if a word is invalid.
     /// - Parameter words: addresses and networks, e.g. `10.0.0.7` and `2001:db8::/48`. `unix` is any peer of a Unix-domain socket.
@@ -24,8 +24,8 @@ public final class TrustedProxies: Sendable {
         self.networks = networks
     }
 
-    /// The number of requests whose proxy did not name the caller in a readable form. They count as the proxy's.
-    public var unnamedCallers: Int { unnamed.load(ordering: .relaxed) }
+    /// True if a proxy named a caller in no readable form. Such callers count as the proxy.
+    public var hasUnnamedCallers: Bool { unnamed.load(ordering: .relaxed) }
 
     /// Returns the owner that a trusted proxy's own connections are charged to, and nil for other peers.
     public func payer(_ peer: SocketAddress, _ shares: Shares) -> Owner? { isTrusted(peer) ? shares.proxy(peer) : nil }
@@ -47,7 +47,7 @@ public final class TrustedProxies: Sendable {
                 isLast = start == rest.startIndex
                 let word = rest[start...]
                 guard let address = isForwarded ? ForwardedNode.address(inElement: word) : ForwardedNode.address(word) else {
-                    unnamed.add(1, ordering: .relaxed)
+                    unnamed.store(true, ordering: .relaxed)
                     return origin
                 }
                 origin = address

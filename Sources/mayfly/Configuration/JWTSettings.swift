@@ -133,9 +133,8 @@ struct JWTSettings {
             await client.close()
             switch answer.status {
             case 200: return answer.body
-            case 300..<400:
-                throw CheckFailed("it answered \(answer.status), and redirects are not followed. Set the URL where they end")
-            default: throw CheckFailed("it answered \(answer.status)")
+            case 300..<400: throw ClientError.redirected(answer.status)
+            default: throw ClientError.refused(answer.status)
             }
         }
     }

@@ -169,7 +169,7 @@ struct KeptCheckpointSettings {
         switch answer.status {
         case 200: return answer.body
         case 404, 410: return nil
-        default: throw CheckFailed("it answered \(answer.status)")
+        default: throw ClientError.refused(answer.status)
         }
     }
 }

@@ -418,7 +418,7 @@ actor Node: LoopActor {
             let received = try receiver.open(Array(answer.body[16...]))
             try follow(received)
             copy.withLock { $0 = Copy(keys: received, edition: answer.body.span.bigEndian64(at: 0), confirmed: now) }
-        default: throw CheckFailed("it answered \(answer.status)")
+        default: throw ClientError.refused(answer.status)
         }
     }
 

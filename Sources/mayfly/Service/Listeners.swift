@@ -150,7 +150,7 @@ struct ShareWatch {
 
     /// Raises one alarm in the life of the process, since nothing but a change of the proxy's configuration helps.
     private mutating func reportUnnamed() {
-        guard !hasReportedUnnamed, proxies.unnamedCallers > 0 else { return }
+        guard !hasReportedUnnamed, proxies.hasUnnamedCallers else { return }
         hasReportedUnnamed = true
         metrics.add(.alarms)
         Terminal.log(

@@ -165,8 +165,7 @@ final class Service: Sendable {
         if let refresh = parts.keyRefresh { return await refresh.reload() }
         do {
             let (removed, before) = try authenticator.reload()
-            let end = removed == 0 ? "" : "; \(removed) of \(before) previous keys removed: every /ws/sessions is closed"
-            Terminal.log("jwt: \(authenticator.keysText)\(end)")
+            Terminal.log(authenticator.reloadText(removed: removed, of: before))
             if let warning = authenticator.warning { Terminal.log(.warning, warning) }
             if removed > 0 { await listeners.sessions?.endAll() }
         } catch {
