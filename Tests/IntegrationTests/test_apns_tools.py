@@ -71,9 +71,9 @@ def test_check_reports_wrong_settings(world, settings, reason):
 def test_check_reports_answers_that_judge_nothing(world, faults, status, reason):
     faults(status=status, reason=reason)
     ran = apns(world, "check")
-    assert ran.returncode == 1 and f"production: unknown\n  {reason} " in ran.stdout and "didn't judge" in ran.stderr and "refuses" not in ran.stderr, ran
+    assert ran.returncode == 1 and f"production: unknown\n  {reason} " in ran.stdout and "did not check" in ran.stderr and "refuses" not in ran.stderr, ran
     [row] = json.loads(apns(world, "check", "--json").stdout)
-    assert (row["good"], row["status"], row["reason"]) == (False, status, reason)
+    assert (row["good"], row["verdict"], row["status"], row["reason"]) == (False, "unknown", status, reason)
 
 
 def test_check_uses_the_brokers_provider_token(world, client, state):
@@ -131,14 +131,15 @@ def test_send_and_check_print_json_alone(world, faults):
     assert said.pop("apns-id") == push["headers"]["apns-id"] and uuid.UUID(said.pop("apns-unique-id"))
     assert said == {"environment": "production", "topic": BUNDLE_ID, "delivered": True, "status": 200, "reason": None}
     [checked] = json.loads(apns(world, "check", "--json").stdout)
-    assert checked == {"topic": BUNDLE_ID, "environment": "production", "good": True, "status": 200, "reason": None}
+    assert checked == {"topic": BUNDLE_ID, "environment": "production", "good": True, "verdict": "good", "status": 200, "reason": None}
     faults(reason="Unregistered", timestamp=1)
     ran = apns(world, "send", "--json", given=token)
     said = json.loads(ran.stdout)
     assert ran.returncode == 1 and (said["delivered"], said["status"], said["reason"], said["apns-unique-id"]) == (False, 410, "Unregistered", None)
     faults(reason="TopicDisallowed")
     ran = apns(world, "check", "--json")
-    assert ran.returncode == 1 and json.loads(ran.stdout)[0]["good"] is False, ran
+    [refused] = json.loads(ran.stdout)
+    assert ran.returncode == 1 and (refused["good"], refused["verdict"]) == (False, "bad"), ran
     ran = apns(world, "send", "--json", given="nonsense")
     assert ran.returncode == 1 and ran.stdout == "", ran
 
@@ -325,4 +326,4 @@ def test_check_reports_a_server_that_is_not_apns(world, settings, said):
     ran = apns(world, "check", **settings)
     assert ran.returncode == 1 and "production: unknown\n" in ran.stdout and "unreachable\n" in ran.stdout and said in ran.stderr
     # Nobody refused anything.
-    assert "refuses" not in ran.stderr and "didn't judge" in ran.stderr.splitlines()[-1]
+    assert "refuses" not in ran.stderr and "did not check" in ran.stderr.splitlines()[-1]

@@ -43,6 +43,7 @@ struct TrialPush {
                         json.add("topic", probe.topic)
                         json.add("environment", "\(probe.environment)")
                         json.add("good", verdict == .accepted)
+                        json.add("verdict", verdict.rawValue)
                         Self.write(outcome, to: &json)
                     })
                 continue
@@ -56,7 +57,7 @@ struct TrialPush {
         }
         if verdicts.contains(.unknown) {
             throw CheckFailed(
-                "Apple didn't judge key, team and topic of some app or environment listed above. Mend what is named there, and run this again"
+                "Apple did not check key, team and topic of some app or environment above. Fix the causes listed there, and run this again"
             )
         }
     }
