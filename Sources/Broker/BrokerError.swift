@@ -179,7 +179,7 @@ public enum BrokerError: Error, Sendable, Equatable {
         case .bodyTooLarge(let limit): "The body is larger than \(limit) bytes. Send less."
         case .tooManyRequests(let seconds): "Too many requests. Try again in \(seconds) s."
         case .tooManyShortCodes:
-            "Too many rooms of this network, or of all, wait with short join codes. Use a longer code, or try again later."
+            "Too many rooms wait with short join codes, on this network or in all. Use a longer code, or try again later."
         case .storageUnavailable: "The broker could not confirm that the request is stored. Try again later."
         case .ledgerUnavailable: "The audit log can't be written, so nothing changed. Try again later."
         case .tooManyPushes: "Too many pushes wait for Apple. This one was refused; try again later."

@@ -144,7 +144,7 @@ extension APNsReason {
         case .unreachable:
             Explanation(
                 "no connection to Apple was established before the push's deadline", .apple,
-                "let this machine reach api.push.apple.com and api.sandbox.push.apple.com at port 443, at 2197 with --apns-port 2197, or through a proxy with --apns-proxy, none of which intercepts TLS; the broker's log has the cause"
+                "let this machine reach api.push.apple.com and api.sandbox.push.apple.com on port 443. Or use port 2197 (--apns-port) or a proxy (--apns-proxy). Nothing on the way may intercept TLS; the broker's log has the cause"
             )
         case .unknown:
             Explanation(

@@ -33,7 +33,7 @@ public struct Report: Sendable, Equatable, CustomStringConvertible {
     public var isUnique = false
     /// The number of the policy's witnesses with valid cosignatures. Nil without a policy.
     public var cosignatures: Int?
-    /// True if the log continues an older checkpoint with entries, or witnesses had to cosign, who have seen the same.
+    /// True if an earlier checkpoint with entries, or required witnesses, were compared.
     public var isCompared = false
 
     public init() {}

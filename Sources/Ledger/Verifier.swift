@@ -100,7 +100,7 @@ public struct Verifier: Sendable {
         report.isCompared = heads.contains { $0.size > 0 }
         if let demand {
             report.cosignatures = try demand.check(note, of: key, lastEntryMs: report.toMs ?? 0)
-            if demand.isForWitnesses, head.size > 0 { report.isCompared = true }
+            if demand.requiresWitnesses, head.size > 0 { report.isCompared = true }
         }
         return Result(report: report, state: next, resumedAt: resumedAt, checkpoint: note)
     }

@@ -88,7 +88,7 @@ public struct WitnessDemand: Sendable {
     public init(_ policy: WitnessPolicy, now: UInt64) { (self.policy, self.now) = (policy, now) }
 
     /// False if the policy accepts a log that nobody has cosigned.
-    public var isForWitnesses: Bool { !policy.isSatisfied(by: []) }
+    public var requiresWitnesses: Bool { !policy.isSatisfied(by: []) }
 
     /// Returns the number of witnesses that have cosigned.
     /// - Parameters:

@@ -64,9 +64,10 @@ public enum File {
 
     public static func exists(_ path: String) -> Bool { unsafe access(path, F_OK) == 0 }
 
-    /// - Throws: if this user can't write the file, or create files in the folder. A read-only file system refuses root too.
+    /// Whether this user can read the file.
     public static func isReadable(_ path: String) -> Bool { unsafe access(path, R_OK) == 0 }
 
+    /// - Throws: if this user can't write the file, or create files in the folder. A read-only file system refuses root too.
     public static func checkWritable(_ path: String) throws(Errno) {
         guard unsafe access(path, W_OK) == 0 else { throw .last("access", path: path) }
     }

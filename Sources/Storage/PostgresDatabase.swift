@@ -485,7 +485,7 @@ final class PostgresDatabase: Database, EngineRows {
                 let known = error as? PostgresError
                 let locks = open?.locks ?? []
                 if known?.endsSession == true { disconnect() } else { rollBack() }
-                // Other transactions of brokers end soon, so those are waited for again.
+                // Brokers release their locks soon, so retry if a broker holds it.
                 if known?.isLockTimeout == true, let holder = foreignHolder(of: locks) { throw StoreError.unavailable(holder) }
                 guard let known, known.endsSession || known.isConflict || known.isWrongCount, triesLeft > 0 else { throw error }
             }

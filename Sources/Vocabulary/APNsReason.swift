@@ -70,10 +70,10 @@ extension APNsReason {
     public func outcome(status: UInt16) -> String {
         switch (self, status) {
         case (.unsent, 0): "never sent: too late, no longer needed, or its token was destroyed"
-        case (.unsent, _): "Apple put it off with status \(status), and it was not sent again"
+        case (.unsent, _): "Apple was busy (\(status)), and it was not retried"
         case (.unreachable, _): "never sent: Apple could not be reached"
         case (.unknown, _): "sent without an answer: Apple may have delivered it"
-        case (.other, 0): "never sent: replaced by a newer one, or unusable"
+        case (.other, 0): "never sent: a newer push replaced it, or it was invalid"
         case (.other, _): "Apple refused it for an unlisted reason with status \(status)"
         case (_, 0): "never sent: \(rawValue)"
         default: "Apple refused it: \(rawValue), status \(status)"

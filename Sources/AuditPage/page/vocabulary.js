@@ -23,11 +23,11 @@ export function outcomeWords(reason, status) {
     const answer = status > 0 ? ` (${status})` : '';
     switch (reason) {
         case null: return `Apple accepted it${answer}`;
-        case 'unsent': return status > 0 ? `Apple put it off${answer}, and it was not sent again`
+        case 'unsent': return status > 0 ? `Apple was busy${answer}, and it was not retried`
             : 'never sent: too late, no longer needed, or its address was destroyed';
         case 'unreachable': return 'never sent: Apple could not be reached';
         case 'unknown': return `sent without an answer${answer}: Apple may have delivered it`;
-        case 'other': return status > 0 ? `Apple refused it for an unlisted reason${answer}` : 'never sent: replaced by a newer one, or unusable';
+        case 'other': return status > 0 ? `Apple refused it for an unlisted reason${answer}` : 'never sent: a newer push replaced it, or it was invalid';
         default: return status > 0 ? `Apple refused it: ${reason}${answer}` : `never sent: ${reason}`;
     }
 }

@@ -279,7 +279,7 @@ private enum WatchCommand {
     fileprivate static let subcommand = Subcommand(
         "watch",
         ["DIR|URL --key VKEY --state DIR [--mirror DIR|URL]... [--policy FILE] [--max-age SECONDS] [--allow-gaps]"],
-        "for cron: verify new entries since the last run, and exit with one line: 0 good, 1 bad, 3 if the folder of --state\n"
+        "for cron: verify new entries since the last run, and exit with one line: 0 no fault, 1 bad, 3 if the folder of --state\n"
             + "can't be used and nothing was checked. Checks that the log continues the kept checkpoint, that its last entry is\n"
             + "recent, and that mirrors and witnesses have seen the same log",
         flags: [

@@ -149,7 +149,7 @@ private struct Story {
     /// The demo waits for the log's next batch if an "hour" of the log is at most so many seconds.
     private static let longestHour: UInt64 = 60
 
-    // Others each time. An earlier story in the same folder may have stopped anywhere, and its pushes may leave now.
+    // New for each run: pushes of an interrupted earlier run may be sent during this one.
     private let code = String(Int.random(in: 100_000...999_999))
     private let creatorToken = Hex.encode(Sodium.randomBytes(32).span)
     private let joinerToken = Hex.encode(Sodium.randomBytes(32).span)

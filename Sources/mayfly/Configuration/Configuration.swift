@@ -183,7 +183,7 @@ struct GivenFile: Sendable, CustomStringConvertible {
         let own = Environment.all.first { $0.name == "CREDENTIALS_DIRECTORY" }?.value ?? "/run/credentials/mayfly.service"
         let copy = "\(own)/file_\(path.dropFirst(folder.count))"
         throw UsageError(
-            "\(source): only root can read \(folder), and the service gets a copy. Set it to \(GivenFile(copy, source)), and restart if the file is new"
+            "\(source): only root can read \(folder). The service has its own copy: set this to \(GivenFile(copy, source)). Restart the service if the file is new"
         )
     }
 

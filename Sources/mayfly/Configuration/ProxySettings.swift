@@ -21,7 +21,7 @@ enum ProxySettings {
         default:
             throw configuration.invalid(
                 .apnsProxy,
-                "and \(Key.apnsProxyPassword.named): set USER@HOST:PORT and the password's file, or neither user nor file")
+                "needs both or neither: a user (USER@HOST:PORT) and \(Key.apnsProxyPassword.named)")
         }
     }
 

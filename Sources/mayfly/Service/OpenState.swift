@@ -97,7 +97,7 @@ struct OpenState: Sendable {
         let key = try SigningKey.load(folder.ledgerKey)
         if let origin, origin != key.verifierKey.name {
             throw UsageError(
-                "the ledger key is for \(key.verifierKey.name), not for the origin in \(Key.origin.named). Correct it, or remove it: the key has it"
+                "the ledger key is for \(key.verifierKey.name), not for the origin in \(Key.origin.named). Correct --origin, or leave it out: the key already names its origin"
             )
         }
         try witnesses?.check(key.verifierKey)
