@@ -81,7 +81,7 @@ public enum ErrorCode: Hashable, Sendable {
         "invalid_token": .invalidToken, "app_not_served": .appNotServed, "no_capability": .noCapability,
         "malformed_capability": .malformedCapability, "not_a_member": .notAMember, "member_required": .memberRequired,
         "no_jwt": .noJWT, "invalid_jwt": .invalidJWT, "jwt_expired": .jwtExpired,
-        "jwt_keys_unavailable": .jwtKeysUnavailable, "another_user": .anotherUser,
+        "another_user": .anotherUser,
         "back_end_only": .backEndOnly, "invalid_signature": .invalidSignature, "audiences_off": .audiencesOff,
         "room_not_found": .roomNotFound, "token_not_found": .tokenNotFound, "request_not_found": .requestNotFound,
         "device_not_found": .deviceNotFound, "join_code_in_use": .joinCodeInUse, "room_already_accepted": .roomAlreadyAccepted,
