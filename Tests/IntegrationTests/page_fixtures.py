@@ -16,7 +16,7 @@ from file_server import roomy_folder
 PAGE = REPOSITORY / "Sources/AuditPage"
 STEPS = ("signature", "edge", "memory", "entries", "balance", "pushes", "time", "policies")
 WORDS = {"good": ["Verified"], "consistent": ["Consistent, but not compared"], "unsure": ["Not verified"],
-         "bad": ["This log is wrong", "This log was rewritten", "This log was cut back", "Not signed with this key"]}
+         "bad": ["This log is wrong", "This log was rewritten", "This log is shorter than before", "Not signed with this key"]}
 
 
 @pytest.fixture(scope="module")

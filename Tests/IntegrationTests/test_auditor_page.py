@@ -50,7 +50,7 @@ def test_the_page_of_a_broker(world, browser):
         page.go(f"{world.broker.url}/audit/index.html")
         again = Checked(page)
         assert again.steps["memory"] == again.verdict == "good" and "are the first of these" in again.said["memory"], again
-        assert "Nothing has changed since this browser first saw it, at 20" in again.reason, again
+        assert "What this browser saw first, at 20" in again.reason, again
         assert f"{world.broker.url}/audit/checkpoint" in page.requests
         assert hosts(page) == {f"127.0.0.1:{world.broker.port}"}
         assert page.complaints == []

@@ -141,7 +141,7 @@ def test_the_page_warns_of_an_old_log(site, browser):
     page, checked = visit(browser, site.url("old"))
     with page:
         assert re.fullmatch(r"Consistent, but not compared, and stale: 3 d( \d+ (h|min|s))? old", checked.word), checked
-        assert re.search(r"UTC \(3 d.* ago\)", checked.reason) and "the broker has stopped, or this copy lags" in checked.reason
+        assert re.search(r"UTC \(3 d.* ago\)", checked.reason) and "the broker has stopped, or you are shown an old copy" in checked.reason
         assert "stale: 3 d" in page.value("document.title") and "Ask the operator" in checked.advice
         page.go(site.url("old"))
         checked = Checked(page)

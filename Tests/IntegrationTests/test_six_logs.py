@@ -50,16 +50,16 @@ def old():
 # A name: what the reader saw at an earlier visit, what is there now and by whose key, and the words that say what it is.
 OTHER = logs.Key(seed=bytes(32))
 SIX = {
-    "good": (lambda: entries_of(recent())[:300], lambda: entries_of(recent()), None, "good", ["Verified", "Nothing has changed since this browser first saw it"]),
-    "stale": (old, old, None, "good", ["Verified, but stale: 4 d", "the broker has stopped, or this copy lags", "Ask the operator"]),
+    "good": (lambda: entries_of(recent())[:300], lambda: entries_of(recent()), None, "good", ["Verified", "What this browser saw first"]),
+    "stale": (old, old, None, "good", ["Verified, but stale: 4 d", "the broker has stopped, or you are shown an old copy", "Ask the operator"]),
     "forged": (lambda: entries_of(recent())[:300], lambda: rewritten(entries_of(recent())), None, "bad",
-               ["This log was rewritten", "Entries that an earlier head signed were changed", "Publish this"]),
+               ["This log was rewritten", "Entries of an earlier checkpoint were changed", "show it to others who watch this log", "Publish this"]),
     "uncompared": (None, lambda: rewritten(entries_of(recent())), None, "consistent",
                    ["Consistent, but not compared", "a log that was rewritten before now looks the same", "Ask somebody who looked at this log before you"]),
     "cut": (lambda: entries_of(recent()), lambda: entries_of(recent())[:300], None, "bad",
-            ["This log was cut back", "missing at the end", "look again, at the address that its operator names"]),
+            ["This log is shorter than before", "missing at the end", "from another network too", "look again, at the address that its operator names"]),
     "other key": (lambda: entries_of(recent())[:300], lambda: entries_of(recent()), OTHER, "bad",
-                  ["Not signed with this key", "The server now names another key", "either it is wrong, or this is another log"]),
+                  ["Not signed with this key", "The server now names another key", "one of them is wrong, or this is another log"]),
 }
 COLOUR = "getComputedStyle(document.querySelector('#verdict')).backgroundColor"
 

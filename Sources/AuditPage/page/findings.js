@@ -29,8 +29,8 @@ export function untold(message) {
 
 const meanings = new Map(Object.entries({
     signature: 'The log is not signed by this key', missing: 'A file of the log is missing', damaged: 'A file of the log is damaged',
-    tree: "The entries don't match what was signed", rewritten: 'Entries that an earlier head signed were changed or removed',
-    cut: 'Entries that an earlier head signed are missing at the end: the log was cut back, or this is an old copy',
+    tree: "The entries don't match what was signed", rewritten: 'Entries of an earlier checkpoint were changed or removed',
+    cut: 'Entries of an earlier checkpoint are missing at the end: they were cut off, or this is an old copy',
     entry: 'An entry is malformed or out of order', time: 'An entry has an impossible time', after_closed: 'The log goes on after its end',
     policy_changed: 'The rules of the log changed', gaps: 'The broker was away for more than an hour in a day',
     ratchet_late: 'Keys were destroyed late, or not at all', ratchet_early: 'Keys are reported as destroyed too early',
@@ -51,5 +51,5 @@ export const meaningOf = ({ code, isCut }) => meanings.get(isCut ? 'cut' : code)
 export function headlineOf({ code, isCut }) {
     if (code === 'signature') return 'Not signed with this key';
     if (code !== 'rewritten') return 'This log is wrong';
-    return isCut ? 'This log was cut back' : 'This log was rewritten';
+    return isCut ? 'This log is shorter than before' : 'This log was rewritten';
 }

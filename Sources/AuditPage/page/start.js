@@ -15,11 +15,13 @@ import { Verdict } from './verdict.js';
 
 const silentAfter = 900;
 
-/** What to do about a log with this Finding. Null if its evidence says so. */
-function adviceOn({ code }) {
+/** What to do about a log with this Finding. */
+function adviceOn({ code, isCut }) {
     switch (code) {
-        case 'rewritten': return null;
-        case 'signature': return 'Compare the key with the one that the operator published elsewhere: either it is wrong, or this is another log.';
+        case 'rewritten': return isCut
+            ? 'Check again, from another network too. If it stays so, keep the evidence below, and ask others who watch this log what they see.'
+            : "Keep the evidence below, and show it to others who watch this log. Don't rely on the log until somebody has explained it.";
+        case 'signature': return 'First compare both keys with the one that the operator published elsewhere: one of them is wrong, or this is another log.';
         case 'missing': case 'damaged': return 'Check again, or look at another copy of the log.';
         default: return 'Check again, or look at another copy. If it stays so, keep the checkpoint and the entries, and ask the operator.';
     }
@@ -152,7 +154,7 @@ class AuditPage {
         if (findings.length > 0) {
             const [first] = findings, words = this.wrong(findings);
             if (this.isConvicted) return this.convict(first.isCut ? '' : words);
-            this.verdict.showAdvice([adviceOn(first)].filter(Boolean), []);
+            this.verdict.showAdvice([adviceOn(first)], []);
             return this.verdict.set('bad', words, { head: headlineOf(first) });
         }
         if (unable !== null || !this.steps.areAllGood) return this.giveUp(`${unable ?? 'A step was left out.'} This is no verdict on the log.`);
@@ -169,7 +171,7 @@ class AuditPage {
         const place = index === null ? '' : `, at entry ${count(index)}`;
         const more = rest.length > 0 ? ` ${counted(rest.length, 'more finding')} below.` : '';
         const other = code === 'signature' && this.trust.differs
-            ? " The server now names another key than the one used here; if its operator announced a new log, use the server's key, below." : '';
+            ? " The server now names another key than the one used here. Only if its operator announced a new log, use the server's key, below." : '';
         if (other) byID('trust-part').open = true;
         return `${meaningOf(finding)}${place}.${more}${other}`;
     }
@@ -196,14 +198,14 @@ class AuditPage {
     /** The words for a log without a finding. `compared`: see `Auditor`. */
     consistent({ kept, others, witnesses }, isCompared) {
         const age = this.age < 0 ? `${span(-this.age)} ahead of this machine's clock` : `${span(this.age)} ago`;
-        const until = this.size > 0 ? `, the last of ${time(this.to)} (${age})` : '';
+        const until = this.size > 0 ? `, the last one of ${time(this.to)} (${age})` : '';
         return [
             `${counted(this.size, 'entry', 'entries')}${until}.`,
             this.next === null ? '' : `The log is closed, and ${this.next} continues it.`,
             !this.isStale || this.age < 0 ? ''
                 : this.log.isFile ? 'This file shows the log as it was then, not as it is now.'
-                : 'A running broker adds an entry every five minutes: the broker has stopped, or this copy lags.',
-            kept && this.since ? `Nothing has changed since this browser first saw it, at ${this.since}.` : '',
+                : 'A running broker adds an entry every five minutes: the broker has stopped, or you are shown an old copy.',
+            kept && this.since ? `What this browser saw first, at ${this.since}, is unchanged.` : '',
             others ? 'It continues the checkpoint that you pasted.' : '',
             witnesses > 0 ? `${counted(witnesses, 'witness', 'witnesses')} whose key you gave signed it.` : '',
             isCompared ? '' : 'It does not contradict itself. But there was nothing earlier to compare it with: a log that was rewritten before now looks the same.',
@@ -216,13 +218,13 @@ class AuditPage {
         if (!isCompared) {
             lines.push('Ask somebody who looked at this log before you for a checkpoint that they kept, and compare with it.',
                 "Keep this checkpoint where the operator can't reach it. It proves any later change of these entries.");
-            if (this.trust.memory.isThere) lines.push('Come back with this browser: it compares the log with what it saw now.');
+            if (this.trust.memory.isThere) lines.push('Come back with this browser: it will compare the log with what it saw today.');
             buttons.push(['Compare with a checkpoint', () => this.askForCheckpoint()],
                 ['Download this checkpoint', () => download(`checkpoint-${this.size}`, this.note)]);
         }
         if (this.isStale) {
             lines.push(this.age < 0 ? "Compare this machine's clock with another one. If it is right, the log's times are wrong."
-                : 'Ask the operator whether the broker is stopped, and look at the address that the operator names.');
+                : 'Ask the operator whether the broker is stopped, and somebody else who watches this log what they see.');
         }
         this.verdict.showAdvice(lines, buttons);
     }
@@ -251,7 +253,8 @@ class AuditPage {
     /** `words`: the result of the present check. */
     convict(words) {
         const { at } = this.trust.contradiction;
-        this.verdict.set('bad', `${words} At ${at} this browser found two heads that this key signed and that contradict each other. They are below.`.trim(),
+        this.verdict.showAdvice([adviceOn({ code: 'rewritten' })], []);
+        this.verdict.set('bad', `${words} At ${at} this browser found two checkpoints that this key signed and that contradict each other. They are below.`.trim(),
             { head: 'This log was rewritten' });
     }
 
