@@ -36,7 +36,7 @@ TABLE = {
     "a port alone": ({"MAYFLY_LISTEN": "8787"}, "MAYFLY_LISTEN", "must be ADDRESS:PORT", "e.g. 127.0.0.1:8787"),
     "every address": ({"MAYFLY_LISTEN": "0.0.0.0:8787"}, "MAYFLY_LISTEN", "beyond loopback", "--tls-certificate"),
     "root's copy of the key": (
-        {"APNS_KEY_PATH": "/etc/mayfly/credentials/apns.p8"}, "APNS_KEY_PATH", "only root", "Set it to /run/credentials/mayfly.service/file_apns.p8"),
+        {"APNS_KEY_PATH": "/etc/mayfly/credentials/apns.p8"}, "APNS_KEY_PATH", "only root", "set this to /run/credentials/mayfly.service/file_apns.p8"),
     "the key's file as its id": ({"APNS_KEY_ID": "AuthKey_ABC123DEFG.p8"}, "APNS_KEY_ID", "ten letters and digits", "in the name of the .p8 file"),
     "no team": ({"APNS_TEAM_ID": None}, "APNS_TEAM_ID", "is missing", "10 characters"),
     "another word for an environment": ({"APNS_ENVIRONMENT": "prod"}, "APNS_ENVIRONMENT", "must be", "production, sandbox or development"),
@@ -45,7 +45,7 @@ TABLE = {
         "Did you mean companion? Built in are rooms, companion, monitor, calls and trial"),
     "users without a key": ({"MAYFLY_JWT_ALGORITHM": "HS256"}, "MAYFLY_JWT_ALGORITHM", "needs", "--jwt-key"),
     "a proxy by name": ({"MAYFLY_TRUSTED_PROXIES": "proxy.example"}, "MAYFLY_TRUSTED_PROXIES", "number 1 of 1 is neither", "Write each proxy's own address"),
-    "an origin with a scheme": ({"MAYFLY_ORIGIN": "https://push.example.org/audit"}, "MAYFLY_ORIGIN", "the ledger key is for mayfly.test/log", "Correct it, or remove it"),
+    "an origin with a scheme": ({"MAYFLY_ORIGIN": "https://push.example.org/audit"}, "MAYFLY_ORIGIN", "the ledger key is for mayfly.test/log", "Correct --origin, or leave it out"),
     "half of a certificate": ({"MAYFLY_TLS_CERTIFICATE": "/etc/hostname"}, "MAYFLY_TLS_KEY", "is missing", "private key"),
     "a database without a scheme": ({"MAYFLY_DATABASE": "db.example/mayfly"}, "MAYFLY_DATABASE", "must be a path that ends with .sqlite", "postgresql://USER@HOST/NAME"),
     "windows that fit no hour": ({"MAYFLY_RESOLUTION": "7"}, "MAYFLY_RESOLUTION", "doesn't divide", "Choose a divisor"),
