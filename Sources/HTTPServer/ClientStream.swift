@@ -18,6 +18,7 @@ final class ClientStream: EventSource {
     private(set) var hasEnded = false
     /// The peer has closed; unread bytes may be left.
     private var isPeerFinished = false
+    private var isConnected = false
     /// Monotonic ms after which every wait fails.
     var deadlineMs = UInt64.max
 
@@ -67,6 +68,7 @@ final class ClientStream: EventSource {
         // The socket becomes writable when connected. The first event reports the result.
         try await wait()
         if let error = socket.pendingError() { throw .unreachable(error) }
+        isConnected = true
         guard let tls else { return }
         while tls.state == .handshaking {
             flush()
@@ -163,6 +165,8 @@ final class ClientStream: EventSource {
     }
 
     private func flush() {
+        // A write would take the error of a failed connect from `connect`, which reports it.
+        guard isConnected else { return }
         tls?.takeCiphertext(into: &output)
         do throws(Errno) {
             while outputOffset < output.count, let count = try socket.write(output.span.extracting(droppingFirst: outputOffset)) {

@@ -130,6 +130,12 @@ func text(_ response: ClientResponse) -> String { "\(response.status) \(String(d
         }
         #expect(error.isRefused)
         #expect(await Self.failure { try await client.send("https://127.0.0.1:\(port)/") } == .noTrust)
+        // The first bytes of TLS are not written before the connection is made.
+        let secure = HTTPClient(loop: loop, tls: try TLSContext.client(trust: .system, alpn: ["http/1.1"]))
+        guard case .unreachable(let error)? = await Self.failure({ try await secure.send("https://127.0.0.1:\(port)/") }) else {
+            return #expect(Bool(false))
+        }
+        #expect(error.isRefused)
         loop.stop()
         loop.join()
     }
