@@ -11,8 +11,10 @@ public struct SigningKey: Sendable {
     public enum Failure: Error, Sendable, Equatable, CustomStringConvertible {
         case missing(path: String)
         case exists(path: String)
-        /// Others may read the file, it belongs to another user, or it isn't a regular file.
-        case exposed(path: String)
+        case notAFile(path: String)
+        case wrongOwner(path: String, why: String)
+        /// Others may read or change the file.
+        case looseMode(path: String, why: String)
         case malformed(path: String)
         case badOrigin
         case io(Errno)
@@ -22,8 +24,10 @@ public struct SigningKey: Sendable {
             switch self {
             case .missing(let path): "the ledger key \(ShownPath(path)) is missing. Make one with `mayfly keys init`"
             case .exists(let path): "\(ShownPath(path)) exists and is not replaced, since a new key would start a new log"
-            case .exposed(let path):
-                "\(ShownPath(path)) must be a file of this user that others can't read. Set its mode to 0600, and treat the key as compromised"
+            case .notAFile(let path): "\(ShownPath(path)) is not a regular file. Links and devices are refused"
+            case .wrongOwner(let path, let why): "\(ShownPath(path)) \(why). Run this as that user, or chown it"
+            case .looseMode(let path, let why):
+                "\(ShownPath(path)) \(why). Set it to 0600. If others have an account here, make another key with `mayfly keys rotate`"
             case .malformed(let path): "\(ShownPath(path)) is not a ledger key"
             case .badOrigin:
                 "the origin must be a host and path such as log.example/mayfly, without scheme, white space or plus sign"
@@ -76,7 +80,10 @@ public struct SigningKey: Sendable {
         var text: [UInt8]
         do {
             guard let status = try File.status(path, followLinks: false) else { throw Failure.missing(path: path) }
-            guard status.kind == .file, status.isPrivate else { throw Failure.exposed(path: path) }
+            guard status.kind == .file else { throw Failure.notAFile(path: path) }
+            if let why = status.exposure {
+                throw status.isOwn ? Failure.looseMode(path: path, why: why) : .wrongOwner(path: path, why: why)
+            }
             text = try File.read(path, limit: 4096)
         } catch let error as Errno {
             throw .io(error)

@@ -24,6 +24,28 @@ public enum File {
         /// The owner is this process's user, and nobody else may read or write the file.
         public var isPrivate: Bool { mode & 0o077 == 0 && owner == geteuid() }
 
+        public var isOwn: Bool { owner == geteuid() }
+
+        /// Why others could read or change the file, as text that follows its name. Nil if it is this user's alone.
+        public var exposure: String? {
+            guard isOwn else { return "belongs to user \(owner), not to the present user (\(geteuid()))" }
+            guard let access = othersAccess else { return nil }
+            return "has mode \(modeText), so others could \(access) it"
+        }
+
+        /// What others may do with the file or folder by its mode, as a verb. Nil if nothing.
+        public var othersAccess: String? {
+            if mode & 0o022 != 0 { return "change" }
+            if mode & 0o044 != 0 { return kind == .folder ? "list" : "read" }
+            return mode & 0o011 == 0 ? nil : kind == .folder ? "enter" : "run"
+        }
+
+        /// The mode in four octal digits: `0644`.
+        public var modeText: String {
+            let digits = String(mode, radix: 8)
+            return String(repeating: "0", count: max(0, 4 - digits.count)) + digits
+        }
+
         /// Root owns the file, this process runs as another user, and at most the group may read it. A systemd credential has this form: its access
         /// list appears as the group's permission.
         public var isRootsAlone: Bool { mode & 0o037 == 0 && owner == 0 && geteuid() != 0 }

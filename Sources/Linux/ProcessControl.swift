@@ -3,6 +3,9 @@ import Glibc
 
 /// Limits, hardening and figures of this process.
 public enum ProcessControl {
+    /// Whether this process runs as root, whom no mode of a file keeps out.
+    public static var isRoot: Bool { geteuid() == 0 }
+
     /// Protects memory from disclosure: no core dumps, no access for other processes of the same user, no memory in crash reports. If root takes a
     /// core anyway, the filter excludes every mapping.
     public static func keepMemoryPrivate() throws(Errno) {

@@ -45,8 +45,8 @@ public struct WrappingKey: Sendable {
 public enum WrappingKeyError: Error, Equatable, CustomStringConvertible {
     case missing
     case unreadable(Errno)
-    /// The file's mode or owner allows others to read or change it.
-    case exposed
+    /// It is not a file, or its mode or owner allows others to read or change it. The text follows the file's name.
+    case exposed(String)
     case noKey
     case notStarted(Errno)
     case failed(ChildProcess.Exit)
@@ -57,8 +57,8 @@ public enum WrappingKeyError: Error, Equatable, CustomStringConvertible {
         switch self {
         case .missing: "the wrapping key's file is missing, and no other is made. Restore it"
         case .unreadable(let errno): "the wrapping key's file can't be read: \(errno.reason)"
-        case .exposed:
-            "the wrapping key's file is not a file, or others could read or change it. Its owner must be this user or root, and its mode 0600 or less"
+        case .exposed(let why):
+            "the wrapping key's file \(why). Its owner must be this user or root, and its mode 0600 or less"
         case .noKey: "the file or program doesn't contain a wrapping key. It must be 32 random bytes, or their base64"
         case .notStarted(let errno): "the program for the wrapping key can't be started: \(errno.reason)"
         case .failed(.status(let status)):
@@ -103,18 +103,21 @@ public enum WrappingKeySource: Sendable, Equatable {
     }
 
     private static func read(_ path: String, _ memory: LockedMemory) throws(WrappingKeyError) -> Int {
+        var exposure: String?
         do throws(Errno) {
             let file = try OpenFile(path, .read)
-            guard try isKept(file.status()) else { throw Errno(code: 0, call: "fstat") }
+            exposure = try exposed(file.status())
+            guard exposure == nil else { throw Errno(code: 0, call: "fstat") }
             return try memory.withMutableBytes(0..<memory.count) { bytes throws(Errno) in try file.read(into: &bytes, at: 0) }
         } catch {
-            if error.code == 0 { throw .exposed }
+            if let exposure { throw .exposed(exposure) }
             throw error.isMissing ? .missing : .unreadable(error)
         }
     }
 
-    private static func isKept(_ status: File.Status) -> Bool {
-        status.kind == .file && (status.isPrivate || status.isRootsAlone)
+    private static func exposed(_ status: File.Status) -> String? {
+        guard status.kind == .file else { return "is not a file" }
+        return status.isRootsAlone ? nil : status.exposure
     }
 
     private static func run(_ path: String, _ arguments: [String], _ memory: LockedMemory) throws(WrappingKeyError) -> Int {

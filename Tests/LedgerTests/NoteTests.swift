@@ -176,8 +176,10 @@ import Vocabulary
         let good = try File.read(path, limit: 4096)
         for mode: UInt32 in [0o640, 0o604, 0o620, 0o644] {
             try File.replaceDurably(path, good.span, mode: mode)
-            #expect(throws: SigningKey.Failure.exposed(path: path)) { try SigningKey.load(path) }
+            let why = "has mode 0\(String(mode, radix: 8)), so others could \(mode == 0o620 ? "change" : "read") it"
+            #expect(throws: SigningKey.Failure.looseMode(path: path, why: why)) { try SigningKey.load(path) }
         }
+        #expect(throws: SigningKey.Failure.notAFile(path: folder)) { try SigningKey.load(folder) }
         let damages = [
             [], Array(good.dropLast()), good + [0x0a], Array(good.dropFirst()), Array(good.dropLast(3)) + [0x0a],
             bytes("mayfly ledger key v1\nlog.example/a\n\n"), bytes("mayfly ledger key v2\n") + good.dropFirst(21),

@@ -117,12 +117,14 @@ import Testing
 
     @Test(arguments: [0o640, 0o604, 0o660, 0o602, 0o644] as [UInt32]) func aFileReadableByOthersIsRefused(mode: UInt32) throws {
         let path = try write(secret, mode: mode)
-        #expect(failure(.file(path)) == .exposed)
+        #expect(
+            failure(.file(path))
+                == .exposed("has mode 0\(String(mode, radix: 8)), so others could \(mode & 0o022 == 0 ? "read" : "change") it"))
     }
 
     @Test func aMissingFileAFolderAndALongOneAreRefused() throws {
         #expect(failure(.file(folder.folder + "/none")) == .missing)
-        #expect(failure(.file(folder.folder)) == .exposed)
+        #expect(failure(.file(folder.folder)) == .exposed("is not a file"))
         let path = try write(secret + secret + secret)
         #expect(failure(.file(path)) == .noKey)
     }
