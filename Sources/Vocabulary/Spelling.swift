@@ -1,12 +1,13 @@
 /// Finds the name that a mistyped word was probably meant to be.
 public enum Spelling {
     /// Returns the nearest of `names`, or nil if none is near or the word is one of them. Capitals don't matter, and `-` counts as `_`.
-    /// - Parameter mistakes: how many characters may be wrong, missing or superfluous, or swapped with the next one. Never more than a third.
+    /// - Parameter mistakes: how many characters may be wrong, missing or superfluous, or swapped with the next one. Never more than a third
+    ///   of up to six characters.
     public static func nearest(to word: String, in names: [String], mistakes: Int = 3) -> String? {
         let typed = letters(word)
         // An empty word is no typo, and a long one costs time.
         guard (1...64).contains(typed.count), !names.contains(word) else { return nil }
-        let most = min(mistakes, max(1, typed.count / 3))
+        let most = min(mistakes, typed.count > 6 ? 3 : max(1, typed.count / 3))
         var best: (name: String, distance: Int)?
         for name in names {
             let right = letters(name)
@@ -17,10 +18,18 @@ public enum Spelling {
         return best?.name
     }
 
-    /// Returns a sentence for the end of an error, or nothing if no name is near.
+    /// Returns a sentence for the end of an error, or nothing if no name is near. The beginning of a name or two means these, and a name with
+    /// something behind it means that name.
     /// - Parameter prefix: what precedes each name on the command line.
     public static func hint(_ word: String, _ names: [String], prefix: String = "") -> String {
-        nearest(to: word, in: names).map { ". Did you mean \(prefix)\($0)?" } ?? ""
+        let typed = letters(word)
+        guard (1...64).contains(typed.count), !names.contains(word) else { return "" }
+        var meant = names.filter { letters($0).starts(with: typed + letters("-")) }
+        if !(1...2).contains(meant.count) {
+            let shorter = names.filter { typed.starts(with: letters($0) + letters("-")) }.max { $0.utf8.count < $1.utf8.count }
+            meant = [nearest(to: word, in: names) ?? shorter].compactMap(\.self)
+        }
+        return meant.isEmpty ? "" : ". Did you mean \(meant.map { prefix + $0 }.joined(separator: " or "))?"
     }
 
     private static func letters(_ text: String) -> [UInt8] {

@@ -169,15 +169,26 @@ private func parse(_ text: String) -> UInt64? {
 
     @Test(arguments: [
         ("lisen", "listen"), ("lsiten", "listen"), ("listenn", "listen"), ("Listen", "listen"),
-        ("operator_listen", "operator-listen"), ("polices", "policy"),
+        ("operator_listen", "operator-listen"), ("polices", "policy"), ("polcies", "policy"), ("policies", "policy"),
         ("stat", "state"), ("nod", "node"), ("nodeca", "node-ca"), ("apns-keyid", "apns-key-id"), ("TLS_KEY", "tls-key"),
     ]) func theNearestNameIsMeant(_ word: String, _ name: String) {
         #expect(Spelling.nearest(to: word, in: Self.names) == name)
     }
 
-    @Test(arguments: ["", "x", "listen", "port", "apns", "elephant", String(repeating: "a", count: 100_000), "ü"])
+    @Test(arguments: ["", "x", "listen", "port", "elephant", String(repeating: "a", count: 100_000), "ü"])
     func otherWordsMeanNone(_ word: String) {
         #expect(Spelling.nearest(to: word, in: Self.names) == nil && Spelling.hint(word, Self.names) == "")
+    }
+
+    @Test(arguments: [
+        ("state-dir", "state"), ("STATE_FOLDER", "state"), ("node-ca-certificate", "node-ca"), ("operator", "operator-listen"),
+        ("tls", "tls-key"), ("apns-key", "apns-key-id or apns-key-path"),
+    ]) func longerAndShorterFormsMeanTheName(_ word: String, _ meant: String) {
+        #expect(Spelling.hint(word, Self.names + ["apns-key-path"]) == ". Did you mean \(meant)?")
+    }
+
+    @Test func theBeginningOfManyNamesMeansNone() {
+        #expect(Spelling.hint("apns", ["apns-key-id", "apns-key-path", "apns-ca"]) == "")
     }
 
     @Test func fewerMistakesCanBeAsked() {

@@ -27,9 +27,9 @@ enum AuditCommand {
         let configuration = try Configuration(
             words, keys: [], switches: ["json", "allow-gaps", "unique"],
             options: ["key", "since", "policy", "max-age", "out", "proof", "ref"])
-        let (words, proof) = (configuration.operands, configuration.option("proof"))
+        let (words, proof) = (configuration.operands, try configuration.option("proof"))
         try checkOptions(of: words.first, isProof: proof != nil, configuration)
-        guard let text = configuration.option("key") else {
+        guard let text = try configuration.option("key") else {
             throw UsageError("--key is missing: the line in ledger.vkey")
         }
         let key = try verifierKey(text)
@@ -45,7 +45,7 @@ enum AuditCommand {
             try await ProofCommand.prove(ShownSource(try source(words[1])), key, subject, out: configuration.option("out"))
         case ("show", 2):
             let source = try source(words[1])
-            if let text = configuration.option("ref") {
+            if let text = try configuration.option("ref") {
                 try await show(try ref(text), in: source, key)
             } else {
                 try await show(source, key)
@@ -258,8 +258,8 @@ private enum WatchCommand {
             options: ["key", "state", "mirror", "policy", "max-age"])
         let operands = configuration.operands
         guard operands.count == 2 else { throw UsageError("audit watch needs one DIR or URL") }
-        guard let text = configuration.option("key") else { throw UsageError("--key is missing: the line in ledger.vkey") }
-        guard let folder = configuration.option("state") else {
+        guard let text = try configuration.option("key") else { throw UsageError("--key is missing: the line in ledger.vkey") }
+        guard let folder = try configuration.option("state") else {
             throw UsageError("--state is missing: the auditor's own folder for checkpoints")
         }
         let key = try AuditCommand.verifierKey(text)

@@ -29,7 +29,7 @@ enum DrillCommand {
             throw UsageError("drill answers one question at a time, not --\(asked.joined(separator: " --"))")
         }
         let question = asked.first ?? "all"
-        let file = configuration.option("report")
+        let file = try configuration.option("report")
         guard file == nil || question == "all" else {
             throw UsageError("--report covers everything. A report about one token or room would name it: remove the question")
         }
@@ -70,7 +70,7 @@ enum DrillCommand {
         let search = Drill(keys: keys, store: try snapshot(state), limits: policies.rooms, now: drill.now)
         var value: [UInt8] = []
         defer { wipe(&value) }
-        if let given = configuration.option(question) { value = try secret(given, question) }
+        if let given = try configuration.option(question) { value = try secret(given, question) }
         switch question {
         case "token":
             guard let token = try Secret(hexToken: value.span) else {

@@ -51,14 +51,14 @@ enum JWTCommand {
     }
 
     private static func user(_ configuration: Configuration) throws -> String {
-        guard let user = configuration.option("sub"), Principal.userRange.contains(user.utf8.count) else {
+        guard let user = try configuration.option("sub"), Principal.userRange.contains(user.utf8.count) else {
             throw UsageError("--sub is missing: a user's id of 1 to 128 bytes")
         }
         return user
     }
 
     private static func life(_ configuration: Configuration) throws -> UInt64 {
-        guard let text = configuration.option("expires-in") else { return 3_600 }
+        guard let text = try configuration.option("expires-in") else { return 3_600 }
         guard let seconds = Int(text), (1...longestLifeS).contains(seconds) else {
             throw UsageError("--expires-in must be seconds, 1 to \(longestLifeS)")
         }

@@ -25,7 +25,7 @@ enum KeysCommand {
         case ["renew"]: try await renew(state, wrapping: wrapping)
         case ["show"]: try show(state, wrapping: wrapping)
         case ["rotate"]:
-            guard let archive = configuration.option("archive") else {
+            guard let archive = try configuration.option("archive") else {
                 throw UsageError("--archive is missing: a new folder for the closed log")
             }
             try await LogRotation(

@@ -10,8 +10,8 @@ enum ReportCommand {
 
     static func run(_ words: [String]) async throws {
         let configuration = try Configuration(words, keys: [], options: ["key", "html"])
-        let (operands, key) = (configuration.operands, configuration.option("key"))
-        switch (operands.first, operands.count, configuration.option("html")) {
+        let (operands, key) = (configuration.operands, try configuration.option("key"))
+        switch (operands.first, operands.count, try configuration.option("html")) {
         case ("report", 2, let html?): try await report(operands[1], html, key: key)
         case ("report", 2, nil): throw UsageError("--html is missing: the file to write")
         case ("page", 2, nil): try writePage(operands[1], key: key)

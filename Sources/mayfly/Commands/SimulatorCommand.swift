@@ -54,16 +54,16 @@ enum SimulatorCommand {
             listen: try configuration.address(.apnsSimulatorListen, default: "127.0.0.1:8789"), control: control,
             certificateChain: certificate, privateKey: certificate, keys: try providerKeys(configuration),
             isSandbox: !configuration.has("production"))
-        if let streams = try single("streams", configuration) {
+        if let streams = try configuration.option("streams") {
             guard let count = UInt32(streams), (1...65_536).contains(count) else {
                 throw UsageError("--streams must be a number from 1 to 65536")
             }
             settings.streams = count
         }
-        settings.clientAuthorities = try single("client-ca", configuration).map {
+        settings.clientAuthorities = try configuration.option("client-ca").map {
             try GivenFile($0, "--client-ca").read(limit: 1_048_576)
         }
-        settings.record = try single("record", configuration)
+        settings.record = try configuration.option("record")
 
         let loop = try EventLoop(name: "simulator")
         try loop.start()
@@ -71,8 +71,10 @@ enum SimulatorCommand {
         let addresses: APNsSimulator.Addresses
         do {
             addresses = try await simulator.start()
-        } catch let error as Errno where error.isAddressInUse {
-            throw CommandFailed("\(settings.listen.shown) or \(control.shown) is in use: another program listens there")
+        } catch let error as Errno {
+            let names = "\(configuration.name(.apnsSimulatorListen)) or \(configuration.name(.apnsSimulatorControl))"
+            throw CommandFailed(
+                "\(names): can't listen: \(error). Find what listens there with `ss -ltnp`, or choose another address")
         }
         Terminal.log("APNs simulator: pushes at \(addresses.apns), control at \(control)")
         await ServiceSignals(loop: loop).waitForStop()
@@ -110,11 +112,5 @@ enum SimulatorCommand {
         } catch {
             throw CommandFailed("the app \(file) can't be used: \(error)")
         }
-    }
-
-    private static func single(_ option: String, _ configuration: Configuration) throws -> String? {
-        let values = configuration.repeated[option] ?? []
-        guard values.count <= 1 else { throw UsageError("--\(option) may be given only once") }
-        return values.first
     }
 }

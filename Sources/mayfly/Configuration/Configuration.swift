@@ -21,6 +21,7 @@ struct Configuration {
         _ arguments: [String], keys: [Key], switches known: Set<String> = [], options: Set<String> = [], shortFlags: Bool = false
     ) throws {
         self.shortFlags = shortFlags
+        var given: Set<Key> = []
         for (name, value) in Environment.all {
             if let key = Key.allCases.first(where: { $0.environment == name }) {
                 values[key] = value
@@ -48,7 +49,12 @@ struct Configuration {
                 throw UsageError("--\(ShownWord(flag)) is not a flag of this command\(hint.isEmpty ? ": see --help" : hint)")
             }
             guard let value = parts.count == 2 ? parts[1] : rest.popFirst() else { throw UsageError("--\(flag) needs a value") }
-            if let key { values[key] = value } else { repeated[flag, default: []].append(value) }
+            if let key {
+                guard given.insert(key).inserted else { throw UsageError("--\(flag) is given twice. Remove one of them") }
+                values[key] = value
+            } else {
+                repeated[flag, default: []].append(value)
+            }
         }
     }
 
@@ -63,7 +69,10 @@ struct Configuration {
         if let meant = Spelling.nearest(to: name, in: names, mistakes: isOwn ? 3 : 2) {
             throw UsageError("\(name) is not a setting of Mayfly. Did you mean \(meant)?")
         }
-        if isOwn { throw UsageError("\(ShownWord(name)) is not a setting of Mayfly: `mayfly serve --help` lists them") }
+        guard isOwn else { return }
+        let hint = Spelling.hint(name, names)
+        throw UsageError(
+            "\(ShownWord(name)) is not a setting of Mayfly\(hint.isEmpty ? ": `mayfly serve --help` lists them" : hint)")
     }
 
     subscript(_ key: Key) -> String? { values[key].flatMap { $0.isEmpty ? nil : $0 } }
@@ -75,8 +84,13 @@ struct Configuration {
     /// Returns whether one of the command's own switches is set, e.g. `json`.
     func has(_ name: String) -> Bool { switches.contains(name) }
 
-    /// Returns the value of one of the command's own options. The last one wins.
-    func option(_ name: String) -> String? { repeated[name]?.last }
+    /// Returns the value of one of the command's own options.
+    /// - Throws: `UsageError` if it is given more than once.
+    func option(_ name: String) throws -> String? {
+        let values = repeated[name] ?? []
+        guard values.count < 2 else { throw UsageError("--\(name) is given twice. Remove one of them") }
+        return values.first
+    }
 
     /// The key as errors show it, e.g. `--state (MAYFLY_STATE)`.
     func name(_ key: Key) -> String { "--\(shortFlags ? key.shortFlag ?? key.rawValue : key.rawValue) (\(key.environment))" }
@@ -191,7 +205,8 @@ struct GivenFile: Sendable, CustomStringConvertible {
     /// - Parameter content: what the file contains.
     func warnIfExposed(_ content: String) {
         guard let status = try? File.status(path), status.kind == .file, status.mode & 0o077 != 0 else { return }
-        Terminal.log(.warning, "other users can read \(self), \(content). Set its mode to 0600")
+        Terminal.log(
+            .warning, "\(source): other users can \(status.othersAccess ?? "read") \(self), \(content). Set its mode to 0600")
     }
 
     /// - Parameter what: the error, as text that follows the file's name.
