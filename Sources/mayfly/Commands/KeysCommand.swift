@@ -75,12 +75,32 @@ enum KeysCommand {
 
     /// - Throws: `UsageError` if the text can't be a log's origin.
     static func checked(origin: String) throws -> EntryText {
-        guard let text = EntryText(origin), VerifierKey(name: origin, publicKey: Array(repeating: 0, count: 32)) != nil else {
+        if let text = EntryText(origin), isHostAndPath(origin) { return text }
+        let parts = origin.split(separator: "://", maxSplits: 1, omittingEmptySubsequences: false)
+        // People paste the log's URL, with a scheme and a final slash.
+        let meant = (parts.last ?? "").split(separator: "/").joined(separator: "/")
+        let remedy = EntryText(meant) != nil && isHostAndPath(meant) ? "Write \(meant)" : ""
+        if parts.count == 2 {
             throw UsageError(
-                "--origin: \(SigningKey.Failure.badOrigin); at most \(EntryText.limit) visible ASCII characters, no quotes or backslashes"
-            )
+                "\(Key.origin.named) begins with a scheme. \(remedy.isEmpty ? "Write host and path alone" : remedy)")
         }
-        return text
+        throw UsageError(
+            "\(Key.origin.named): \(SigningKey.Failure.badOrigin); at most \(EntryText.limit) visible ASCII characters, "
+                + "no quotes, backslashes or slashes at the ends\(remedy.isEmpty ? "" : ". " + remedy)")
+    }
+
+    /// Whether a text is HOST, HOST:PORT, or one of them with a path.
+    private static func isHostAndPath(_ text: String) -> Bool {
+        let parts = text.split(separator: "/", omittingEmptySubsequences: false)
+        let host = parts[0].split(separator: ":", omittingEmptySubsequences: false)
+        let isName = host[0].utf8.allSatisfy {
+            (0x30...0x39).contains($0) || (0x61...0x7a).contains($0 | 0x20) || $0 == 0x2d || $0 == 0x2e
+        }
+        guard !parts.contains(""), !host[0].isEmpty, isName, host.count == 1 || host.count == 2 && UInt16(host[1]) != nil else {
+            return false
+        }
+        return !text.utf8.contains(where: "?#@".utf8.contains)
+            && VerifierKey(name: text, publicKey: Array(repeating: 0, count: 32)) != nil
     }
 
     /// Requires the folder of `--ratchet-key` to exist. If it is missing, a file system may not be mounted, and keys would go to disk.
