@@ -49,6 +49,8 @@ public struct Errno: Error, Sendable, Equatable, CustomStringConvertible {
     public var isOtherFileSystem: Bool { code == EXDEV }
     public var isRefused: Bool { code == ECONNREFUSED }
     public var isAddressInUse: Bool { code == EADDRINUSE }
+    /// No interface of this machine has the address.
+    public var isNoOwnAddress: Bool { code == EADDRNOTAVAIL }
     /// The Unix-domain path exists and is no socket.
     public var isNoSocket: Bool { code == ENOTSOCK }
     /// Nothing more can be written: the disk is full, or a quota or file size limit is reached.

@@ -54,9 +54,7 @@ final class NodeServer: HTTPHandler {
         let audit = AuditFiles(folder, loop: loop, shares: configuration.shares, key: key)
         let server = HTTPServer(
             loop: loop, configuration: configuration, handler: NodeServer(loop: loop, keys: keys, audit: audit))
-        do { _ = try await server.start() } catch {
-            throw CommandFailed("can't listen for other nodes on \(settings.listen.shown): \(error)")
-        }
+        _ = try await server.start(settings.listen, Key.nodeListen.named)
         return server
     }
 

@@ -86,26 +86,46 @@ struct Listeners: Sendable {
     /// Listens for the operator, resumes the stored jobs, then listens for apps. Returns both addresses.
     func start(_ settings: ServiceSettings, _ parts: ServiceParts) async throws -> (apps: SocketAddress, operator: SocketAddress)
     {
-        let operatorAddress = try await Self.start(operatorServer, settings.operatorListen)
+        let operatorAddress = try await operatorServer.start(settings.operatorListen, Key.operatorListen.named)
         do {
             try await parts.resumeJobs()
-            return (try await Self.start(publicServer, settings.listen), operatorAddress)
+            return (try await publicServer.start(settings.listen, Key.listen.named), operatorAddress)
         } catch {
             await operatorServer.drain(deadlineMs: 0)
             throw error
         }
     }
 
-    private static func start(_ server: HTTPServer, _ address: SocketAddress) async throws -> SocketAddress {
+}
+
+extension HTTPServer {
+    /// Starts to listen.
+    /// - Parameters:
+    ///   - address: the configured one.
+    ///   - name: its setting, for errors.
+    func start(_ address: SocketAddress, _ name: String) async throws -> SocketAddress {
         do {
-            return try await server.start()
-        } catch  where error.isAddressInUse {
-            throw CommandFailed("\(address.shown) is in use: another program listens there")
-        } catch  where error.isNoSocket {
-            throw CommandFailed("\(address.shown): the path exists and is not a socket; nothing was replaced")
+            return try start()
         } catch {
-            throw CommandFailed("can't listen on \(address.shown): \(error)")
+            throw CommandFailed("\(name): \(Self.fault(error, at: address))")
         }
+    }
+
+    /// Explains why nobody can listen on an address.
+    static func fault(_ error: Errno, at address: SocketAddress) -> String {
+        let isPath = address.port == nil
+        if error.isAddressInUse {
+            let find = isPath ? "Stop it, or choose another path" : "Find it with `ss -ltnp`, or choose another port"
+            return "\(address.shown) is in use: another program listens there. \(find)"
+        }
+        if error.isNoSocket { return "\(address.shown): the path exists and is not a socket; nothing was replaced" }
+        if error.isNoOwnAddress {
+            return "can't listen on \(address.shown): this machine doesn't have that address. `ip address` lists those it has"
+        }
+        if isPath, error.isMissing {
+            return "can't listen on \(address.shown): its folder doesn't exist. Make it, or correct the path"
+        }
+        return "can't listen on \(address.shown): \(error.reason)"
     }
 }
 
