@@ -18,8 +18,19 @@ public struct ShownPath: Sendable, Equatable, CustomStringConvertible {
             } else if Self.isShortWord(path) {
                 "<\(path.utf8.count) bytes, hidden because they could be a secret: write ./NAME to see them>"
             } else {
-                "<\(path.utf8.count) bytes that are not a path>"
+                "<\(path.utf8.count) bytes \(Self.shape(path))>"
             }
+    }
+
+    /// Describes text that is no path by common mistakes, without its content.
+    private static func shape(_ path: String) -> String {
+        let blanks: [Character] = [" ", "\t"]
+        if let first = path.first, blanks.contains(first) { return "that begin with a blank: remove it" }
+        if let last = path.last, blanks.contains(last) { return "that end with a blank: remove it" }
+        if path.utf8.count > 1, let first = path.first, first == path.last, first == "\"" || first == "'" {
+            return "in quotation marks: remove them"
+        }
+        return path.hasPrefix("~/") ? "that begin with ~, which only a shell replaces" : "that are not a path"
     }
 
     /// Extensions of the files that settings and commands name. No secret ends with one.

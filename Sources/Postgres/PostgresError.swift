@@ -38,11 +38,17 @@ public enum PostgresError: Error, Sendable, Equatable, CustomStringConvertible {
         return state.map { $0.hasPrefix("57P") || $0.hasPrefix("08") || ["25006", "25P03"].contains($0) } ?? false
     }
 
+    /// Says where a password goes, if the server wants one or refuses it.
+    private static func remedy(_ text: String) -> String {
+        guard text.contains("password") else { return "" }
+        return ". Write the password into a file of libpq's (PGPASSFILE), and name it in the address with passfile=FILE"
+    }
+
     public var description: String {
         switch self {
         case .library(let name): "\(name) is missing: install PostgreSQL's client library (Debian: libpq5)"
         case .address: "the database's address can't be parsed: it must be postgresql://[user@]host[:port]/name[?option=value]"
-        case .refused(let text): "no connection to PostgreSQL: \(text)"
+        case .refused(let text): "no connection to PostgreSQL: \(text)\(Self.remedy(text))"
         case .lost(let text): "the connection to PostgreSQL was lost: \(text)"
         case .silent: "the connection to PostgreSQL was lost: no answer in time"
         case .statement(let state):

@@ -27,6 +27,7 @@ import Testing
     @Test func otherTextIsRefused() {
         for text in ["10.0.0.0/33", "10.0.0.0/0", "10.0.0.0/", "example.org", "10.0.0.1/8/8", "2001:db8::/129", "10.0.0"] {
             #expect(BackEnds(text) == nil, "\(text)")
+            #expect(BackEnds.fault(in: "certificates, 10.0.0.7,\(text)")?.hasPrefix("number 3 of 3 ") == true, "\(text)")
         }
     }
 }

@@ -34,6 +34,22 @@ import Testing
         #expect(try origin([("x-forwarded-for", "1.2.3.4")], trusted("")) == "127.0.0.1")
     }
 
+    @Test func theFaultOfAWordIsNamed() {
+        let named = ["10.0.0.7", "unix"]
+        for (word, fault) in [
+            ("0.0.0.0/0", "has the prefix /0, which is everybody"), ("::/0", "has the prefix /0"),
+            ("10.0.0.0/33", "it must be 1 to 32"),
+            ("2001:db8::/129", "it must be 1 to 128"), ("10.0.0.0/", "it must be 1 to 32"), ("10.0.0.7:80", "Leave the port out"),
+            ("[2001:db8::1]:80", "Leave the port out"), ("proxy.example", "is neither"), ("", "is neither"),
+            ("10.0.0", "is neither"),
+        ] {
+            #expect(TrustedProxies(named + [word]) == nil)
+            let text = TrustedProxies.fault(in: named + [word]) ?? ""
+            #expect(text.hasPrefix("number 3 of 3 ") && text.contains(fault), "\(text)")
+        }
+        #expect(TrustedProxies.fault(in: named) == nil)
+    }
+
     /// Load balancers of clouds and CDNs have changing addresses in known networks.
     @Test func networksMayBeTrusted() throws {
         let proxies = try trusted("127.0.0.1,10.1.0.0/16,2001:DB8:0::/48")

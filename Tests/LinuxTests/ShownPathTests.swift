@@ -38,6 +38,18 @@ import Testing
         }
     }
 
+    /// What is wrong with a value is said, and not the value.
+    @Test(arguments: [
+        ("/none/such/key.p8 ", "that end with a blank: remove it"), ("/none/such/key.p8\t", "that end with a blank: remove it"),
+        (" /none/such/key.p8", "that begin with a blank: remove it"),
+        ("\"/none/such/key.p8\"", "in quotation marks: remove them"),
+        ("'/none/such/key.p8'", "in quotation marks: remove them"),
+        ("~/key.p8", "that begin with ~, which only a shell replaces"),
+        ("\"", "that are not a path"), ("~", "that are not a path"),
+    ]) func shapesThatAreNoPathAreNamed(path: String, shape: String) {
+        #expect("\(ShownPath(path))" == "<\(path.utf8.count) bytes \(shape)>")
+    }
+
     @Test func controlCharactersAreEscaped() throws {
         for name in ["a\nb", "a\u{1b}[31m", "a\u{9b}b", "a\u{2028}b", "a\"b\\"] {
             let path = folder + "/" + name

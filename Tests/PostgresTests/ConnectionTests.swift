@@ -112,6 +112,13 @@ import Testing
         }
     }
 
+    @Test func aRefusedPasswordSaysWhereToPutIt() {
+        for text in ["fe_sendauth: no password supplied", "FATAL:  password authentication failed for user \"mayfly\""] {
+            #expect(PostgresError.refused(text).description.hasSuffix("and name it in the address with passfile=FILE"))
+        }
+        #expect(PostgresError.refused("Connection refused").description.hasSuffix("Connection refused"))
+    }
+
     @Test func unreachableServersAreRefused() throws {
         #expect(throws: PostgresError.address) { try Connection("postgres!", deadlineMs: 100) }
         do {

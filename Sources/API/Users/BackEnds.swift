@@ -23,6 +23,12 @@ public struct BackEnds: Sendable {
         (self.networks, self.haveCertificates) = (networks, haveCertificates)
     }
 
+    /// Says which part of the text `init` refuses and why. Nil if all are valid.
+    public static func fault(in text: String) -> String? {
+        let words = text.split(separator: ",").map { String($0.filter { $0 != " " }) }
+        return Network.fault(in: words.map { $0 == "certificates" ? "127.0.0.1" : $0 })
+    }
+
     /// Returns the owner of a back end's connections. Returns nil for other addresses.
     public func payer(_ address: SocketAddress, _ shares: Shares) -> Owner? {
         guard let number = index(of: address) else { return nil }

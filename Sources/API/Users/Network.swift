@@ -18,6 +18,25 @@ struct Network: Sendable {
         self.bits = bits
     }
 
+    /// Says which of the words is refused and why, without the word itself. Nil if all are valid.
+    static func fault(in words: [String]) -> String? {
+        for (index, word) in words.enumerated() {
+            if let fault = fault(word) { return "number \(index + 1) of \(words.count) \(fault)" }
+        }
+        return nil
+    }
+
+    private static func fault(_ word: String) -> String? {
+        guard Network(word) == nil else { return nil }
+        let address = String(word.prefix { $0 != "/" })
+        if let address = SocketAddress(numeric: address, port: 0) {
+            if word.hasSuffix("/0") { return "has the prefix /0, which is everybody. Write a smaller network" }
+            return "has a wrong prefix: it must be 1 to \(bytes(address).count * 8)"
+        }
+        if SocketAddress(parsing: address)?.port != nil { return "has a port. Leave the port out" }
+        return "is neither. Write the machine's own address, not its name"
+    }
+
     /// - Parameter bytes: an address as `bytes` returns it.
     func contains(_ bytes: [UInt8]) -> Bool {
         guard prefix.count == bytes.count else { return false }

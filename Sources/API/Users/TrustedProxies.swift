@@ -24,6 +24,12 @@ public final class TrustedProxies: Sendable {
         self.networks = networks
     }
 
+    /// Says which of the words `init` refuses and why. Nil if all are valid.
+    public static func fault(in words: [String]) -> String? {
+        // The word for sockets is counted, too.
+        Network.fault(in: words.map { $0 == "unix" ? "127.0.0.1" : $0 })
+    }
+
     /// True if a proxy named a caller in no readable form. Such callers count as the proxy.
     public var hasUnnamedCallers: Bool { unnamed.load(ordering: .relaxed) }
 

@@ -51,8 +51,10 @@ enum PolicyCommand {
             guard let policy = try Policy.builtIn(file.path) else {
                 let (word, names) = ("\(ShownWord(file.path))", Policy.builtInNames)
                 let hint = Spelling.hint(file.path, names)
+                let isPath = file.path.contains("/") || file.path.hasSuffix(".json")
                 throw UsageError(
-                    "\(file.source): \(word == file.path ? word : "\(file)") is neither a policy file nor a built-in policy"
+                    "\(file.source): \(word == file.path ? word : "\(file)") "
+                        + (isPath ? "doesn't exist" : "is neither a policy file nor a built-in policy")
                         + "\(hint.isEmpty ? "." : hint) Built in are \(names.dropLast().joined(separator: ", ")) and \(names.last ?? "")"
                 )
             }

@@ -20,10 +20,14 @@ struct PolicySettings {
     /// Refuses policies that contradict the other settings.
     private func check(_ configuration: Configuration) throws {
         guard policies.ledger.hourSeconds.isMultiple(of: resolution) else {
+            let name = policies.all.first { $0.kind == .rooms }?.name ?? "rooms"
+            let rule =
+                "doesn't divide ledger.hourSeconds of the policy \(name), \(policies.ledger.hourSeconds). Batches must begin with a window"
             throw configuration.invalid(
                 .resolution,
-                "\(resolution) doesn't divide ledger.hourSeconds of the rooms policy, \(policies.ledger.hourSeconds). Batches must begin with a window. Choose a divisor, e.g. 1, or leave it out"
-            )
+                configuration[.resolution] == nil
+                    ? "is missing, and its default, \(resolution), \(rule). Set it to a divisor, e.g. 1"
+                    : "\(resolution) \(rule). Choose a divisor, e.g. 1")
         }
         if !JWTSettings.areGiven(configuration), let policy = policies.all.first(where: { $0.kind != .rooms }) {
             throw configuration.invalid(
@@ -39,9 +43,13 @@ struct PolicySettings {
             )
         }
         if hasWebhooks, calls == nil {
+            let missing = [
+                configuration[.jwtAlgorithm] == nil ? "set \(Key.jwtAlgorithm.named) and a key" : nil,
+                configuration[.policy] == nil ? nil : "add calls to \(Key.policy.named)",
+            ].compactMap(\.self).joined(separator: ", and ")
             Terminal.log(
                 .warning,
-                "webhook secrets are set, but no policy for calls is in force, so webhooks are refused. Set --jwt-algorithm and a key, and remove --policy or add calls to it"
+                "webhook secrets are set, but no policy for calls is in force, so webhooks are refused. To accept them, \(missing)"
             )
         }
         let slots = Set(policies.templates.values.map(\.timing.slotMs)).filter { $0 > 0 && resolution * 1_000 % $0 != 0 }

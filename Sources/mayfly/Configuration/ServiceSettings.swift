@@ -79,6 +79,7 @@ struct ServiceSettings {
     }
 
     static func checkKeys(_ state: StateFolder) throws {
+        try state.checkKind()
         try RotationMark.refuse(state)
         guard try File.status(state.ledgerKey) != nil else {
             throw CommandFailed(
@@ -98,11 +99,9 @@ struct ServiceSettings {
     /// - Parameter listen: nil if systemd may open any address.
     static func proxies(_ configuration: Configuration, _ listen: SocketAddress?) throws -> TrustedProxies {
         let words = (configuration[.trustedProxies] ?? "").split(separator: ",").map { String($0.filter { $0 != " " }) }
-        for (number, word) in words.enumerated() where TrustedProxies([word]) == nil {
-            throw configuration.invalid(
-                .trustedProxies,
-                "must be numeric addresses or networks: number \(number + 1) of \(words.count) is neither. Write each proxy's own address, not its name"
-            )
+        guard let proxies = TrustedProxies(words) else {
+            let fault = TrustedProxies.fault(in: words) ?? "they are not"
+            throw configuration.invalid(.trustedProxies, "must be numeric addresses or networks: \(fault)")
         }
         if case .unix? = listen {
             if !words.contains("unix") {
@@ -114,12 +113,15 @@ struct ServiceSettings {
         } else if words.contains("unix"), listen != nil {
             Terminal.log(.warning, "--trusted-proxies unix has no effect: --listen is not a Unix-domain socket")
         }
-        return TrustedProxies(words)!
+        return proxies
     }
 
     static func backEnds(_ configuration: Configuration) throws -> BackEnds {
-        guard let backEnds = BackEnds(configuration[.backEnds] ?? "") else {
-            throw configuration.invalid(.backEnds, "must be addresses, networks such as 10.0.0.0/8, or certificates")
+        let text = configuration[.backEnds] ?? ""
+        guard let backEnds = BackEnds(text) else {
+            let fault = BackEnds.fault(in: text) ?? "they are not"
+            throw configuration.invalid(
+                .backEnds, "must be addresses, networks such as 10.0.0.0/8, or certificates: \(fault)")
         }
         guard !backEnds.haveCertificates || configuration[.tlsClientCA] != nil else {
             throw configuration.invalid(

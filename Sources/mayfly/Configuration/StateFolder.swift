@@ -50,11 +50,56 @@ struct StateFolder {
 
     /// - Throws: `CommandFailed` if the folder doesn't exist or this user can't write to it.
     func checkUsable() throws {
-        guard try File.status(path)?.kind == .folder else {
+        try checkKind()
+        guard File.exists(path) else {
             throw CommandFailed(
                 "the state folder \(shown) doesn't exist. Correct \(Key.state.named), or make it with `mayfly keys init`")
         }
         try checkWritable()
+    }
+
+    /// False also if this user may not look.
+    var isFolder: Bool { (try? File.status(path))??.kind == .folder }
+
+    /// - Throws: `UsageError` if something else than a folder is there.
+    func checkKind() throws {
+        guard let kind = try File.status(path)?.kind, kind != .folder else { return }
+        throw UsageError("\(Key.state.named): \(shown) is a \(kind == .file ? "file" : "device"), not a folder. Correct it")
+    }
+
+    /// - Throws: `CommandFailed` if the SQLite file doesn't exist, and can't be made.
+    func checkDatabaseFolder() throws {
+        guard case .file(let path) = database, try File.status(path) == nil else { return }
+        let folder = File.folder(of: path)
+        guard try File.status(folder)?.kind == .folder else {
+            throw CommandFailed(
+                "\(Key.database.named): the folder \(shown(folder)) doesn't exist. Make it for the broker's user, or correct the path"
+            )
+        }
+        do throws(Errno) {
+            try File.checkWritable(folder)
+        } catch {
+            throw CommandFailed("\(shownDatabase) can't be made: \(error.reason). Correct its folder's owner and mode")
+        }
+    }
+
+    /// What lets other users into the folder and its keys. `isBad`: they could read or replace what is in it.
+    func exposures() throws -> [(text: String, isBad: Bool)] {
+        var found: [(text: String, isBad: Bool)] = []
+        for folder in [path, keys] {
+            guard let status = try File.status(folder) else { continue }
+            // Root reads everything anyway.
+            if !status.isOwn, status.owner != 0 {
+                let remedy = ProcessControl.isRoot ? ": it can't use what root makes there" : ", or chown it"
+                let text = "\(shown(folder)) belongs to user \(status.owner), who can read and replace what is in it"
+                found.append(("\(text). Run this as that user\(remedy)", !ProcessControl.isRoot))
+            }
+            if let access = status.othersAccess {
+                let text = "other users can \(access) \(shown(folder)) (mode \(status.modeText)). Set its mode to 0700"
+                found.append((text, access == "change"))
+            }
+        }
+        return found
     }
 
     private func checkWritable() throws {

@@ -30,6 +30,7 @@ struct OpenState: Sendable {
         folder = settings.state
         try folder.checkUsable()
         try folder.checkMoved()
+        for exposure in try folder.exposures() { Terminal.log(.warning, exposure.text) }
         lock = try folder.lock()
         ledgerKey = try Self.ledgerKey(folder, origin: settings.origin, settings.witnesses)
         node = settings.node
@@ -117,7 +118,8 @@ struct OpenState: Sendable {
     private static func store(
         _ settings: ServiceSettings, _ starts: [Entry.Op], _ time: BrokerTime, _ clock: AgreedClock
     ) throws -> any Store {
-        try CommandFailed.naming(settings.state.shownDatabase) {
+        try settings.state.checkDatabaseFolder()
+        return try CommandFailed.naming(settings.state.shownDatabase) {
             // SQLite copies this mode to its other files. The ledger's files keep the umask's mode because they are public.
             if case .file(let path) = settings.state.database, !File.exists(path) {
                 try File.write(path, [UInt8]().span, mode: 0o600)
