@@ -21,7 +21,7 @@ public struct Endpoint: Sendable, Equatable {
     /// The URI's authority, with the port unless it is 443 (RFC 9113, 8.3.1; RFC 3986, 3.2).
     var authority: String { port == 443 ? bracketed : authorityWithPort }
     /// The same with the port in any case, as CONNECT requires it (RFC 9110, 9.3.6).
-    var authorityWithPort: String { "\(bracketed):\(port)" }
+    public var authorityWithPort: String { "\(bracketed):\(port)" }
 
     private var bracketed: String { host.contains(":") ? "[\(host)]" : host }
 }

@@ -99,11 +99,11 @@ extension APNsReason {
                 "set this machine's clock, which is behind: by it tokens are renewed after 50 minutes")
         case .forbidden:
             Explanation(
-                "this provider is not allowed to do this", .settings, "check key, team and topic with `mayfly apns check`")
+                "this provider is not allowed to do this", .settings, "check key, team and topic")
         case .invalidProviderToken:
             Explanation(
                 "the provider token is not valid", .settings,
-                "key, key id and team id must belong together (the id is in the .p8 file's name), the key must not be revoked, and this machine's clock must not be over half an hour ahead. Check with `mayfly apns check` and `mayfly apns jwt --verify`"
+                "key, key id and team id must belong together (the id is in the .p8 file's name), the key must not be revoked, and this machine's clock must not be over half an hour ahead. `mayfly apns jwt --verify` checks a provider token"
             )
         case .missingProviderToken:
             Explanation(

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from apns_recorder import APNsRecorder
 from canary import Canaries
 from mayfly import new_token
-from processes import BINARY, BUNDLE_ID, KEY_ID, REPOSITORY, TEAM_ID, clean_environment, eventually, mayfly, told_no_token
+from processes import BINARY, BUNDLE_ID, KEY_ID, REPOSITORY, TEAM_ID, clean_environment, eventually, free_port, mayfly, told_no_token
 
 
 def environment(world, settings):
@@ -64,6 +64,8 @@ def test_check_reports_wrong_settings(world, settings, reason):
     ran = apns(world, "check", **settings)
     assert ran.returncode == 1 and "production: bad\n" in ran.stdout
     said = apns(world, "explain", reason).stdout
+    # Nothing is said twice, and a check doesn't advise a check.
+    assert reason not in ran.stderr and "mayfly apns check" not in ran.stdout, ran
     assert [line.strip() for line in said.splitlines()] == [line.strip() for line in ran.stdout.splitlines()[1:]]
 
 
@@ -129,9 +131,10 @@ def test_send_and_check_print_json_alone(world, faults):
     said = json.loads(ran.stdout)
     [push] = world.simulator.pushes(token)
     assert said.pop("apns-id") == push["headers"]["apns-id"] and uuid.UUID(said.pop("apns-unique-id"))
-    assert said == {"environment": "production", "topic": BUNDLE_ID, "delivered": True, "status": 200, "reason": None}
+    assert said == {"environment": "production", "topic": BUNDLE_ID, "delivered": True, "status": 200, "reason": None, "cause": None}
     [checked] = json.loads(apns(world, "check", "--json").stdout)
-    assert checked == {"topic": BUNDLE_ID, "environment": "production", "good": True, "verdict": "good", "status": 200, "reason": None}
+    assert checked == {
+        "topic": BUNDLE_ID, "environment": "production", "good": True, "verdict": "good", "status": 200, "reason": None, "cause": None}
     faults(reason="Unregistered", timestamp=1)
     ran = apns(world, "send", "--json", given=token)
     said = json.loads(ran.stdout)
@@ -321,9 +324,27 @@ def test_the_simulator_names_the_flag_that_its_help_names():
 
 @pytest.mark.background
 @pytest.mark.parametrize("settings, said", [
-    ({"MAYFLY_APNS_ENDPOINT": "127.0.0.1:1"}, "can't be reached"), ({"MAYFLY_APNS_CA": None}, "certificate")])
+    ({"MAYFLY_APNS_ENDPOINT": "127.0.0.1:1"}, "connect: Connection refused"), ({"MAYFLY_APNS_CA": None}, "certificate")])
 def test_check_reports_a_server_that_is_not_apns(world, settings, said):
     ran = apns(world, "check", **settings)
-    assert ran.returncode == 1 and "production: unknown\n" in ran.stdout and "unreachable\n" in ran.stdout and said in ran.stderr
+    # The cause is printed once, and what to do is about the setting.
+    assert ran.returncode == 1 and "production: unknown\n  unreachable\n    cause        " in ran.stdout and ran.stdout.count(said) == 1, ran
+    assert "--apns-endpoint (MAYFLY_APNS_ENDPOINT)" in ran.stdout and "apple.com" not in ran.stdout and "broker's log" not in ran.stdout, ran
     # Nobody refused anything.
-    assert "refuses" not in ran.stderr and "did not check" in ran.stderr.splitlines()[-1]
+    [line] = ran.stderr.splitlines()
+    assert "refuses" not in line and "did not check" in line, ran
+    [row] = json.loads(apns(world, "check", "--json", **settings).stdout)
+    assert row["reason"] == "unreachable" and said in row["cause"], row
+
+
+@pytest.mark.background
+def test_a_start_check_of_servers_that_are_not_there(world):
+    """Each cause is said once, on standard output."""
+    login, endpoint = free_port(), f"127.0.0.1:{free_port()}"
+    given = {"MAYFLY_JWT_ALGORITHM": "ES256", "MAYFLY_JWT_JWKS": f"https://127.0.0.1:{login}/set", "MAYFLY_APNS_ENDPOINT": endpoint}
+    ran = subprocess.run([BINARY, "check", "--json"], capture_output=True, text=True, timeout=60, env=environment(world, given))
+    texts = {line["check"]: line["text"] for line in json.loads(ran.stdout) if line["result"] == "bad"}
+    assert ran.returncode == 1 and len(ran.stderr.splitlines()) == 1 and ran.stderr.endswith("are bad\n"), ran
+    assert texts["users"].endswith("the JWK set can't be read: connect: Connection refused"), texts
+    assert "unreachable (connect: Connection refused). Correct --apns-endpoint (MAYFLY_APNS_ENDPOINT)" in texts["apns"], texts
+    assert endpoint in texts["apns"] and "apple.com" not in texts["apns"], texts

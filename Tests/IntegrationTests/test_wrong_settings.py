@@ -2,6 +2,8 @@
 
 import json
 import os
+import shutil
+import socket
 import subprocess
 
 import pytest
@@ -44,7 +46,7 @@ TABLE = {
         {"MAYFLY_POLICY": "companoin"}, "MAYFLY_POLICY", "neither a policy file nor a built-in policy",
         "Did you mean companion? Built in are rooms, companion, monitor, calls and trial"),
     "users without a key": ({"MAYFLY_JWT_ALGORITHM": "HS256"}, "MAYFLY_JWT_ALGORITHM", "needs", "--jwt-key"),
-    "a proxy by name": ({"MAYFLY_TRUSTED_PROXIES": "proxy.example"}, "MAYFLY_TRUSTED_PROXIES", "number 1 of 1 is neither", "Write each proxy's own address"),
+    "a proxy by name": ({"MAYFLY_TRUSTED_PROXIES": "proxy.example"}, "MAYFLY_TRUSTED_PROXIES", "number 1 of 1 is neither", "own address, not its name"),
     "an origin with a scheme": ({"MAYFLY_ORIGIN": "https://push.example.org/audit"}, "MAYFLY_ORIGIN", "the ledger key is for mayfly.test/log", "Correct --origin, or leave it out"),
     "half of a certificate": ({"MAYFLY_TLS_CERTIFICATE": "/etc/hostname"}, "MAYFLY_TLS_KEY", "is missing", "private key"),
     "a database without a scheme": ({"MAYFLY_DATABASE": "db.example/mayfly"}, "MAYFLY_DATABASE", "must be a path that ends with .sqlite", "postgresql://USER@HOST/NAME"),
@@ -52,7 +54,24 @@ TABLE = {
     "an operator's listener for all": ({"MAYFLY_OPERATOR_LISTEN": "0.0.0.0:8788"}, "MAYFLY_OPERATOR_LISTEN", "has no authentication", "must be on loopback"),
     "JWTs of the other family": (
         {"MAYFLY_JWT_ALGORITHM": "ES256", "MAYFLY_JWT_KEY": "/etc/hostname"}, "MAYFLY_JWT_KEY", "not", "PEM"),
+    "a file as the state": ({"MAYFLY_STATE": "/etc/hostname"}, "MAYFLY_STATE", "is a file, not a folder", "Correct it"),
+    "a policy's file that isn't there": (
+        {"MAYFLY_POLICY": "/nowhere/rooms.json"}, "MAYFLY_POLICY", "/nowhere/rooms.json doesn't exist. Built in", "rooms, companion, monitor, calls and trial"),
+    "a policy with shorter hours": (
+        {"MAYFLY_POLICY": "trial"}, "MAYFLY_RESOLUTION", "is missing, and its default, 60, doesn't divide ledger.hourSeconds of the policy trial, 10",
+        "Set it to a divisor"),
+    "everybody as a proxy": ({"MAYFLY_TRUSTED_PROXIES": "10.0.0.7,0.0.0.0/0"}, "MAYFLY_TRUSTED_PROXIES", "number 2 of 2 has the prefix /0", "a smaller network"),
+    "a prefix beyond the address": ({"MAYFLY_TRUSTED_PROXIES": "10.0.0.0/33"}, "MAYFLY_TRUSTED_PROXIES", "has a wrong prefix", "1 to 32"),
+    "a proxy with its port": ({"MAYFLY_TRUSTED_PROXIES": "10.0.0.7:80"}, "MAYFLY_TRUSTED_PROXIES", "has a port", "Leave the port out"),
+    "a back end by name": ({"MAYFLY_BACKENDS": "10.0.0.8,backend.example"}, "MAYFLY_BACKENDS", "number 2 of 2 is neither", "own address, not its name"),
+    "a path that a shell replaces": ({"APNS_KEY_PATH": "~/apns.p8"}, "APNS_KEY_PATH", "begin with ~, which only a shell replaces", "write an absolute path"),
+    "a path in quotation marks": ({"APNS_KEY_PATH": '"/etc/apns.p8"'}, "APNS_KEY_PATH", "in quotation marks", "remove them"),
+    "a path with a blank": ({"APNS_KEY_PATH": "/nowhere/apns.p8 "}, "APNS_KEY_PATH", "end with a blank", "remove it"),
+    "a database below nothing": (
+        {"MAYFLY_DATABASE": "/nowhere/below/mayfly.sqlite"}, "MAYFLY_DATABASE", "the folder /nowhere/below doesn't exist", "correct the path"),
 }
+# A file or folder may appear later, with a mount. Then the same start succeeds.
+MAY_PASS_LATER = "JWTs of the other family", "a path with a blank", "a database below nothing"
 
 
 @pytest.mark.parametrize("wrong", TABLE)
@@ -62,15 +81,136 @@ def test_an_operator_mends_each_from_its_message(settings, wrong):
     [line] = [line for line in printed.splitlines() if line.startswith("mayfly: ")]
     assert all(word in line for word in (name, what, remedy)), line
     # A second start would fail, too.
-    assert status == 2 or name == "MAYFLY_JWT_KEY", printed
+    assert status == (1 if wrong in MAY_PASS_LATER else 2), printed
 
 
 @pytest.mark.parametrize("wrong", [name for name in TABLE if name not in ("a typo in a name", "a database without a scheme")])
 def test_a_check_prints_each_once(settings, wrong):
     changes, name, what, remedy = TABLE[wrong]
-    [(check, text)] = bad(settings | changes, 1 if name == "MAYFLY_JWT_KEY" else 2)
+    [(check, text)] = bad(settings | changes, 1 if wrong in MAY_PASS_LATER else 2)
     assert all(word in text for word in (name, what, remedy)), text
     assert (check == "users") == ("JWT" in name), check
+
+
+@pytest.mark.parametrize("name", ["MAYFLY_LISTEN", "MAYFLY_OPERATOR_LISTEN"])
+def test_an_address_where_nobody_can_listen(settings, name):
+    """It is taken, or of another machine, or in no folder."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        status, printed = start(settings | {name: address})
+    assert status == 1 and f"({name}): {address} is in use: another program listens there. Find it with `ss -ltnp`, or choose another port" in printed, printed
+    if name == "MAYFLY_LISTEN":
+        status, printed = start(settings | {name: "192.0.2.77:8787", "MAYFLY_ALLOW_CLEARTEXT": "192.0.2.77"})
+        assert status == 1 and f"({name}): can't listen on 192.0.2.77:8787: this machine doesn't have that address" in printed, printed
+        assert printed.splitlines()[-1].count("192.0.2.77") == 1, printed
+        status, printed = start(settings | {name: "unix:/nowhere/mayfly.sock"})
+        assert status == 1 and f"({name}): can't listen on unix:/nowhere/mayfly.sock: its folder doesn't exist" in printed, printed
+
+
+def test_webhooks_without_a_policy(settings, tmp_path):
+    """Only what is missing is named."""
+    secret = tmp_path / "secret"
+    secret.write_text("0123456789" * 4)
+    secret.chmod(0o600)
+    for policy, algorithm in (("rooms", None), ("rooms", "HS256"), (None, None)):
+        given = settings | {"MAYFLY_WEBHOOK_SECRETS": secret, "MAYFLY_POLICY": policy} | (
+            {"MAYFLY_JWT_ALGORITHM": algorithm, "MAYFLY_JWT_KEY": secret} if algorithm else {})
+        ran = mayfly("check", "--offline", "--json", **{name: value for name, value in given.items() if value is not None})
+        [text] = [line["text"] for line in json.loads(ran.stdout) if "no policy for calls" in line["text"]]
+        assert ("--jwt-algorithm (MAYFLY_JWT_ALGORITHM)" in text, "add calls to --policy" in text) == (not algorithm, bool(policy)), text
+        assert [line["text"] for line in json.loads(ran.stdout) if line["check"] == "webhooks"] == ["1 secret"], ran
+
+
+@pytest.mark.parametrize("given, meant", [
+    ("https://push.example.org/audit", "push.example.org/audit"), ("HTTPS://push.example.org:8443/audit/", "push.example.org:8443/audit"),
+    ("https://user:Tr0ub4dor@push.example.org/audit", None), ("/push.example.org", "push.example.org"), ("push.example.org/", "push.example.org"),
+    ("push.example.org//audit", "push.example.org/audit"), ("a b/audit", None), ("/", None), ("push.example.org:port/audit", None),
+    ("push.example.org/audit?x", None), ("user@push.example.org", None)])
+def test_an_origin_that_no_auditor_can_use(tmp_path, given, meant):
+    """It can't be changed later."""
+    ran = mayfly("keys", "init", "--state", tmp_path / "state", "--origin", given)
+    assert ran.returncode == 2 and "--origin (MAYFLY_ORIGIN)" in ran.stderr and not (tmp_path / "state").exists(), ran
+    assert ("begins with a scheme" in ran.stderr) == ("://" in given) and "Tr0ub4dor" not in ran.stderr, ran
+    assert meant is None and "Write push" not in ran.stderr or f"Write {meant}\n" in ran.stderr, ran
+
+
+@pytest.mark.parametrize("given", ["push.example.org/audit", "push.example.org", "localhost:8787/audit", "203.0.113.7/logs/2026"])
+def test_an_origin_is_host_and_path(tmp_path, given):
+    ran = mayfly("keys", "init", "--state", tmp_path / "state", "--origin", given)
+    assert ran.returncode == 0 and f"Auditors need: {given}+" in ran.stdout, ran
+
+
+def state_lines(settings):
+    ran = mayfly("check", "--offline", "--json", **settings)
+    return [(line["result"], line["text"]) for line in json.loads(ran.stdout) if line["check"] in ("state", "log key")]
+
+
+def test_the_logs_key_that_others_have(state, settings):
+    key = state / "keys/ledger.key"
+    key.chmod(0o644)
+    status, printed = start(settings)
+    said = f"{key} has mode 0644, so others could read it. Set it to 0600. If others have an account here, make another key with `mayfly keys rotate`"
+    assert status == 1 and said in printed and ("bad", said) in state_lines(settings), printed
+    if os.geteuid() == 0:
+        key.chmod(0o600)
+        os.chown(key, 65534, 65534)
+        status, printed = start(settings)
+        said = f"{key} belongs to user 65534, not to the present user (0). Run this as that user, or chown it"
+        assert status == 1 and said in printed and ("bad", said) in state_lines(settings), printed
+
+
+@pytest.mark.parametrize("mode, result, access", [
+    (0o755, "warning", "list"), (0o711, "warning", "enter"), (0o733, "bad", "change"), (0o777, "bad", "change"), (0o770, "bad", "change")])
+def test_a_folder_that_others_can_use(state, settings, mode, result, access):
+    """A start says the same."""
+    for folder in (state.folder, state / "keys"):
+        folder.chmod(mode)
+        said = f"other users can {access} {folder} (mode {mode:04o}). Set its mode to 0700"
+        assert (result, said) in state_lines(settings), state_lines(settings)
+        status, printed = start(settings | {"MAYFLY_LISTEN": "unix:/nowhere/mayfly.sock"})
+        assert status == 1 and f"warning: {said}" in printed, printed
+        folder.chmod(0o700)
+
+
+def test_a_folder_of_another_user(state, settings, open_folder):
+    """Its owner can replace the keys, whatever the modes. Root may look at a service's folder."""
+    if os.geteuid() != 0:
+        pytest.skip("NOT TESTED: another user needs root")
+    copy = open_folder / "state"
+    shutil.copytree(state.folder, copy)
+    given = settings | {"MAYFLY_STATE": copy, "APNS_KEY_PATH": copy / "keys/apns.p8"}
+    for path in (copy, *copy.rglob("*")):
+        os.chown(path, 65534, 65534)
+    os.chown(copy, 65533, 65534)
+    copy.chmod(0o770)
+    text = f"{copy} belongs to user 65533, who can read and replace what is in it. Run this as that user"
+    assert ("warning", f"{text}: it can't use what root makes there") in state_lines(given), state_lines(given)
+    ran = subprocess.run(
+        ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", BINARY, "check", "--offline", "--json"],
+        capture_output=True, text=True, timeout=30, env=clean_environment(**given))
+    [line] = [line for line in json.loads(ran.stdout) if line["check"] == "state" and line["result"] == "bad"]
+    assert line["text"].startswith(f"{text}, or chown it") and ran.returncode == 1, ran
+
+
+def test_a_key_that_others_can_read(state, settings):
+    (state / "keys/apns.p8").chmod(0o644)
+    ran = mayfly("check", "--offline", **settings)
+    assert f"--apns-key-path (APNS_KEY_PATH): other users can read {state / 'keys/apns.p8'}" in ran.stdout, ran
+
+
+@pytest.mark.parametrize("words, flag", [
+    (("serve", "--policy", "rooms", "--policy", "trial"), "policy"), (("check", "--listen=127.0.0.1:1", "--listen", "127.0.0.1:2"), "listen"),
+    (("audit", "verify", "/nowhere", "--key", "a", "--key", "b"), "key"), (("apns-simulator", "--listen", "127.0.0.1:1", "--listen", "127.0.0.1:2"), "listen")])
+def test_a_flag_that_is_given_twice(words, flag):
+    ran = mayfly(*words)
+    assert ran.returncode == 2 and ran.stderr == f"mayfly: --{flag} is given twice. Remove one of them\n", ran
+
+
+def test_the_last_line_of_a_check_is_alike(settings):
+    """Whatever its status."""
+    for changes, status in (({"MAYFLY_DATABASE": "/nowhere/below/mayfly.sqlite"}, 1), ({"MAYFLY_RESOLUTION": "soon"}, 2)):
+        ran = mayfly("check", "--offline", **settings | changes)
+        assert ran.returncode == status and ran.stderr == "1 check is bad\n", ran
 
 
 def test_faults_of_jwts_and_webhooks_are_their_own(settings, tmp_path):
@@ -124,7 +264,8 @@ def test_other_programs_variables_are_no_typos(settings):
 @pytest.mark.parametrize("words, meant", [
     (("serve", "--lisen", "x"), "--listen"), (("serve", "--trusted-proxy=x"), "--trusted-proxies"), (("check", "--ofline"), "--offline"),
     (("apns", "send", "--feild", "a=b"), "--field"), (("jwt", "--algoritm", "x"), "--algorithm"), (("audit", "watch", "--max-ago", "3"), "--max-age"),
-    (("sevre",), "serve"), (("chekc",), "check"), (("apns-simulatr",), "apns-simulator"), (("apns", "explain", "BadDeviceTokn"), "BadDeviceToken"),
+    (("serve", "--polcies", "x"), "--policy"), (("serve", "--policies", "x"), "--policy"), (("serve", "--state-dir", "x"), "--state"),
+    (("serve", "--webhook", "x"), "--webhook-secrets"), (("sevre",), "serve"), (("chekc",), "check"), (("apns-simulatr",), "apns-simulator"), (("apns", "explain", "BadDeviceTokn"), "BadDeviceToken"),
     (("policy", "show", "romos"), "rooms"), (("audit", "verfy"), "verify"), (("keys", "inti"), "init"), (("policy", "lnit"), "lint"), (("apns", "chekc"), "check")])
 def test_a_typo_on_the_command_line(words, meant):
     ran = mayfly(*words)

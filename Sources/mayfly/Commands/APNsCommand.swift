@@ -112,7 +112,7 @@ enum ReasonText {
         if names.isEmpty {
             for reason in reasons { Terminal.out("\(reason.rawValue)\(status(reason)): \(reason.explanation.means)") }
         } else {
-            Terminal.out(reasons.map(whole).joined(separator: "\n\n"))
+            Terminal.out(reasons.map { whole($0) }.joined(separator: "\n\n"))
         }
     }
 
@@ -128,14 +128,17 @@ enum ReasonText {
 
     private static func status(_ reason: APNsReason) -> String { reason.status.map { " (\($0))" } ?? "" }
 
-    static func whole(_ reason: APNsReason) -> String {
+    /// - Parameters:
+    ///   - cause: of this outcome, if it is known.
+    ///   - remedy: replaces the explanation's.
+    static func whole(_ reason: APNsReason, cause: String? = nil, remedy: String? = nil) -> String {
         let explanation = reason.explanation
         return """
-            \(reason.rawValue)\(status(reason))
+            \(reason.rawValue)\(status(reason))\(cause.map { "\n  cause        \($0)" } ?? "")
               means        \(explanation.means)
               whose fault  \(explanation.fault.words)
               Mayfly       \(reason.does)
-              do           \(explanation.remedy)
+              do           \(remedy ?? explanation.remedy)
             """
     }
 

@@ -93,12 +93,12 @@ struct CheckReport {
         return "[" + objects.joined(separator: ",\n") + "]"
     }
 
-    /// - Throws: `UsageError` if a setting is invalid, `CheckFailed` if another line is bad.
+    /// - Throws: `CheckFailed` if a line is bad, with the status of `UsageError` if a setting is invalid.
     func throwIfBad() throws {
         let bad = lines.filter { $0.result == .bad }.count
         guard bad > 0 else { return }
         let text = "\(bad) check\(bad == 1 ? " is" : "s are") bad"
-        throw hasInvalidSetting ? UsageError(text) : CheckFailed(text)
+        throw CheckFailed(text, status: hasInvalidSetting ? 2 : 1)
     }
 
     private static func padded(_ text: String, _ width: Int) -> String {

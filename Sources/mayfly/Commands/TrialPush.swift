@@ -6,6 +6,7 @@ import Linux
 import Policy
 import Sealing
 import Sodium
+import Synchronization
 import Vocabulary
 
 /// `apns check` and `apns send`: pushes from the command line, without broker and log.
@@ -25,16 +26,27 @@ struct TrialPush {
     }
 
     /// Asks Apple about each app in each of its environments.
-    func answers() async throws -> [(probe: Probe, outcome: Outcome)] {
+    func answers() async throws -> [(probe: Probe, outcome: Outcome, cause: String?)] {
         let deadlineMs = Clock.wallMs + Self.waitMs
         let receipts = try await deliver(try settings.probes.map { try $0.push(deadlineMs: deadlineMs) })
-        return zip(settings.probes, receipts).map { (probe: $0, outcome: $1.outcome) }
+        return zip(settings.probes, receipts).map { (probe: $0, outcome: $1.outcome, cause: $1.cause) }
+    }
+
+    /// What to do about a reason. The explanation of `unreachable` is for brokers that push to Apple directly.
+    func remedy(_ reason: APNsReason) -> String {
+        guard reason == .unreachable else { return reason.explanation.remedy }
+        if settings.proxy != nil { return "check \(Key.apnsProxy.named), its password, and what it allows" }
+        if let endpoint = settings.endpoint {
+            return "correct \(Key.apnsEndpoint.named), which sends pushes to \(endpoint.authorityWithPort), or that server"
+        }
+        return
+            "let this machine reach Apple's hosts at port \(settings.port), directly or through \(Key.apnsProxy.named), and let nothing open TLS"
     }
 
     func check(json: Bool) async throws {
         var verdicts: Set<Verdict> = []
         var rows: [String] = []
-        for (probe, outcome) in try await answers() {
+        for (probe, outcome, cause) in try await answers() {
             let verdict = Self.verdict(outcome)
             if probe.isRequired { verdicts.insert(verdict) }
             if json {
@@ -44,12 +56,12 @@ struct TrialPush {
                         json.add("environment", "\(probe.environment)")
                         json.add("good", verdict == .accepted)
                         json.add("verdict", verdict.rawValue)
-                        Self.write(outcome, to: &json)
+                        Self.write(outcome, cause, to: &json)
                     })
                 continue
             }
             Terminal.out("\(probe.topic), \(probe.environment): \(verdict.rawValue)")
-            Terminal.out(Self.text(outcome))
+            Terminal.out(text(outcome, cause))
         }
         if json { Terminal.out("[" + rows.joined(separator: ",\n") + "]") }
         if verdicts.contains(.refused) {
@@ -79,14 +91,13 @@ struct TrialPush {
         }
     }
 
-    private static func text(_ outcome: Outcome) -> String {
-        if case .failed(_, let reason, _) = outcome {
-            if verdict(outcome) == .accepted {
-                return "  key, team and topic are accepted (\(reason.rawValue), since the token doesn't exist)"
-            }
-            return indented(ReasonText.whole(reason))
+    private func text(_ outcome: Outcome, _ cause: String?) -> String {
+        let note = cause.map { "\n  \($0)" } ?? ""
+        guard case .failed(_, let reason, _) = outcome else { return "  key, team and topic are accepted" + note }
+        if Self.verdict(outcome) == .accepted {
+            return "  key, team and topic are accepted (\(reason.rawValue), since the token doesn't exist)" + note
         }
-        return "  key, team and topic are accepted"
+        return Self.indented(ReasonText.whole(reason, cause: cause, remedy: remedy(reason)))
     }
 
     func send(_ name: String?, _ configuration: Configuration) async throws {
@@ -121,7 +132,7 @@ struct TrialPush {
             priority: UInt8(clamping: rendered.priority), expirationS: template.expiration(nowMs: now, tokenExpiryMs: .max),
             payload: rendered.payload, sealedAtMs: now, deadlineMs: now + Self.waitMs)
         push.isTrial = true
-        let (outcome, uniqueID) = try await deliver([push])[0]
+        let (outcome, uniqueID, cause) = try await deliver([push])[0]
         let json = configuration.has("json")
         if json {
             Terminal.out(
@@ -131,7 +142,7 @@ struct TrialPush {
                     json.add("environment", "\(environment)")
                     json.add("topic", topic)
                     json.add("delivered", outcome == .delivered)
-                    Self.write(outcome, to: &json)
+                    Self.write(outcome, cause, to: &json)
                 })
         } else {
             Terminal.out("apns-id \(push.apnsID), \(environment). It is not recorded in the log")
@@ -143,7 +154,7 @@ struct TrialPush {
                 "delivered: Apple has it. Apple doesn't report whether the phone shows it; docs/why-no-push.md lists what can stop it"
             )
         }
-        if !json { Terminal.out(Self.indented(ReasonText.whole(reason))) }
+        if !json { Terminal.out(Self.indented(ReasonText.whole(reason, cause: cause, remedy: remedy(reason)))) }
         throw CheckFailed("not delivered\(status == 0 ? "" : ", status \(status)")")
     }
 
@@ -180,33 +191,64 @@ struct TrialPush {
     /// Longer than one attempt to connect, whose cause is printed: ten seconds, and two until the second round of a peer that hangs.
     private static let waitMs: UInt64 = 15_000
 
-    private typealias Receipt = (outcome: Outcome, uniqueID: String?)
+    /// `cause`: that of the outcome, if its reason doesn't tell it.
+    private typealias Receipt = (outcome: Outcome, uniqueID: String?, cause: String?)
 
-    /// Sends all at once, so that one that waits holds up no other. Returns their receipts in the same order.
+    /// The causes that one courier has reported.
+    private final class Causes: Sendable {
+        private let causes = Mutex<[String]>([])
+
+        func add(_ cause: String) { causes.withLock { if !$0.contains(cause) { $0.append(cause) } } }
+        var text: String? { causes.withLock { $0.isEmpty ? nil : $0.joined(separator: "; ") } }
+    }
+
+    /// Sends all at once, so that one that waits holds up no other. Each has a courier of its own, so that no cause is another's. Returns their receipts
+    /// in the same order.
     private func deliver(_ pushes: [Push]) async throws -> [Receipt] {
         let loop = try EventLoop(name: "courier")
         try loop.start()
-        let courier = try Courier(loop: loop, settings.courier(accounts.all) { Terminal.error("\($0)") })
+        let couriers = try pushes.map { _ in
+            let causes = Causes()
+            return (try Courier(loop: loop, settings.courier(accounts.all) { $0.cause.map(causes.add) }), causes)
+        }
         let receipts = await withTaskGroup(of: (index: Int, receipt: Receipt).self) { group in
-            for (index, push) in pushes.enumerated() { group.addTask { (index, await courier.sendTraced(push)) } }
+            for (index, push) in pushes.enumerated() {
+                let (courier, causes) = couriers[index]
+                group.addTask {
+                    let (outcome, uniqueID) = await courier.sendTraced(push)
+                    await courier.stop(withinMs: 1_000)
+                    return (index, (outcome, uniqueID, causes.text))
+                }
+            }
             var receipts: [Int: Receipt] = [:]
             for await answer in group { receipts[answer.index] = answer.receipt }
             return receipts
         }
-        await courier.stop(withinMs: 1_000)
         loop.stop()
         return pushes.indices.map { receipts[$0]! }
     }
 
-    private static func write(_ outcome: Outcome, to json: inout JSONWriter) {
+    private static func write(_ outcome: Outcome, _ cause: String?, to json: inout JSONWriter) {
         var (status, reason): (Int, APNsReason?) = (200, nil)
         if case .failed(let failed, let why, _) = outcome { (status, reason) = (failed, why) }
         json.add("status", status)
         json.add("reason", orNull: reason?.rawValue)
+        json.add("cause", orNull: cause)
     }
 
     private static func indented(_ text: String) -> String {
         text.split(separator: "\n").map { "  " + $0 }.joined(separator: "\n")
+    }
+}
+
+extension Alarm {
+    /// What an outcome's reason doesn't tell. Nil if it tells all.
+    fileprivate var cause: String? {
+        switch self {
+        case .unreachable(_, _, let cause): cause
+        case .clockAhead: description
+        case .configuration, .noAccount, .purgesStopped, .givenUp, .unanswered: nil
+        }
     }
 }
 

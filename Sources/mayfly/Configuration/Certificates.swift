@@ -84,6 +84,6 @@ enum Certificates {
         let expired = findings.filter(\.hasExpired).map(\.text)
         guard expired.isEmpty else { throw CheckFailed(expired.joined(separator: ". ")) }
         guard let first = expiries.map(\.endS).min() else { return "none is configured" }
-        return "the first of \(expiries.count) expires in \((first - now) / 86_400) days"
+        return "\(expiries.count == 1 ? "it" : "the first of \(expiries.count)") expires in \((first - now) / 86_400) days"
     }
 }

@@ -35,11 +35,12 @@ struct StartChecks {
             try await JWTSettings(configuration)?.check(isOffline: isOffline) ?? "none: only rooms are served"
         }
         await report.check("webhooks") {
-            try WebhookSettings(configuration).map { "\($0.secrets.count) secrets" } ?? "none: calls are not served"
+            let count = try WebhookSettings(configuration)?.secrets.count
+            return count.map { "\($0) secret\($0 == 1 ? "" : "s")" } ?? "none: calls are not served"
         }
         await report.check("state") { try stateFolder() }
         // A missing folder is one fault. It would show in each of these.
-        if File.exists(state.path) {
+        if state.isFolder {
             await report.check("disk") { try SystemChecks.disk(state) }
             await keysAndStore(&report, rules)
         }
@@ -99,17 +100,14 @@ struct StartChecks {
     private func stateFolder() throws -> String {
         try state.checkUsable()
         try state.checkMoved()
-        for folder in [state.path, state.keys] {
-            guard let status = try File.status(folder), status.mode & 0o077 != 0 else { continue }
-            Terminal.log(
-                .warning,
-                "other users can list \(state.shown(folder)) (mode 0\(String(status.mode & 0o777, radix: 8))). Set its mode to 0700"
-            )
+        if case .file(let path) = state.database, let status = try File.status(path), let why = status.exposure {
+            let remedy = status.isOwn ? "Set its mode to 0600" : "Run this as that user, or chown it"
+            Terminal.log(.warning, "\(state.shownDatabase) \(why). \(remedy)")
         }
-        if case .file(let path) = state.database, let status = try File.status(path), !status.isPrivate {
-            Terminal.log(
-                .warning, "\(state.shownDatabase) is not this user's alone. Correct its owner, and set its mode to 0600")
-        }
+        let exposures = try state.exposures()
+        for exposure in exposures where !exposure.isBad { Terminal.log(.warning, exposure.text) }
+        let bad = exposures.filter(\.isBad).map(\.text)
+        guard bad.isEmpty else { throw CheckFailed(bad.joined(separator: ". ")) }
         return "\(state.shown) is this user's alone"
     }
 
@@ -176,6 +174,7 @@ struct StartChecks {
     private var nodeName: String { configuration[.node] ?? ServiceSettings.defaultNode }
 
     private func database(_ timing: LedgerTiming?) throws -> (value: StoreFindings?, text: String) {
+        try state.checkDatabaseFolder()
         guard try state.database.exists() else { return (nil, "none yet: the first start makes it") }
         return try CommandFailed.naming(state.shownDatabase) {
             guard let snapshot = try snapshot() else { return (nil, "") }
@@ -255,17 +254,21 @@ struct StartChecks {
         if let policies { try ServiceSettings.checkTemplates(policies, trial.accounts) }
         let apps = settings.probes.map { "\(Self.shown($0.topic)) (\($0.environment))" }.joined(separator: ", ")
         if isOffline { return "\(apps): the credentials are well-formed. Apple was not asked" }
-        for (probe, outcome) in try await trial.answers() {
+        for (probe, outcome, cause) in try await trial.answers() {
             let verdict = TrialPush.verdict(outcome)
             guard verdict != .accepted, case .failed(_, let reason, _) = outcome else { continue }
             let what = verdict == .refused ? "does not accept" : "did not judge"
             let text =
-                "APNs (\(probe.environment)) \(what) \(Self.shown(probe.topic)): \(reason.rawValue). \(reason.explanation.remedy)"
+                "APNs (\(probe.environment)) \(what) \(Self.shown(probe.topic)): \(reason.rawValue)\(cause.map { " (\($0))" } ?? ""). "
+                + Self.sentence(trial.remedy(reason))
             guard !probe.isRequired else { throw CheckFailed(text) }
             Terminal.log(.warning, text)
         }
-        return "\(apps): Apple accepts key or certificate, and topic\(settings.proxy == nil ? "" : ", through the proxy")"
+        let who = settings.endpoint.map { "\($0.authorityWithPort) (--apns-endpoint, not Apple)" } ?? "Apple"
+        return "\(apps): \(who) accepts key or certificate, and topic\(settings.proxy == nil ? "" : ", through the proxy")"
     }
+
+    private static func sentence(_ text: String) -> String { text.prefix(1).uppercased() + text.dropFirst() }
 
     /// A single word could be a secret in place of a bundle id.
     private static func shown(_ topic: String) -> String { topic.contains(".") ? topic : "<\(topic.utf8.count) bytes>" }
