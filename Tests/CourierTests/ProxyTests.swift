@@ -106,7 +106,8 @@ import Vocabulary
     ])
     func aRefusalIsReportedAndNotHammered(manner: ScriptedProxy.Manner, cause: String) async throws {
         var timing = Stage.timing
-        timing.connectMs = 60
+        // On a busy machine, an answer can take longer than that.
+        if cause == "in time" { timing.connectMs = 60 }
         let secret = try Secret(copying: Array("mallory:Tr0ub4dor".utf8).span)
         try await ScriptedProxy.play(manner) { proxy in
             let options = Proxy(proxy.endpoint, credentials: secret)
