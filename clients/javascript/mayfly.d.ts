@@ -149,7 +149,7 @@ export type SessionEvent =
   | { type: "joined"; expiresAt: Date; peerPresent: boolean; delivery: Delivery }
   | { type: "peer_accepted" }
   | { type: "peer_joined" }
-  /** With `delivery` the peer vanished and was pushed to. Without it the peer left deliberately. */
+  /** With `delivery` the peer vanished, or left just before this side joined, and was pushed to. Without it the peer left deliberately. */
   | { type: "peer_left"; delivery?: Delivery }
   /**
    * The connection is lost, or could not be made. The session tries again, after half a second to half a minute, and `joined` follows. Why it could
