@@ -94,6 +94,16 @@ struct Pot {
         if side != nil, let owner = charge.owners.side { holdings.remove(amount, owner.name, since: charge.since) }
     }
 
+    mutating func mustStayFree(_ charge: Charge) -> Int {
+        var owners = charge.owners
+        var most = 0
+        rows(&owners, charge.since).visit { row in
+            // One unit is always within a share.
+            if row.held > 1 { most = max(most, (row.held * row.part - 1) / row.factor) }
+        }
+        return most
+    }
+
     mutating func clear() {
         used = 0
         holdings.clear()

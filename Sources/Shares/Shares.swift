@@ -87,6 +87,11 @@ public final class Shares: Sendable {
         pots.withLock { $0[resource.rawValue].allows(amount, owners, now) }
     }
 
+    /// Returns how many units must be free beside this charge, because of what its payer holds. It is for a total that a store counts more exactly.
+    public func mustStayFree(_ charge: Charge) -> Int {
+        pots.withLock { $0[charge.resource.rawValue].mustStayFree(charge) }
+    }
+
     /// Refunds a part of a charge.
     public func shrink(_ charge: inout Charge, by amount: Int) {
         precondition(amount <= charge.amount, "a refund of more than was charged")

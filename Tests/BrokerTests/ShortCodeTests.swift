@@ -43,6 +43,20 @@ import Vocabulary
         try await fixture.end()
     }
 
+    /// A start forgets who has made the rooms that wait, but not how many there are.
+    @Test func restartsLeaveShortCodesToOthers() async throws {
+        let fixture = try await BrokerFixture()
+        var counts: [Int] = []
+        for run in 1...5 {
+            counts.append(try await fill(fixture, first: run * 100_000).rooms.count)
+            fixture.broker.shares.clear(.shortCodes)
+            fixture.broker.shares.clear(.shortCreations)
+        }
+        #expect(counts == [200, 160, 128, 102, 82])
+        #expect(try await fill(fixture, from: .v4(7, port: 1), first: 600_000).rooms.count == 65)
+        try await fixture.end()
+    }
+
     /// A room counts from its create until its accept, its end, or the expiry of its code.
     @Test func aRoomThatWaitsNoLongerCountsForNobody() async throws {
         let fixture = try await BrokerFixture()

@@ -46,7 +46,7 @@ extension Rooms {
         }
         let record = RoomRecord(room: index, expires: expires, creator: creator)
 
-        let creation: (entries: [Charge], guess: [Charge])
+        let creation: (entries: [Charge], guess: [Charge], shortLimit: Int)
         do {
             creation = try chargeCreation(request.joinid, of: index, codeLifeMs: codeExpires - now, from: address)
         } catch {
@@ -58,11 +58,10 @@ extension Rooms {
         }
         let outcome: CreateOutcome
         do {
-            let shortLimit = policies.rooms.pendingShortCodes
             outcome = try await store.write {
                 try $0.create(
                     record, code: code, otherIndexes: Array(codes.dropFirst()), token: token?.new,
-                    shortLimit: shortLimit, now: now)
+                    shortLimit: creation.shortLimit, now: now)
             }
         } catch {
             charges.shares.refund(creation.entries + creation.guess)

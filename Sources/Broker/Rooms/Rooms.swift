@@ -141,17 +141,18 @@ public actor Rooms: LoopActor, BrokerPart {
     ///
     /// Everything is charged before the store is read. Otherwise requests at the same moment would all find room in the budget.
     /// - Parameter room: the room's index.
-    /// - Returns: the creation's charges, and for a short code the guess that its answer is.
+    /// - Returns: the creation's charges; for a short code the guess that its answer is, and how many codes the store may have for this caller to make
+    ///   another. The store also knows those of earlier runs and of other nodes.
     func chargeCreation(
         _ joinid: [UInt8], of room: Digest, codeLifeMs: UInt64, from address: SocketAddress
-    ) throws(BrokerError) -> (entries: [Charge], guess: [Charge]) {
+    ) throws(BrokerError) -> (entries: [Charge], guess: [Charge], shortLimit: Int) {
         let entries = try charges.chargeCreation(from: address)
-        guard policies.rooms.isShort(codeOf: joinid.count) else { return (entries, []) }
+        guard policies.rooms.isShort(codeOf: joinid.count) else { return (entries, [], .max) }
         do throws(BrokerError) {
             let (guess, pending) = try charges.chargeShortCode(from: address)
             let timer = loop.after(codeLifeMs) { self.assumeIsolated { $0.refundShortCode(of: room) } }
             shortCodes[room] = (pending, timer)
-            return (entries, [guess])
+            return (entries, [guess], policies.rooms.pendingShortCodes - charges.shares.mustStayFree(pending))
         } catch {
             charges.shares.refund(entries)
             throw error
