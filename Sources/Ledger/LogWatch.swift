@@ -44,8 +44,7 @@ public struct LogWatch: Sendable {
         try write { path throws(Errno) in try File.makeFolder("\(path)/checkpoints", mode: 0o755) }
         let lock = try await lockFolder()
         defer { extendLifetime(lock) }
-        let kept = try read("checkpoint", limit: SignedNote.byteLimit)
-        if let kept { try check(kept) }
+        let kept = try readKept()
         let older = kept.map { [Verifier.OlderCheckpoint(name: "the kept checkpoint", bytes: $0)] } ?? []
         let note = try await LogReader(source).file(TilePath.checkpoint)
         let pinned = PinnedSource(source: source, checkpoint: note)
@@ -93,22 +92,42 @@ public struct LogWatch: Sendable {
         throw VerificationFailure(.folder, "another watch is using this folder. Wait until it ends")
     }
 
-    /// Checks the watch's own copy of the last checkpoint. A damaged one proves nothing about the log, and is never replaced silently.
-    private func check(_ kept: [UInt8]) throws(VerificationFailure) {
+    /// Reads the watch's own copy of the last checkpoint. A damaged one proves nothing about the log, and is never replaced silently.
+    /// - Returns: nil if the watch has never kept one.
+    private func readKept() throws(VerificationFailure) -> [UInt8]? {
+        guard let kept = try read("checkpoint", limit: SignedNote.byteLimit) else {
+            if let loss = try loss() { throw damaged("\(loss), which says nothing about the log") }
+            return nil
+        }
         guard let note = SignedNote(kept), Checkpoint(text: note.text) != nil else {
-            let fault = kept.isEmpty ? "empty" : "cut off or damaged"
-            let remedy =
-                newestDaily().map { "Copy \(shown($0)) over it: the log must continue that one" }
-                ?? "Put a checkpoint that you kept elsewhere in its place, or delete it to begin anew. What was rewritten before then stays unseen"
-            throw VerificationFailure(
-                .folder, "the kept checkpoint is \(fault), which says nothing about the log. \(remedy)", file: shown("checkpoint")
-            )
+            throw damaged("\(kept.isEmpty ? "empty" : "cut off or damaged"), which says nothing about the log")
         }
         guard note.checkpoint(signedBy: key) != nil else {
+            // A daily copy that this key has signed shows that key and folder belong together.
+            if newestDaily() != nil { throw damaged("not signed with this key, but a daily copy is") }
             throw VerificationFailure(
                 .folder, "the kept checkpoint is not signed with this key. Use this log's own folder, or correct --key",
                 file: shown("checkpoint"))
         }
+        return kept
+    }
+
+    /// How a checkpoint that can't be found was lost. Nil if there never was one: the daily copies are written after it.
+    private func loss() throws(VerificationFailure) -> String? {
+        do throws(Errno) {
+            if try File.status("\(folder)/checkpoint", followLinks: false) != nil { return "a link to a missing file" }
+            return try File.list("\(folder)/checkpoints").isEmpty ? nil : "missing"
+        } catch {
+            throw VerificationFailure(.folder, "the folder of the watch can't be read: \(error.reason)")
+        }
+    }
+
+    private func damaged(_ fault: String) -> VerificationFailure {
+        let remedy =
+            newestDaily().map { "Put a copy of \(shown($0)) in its place: the log must continue that one" }
+            ?? "Put a checkpoint that you kept elsewhere in its place, or delete it and the folder checkpoints to begin anew. "
+            + "What was rewritten before then stays unseen"
+        return VerificationFailure(.folder, "the kept checkpoint is \(fault). \(remedy)", file: shown("checkpoint"))
     }
 
     private func shown(_ name: String) -> String { "\(ShownPath("\(folder)/\(name)"))" }

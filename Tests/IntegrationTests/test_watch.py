@@ -234,7 +234,8 @@ DAMAGED = [lambda note: b"", lambda note: b"nonsense", lambda note: b"mayfly.loc
 
 def copied_daily(watch, line):
     """Follows the advice in the line."""
-    [named] = re.findall(r"Copy (\S+) over it", line)
+    [named] = re.findall(r"Put a copy of (\S+) in its place", line)
+    (watch.folder / "checkpoint").unlink(missing_ok=True)
     shutil.copyfile(named, watch.folder / "checkpoint")
 
 
@@ -269,15 +270,63 @@ def test_without_any_good_checkpoint_the_watch_begins_anew(url, watch):
     for path in [watch.folder / "checkpoint", *(watch.folder / "checkpoints").iterdir()]:
         path.write_bytes(b"")
     line = watch(url, status=3)
-    assert "Copy" not in line and "delete it to begin anew" in line, line
+    assert "a copy of" not in line and "delete it and the folder checkpoints to begin anew" in line, line
+    # Not by half: whatever removed the checkpoint may have damaged the copies.
+    (watch.folder / "checkpoint").unlink()
+    assert "the kept checkpoint is missing" in watch(url, status=3)
+    shutil.rmtree(watch.folder / "checkpoints")
+    watch(url)
+
+
+@pytest.mark.parametrize("link", [None, "gone", "gone/checkpoint"])
+def test_a_lost_checkpoint_hides_no_rewritten_log(world, watch, serve, link):
+    """Neither one that was deleted, nor a link to a place that is gone."""
+    server = serve()
+    watch(server.url)
+    forged = rewrite(world, server)
+    path = watch.folder / "checkpoint"
+    path.unlink()
+    if link:
+        path.symlink_to(link)
+    for _ in range(2):
+        line = watch(server.url, status=3)
+        assert ("the kept checkpoint is a link to a missing file" if link else "the kept checkpoint is missing") in line, line
+    assert not path.exists()
+    copied_daily(watch, line)
+    assert "history was rewritten" in watch(server.url, status=1) and watch.contradictions() == [forged]
+
+
+def test_a_link_to_nothing_is_no_first_run(url, watch):
+    watch.folder.mkdir()
+    (watch.folder / "checkpoint").symlink_to("gone")
+    line = watch(url, status=3)
+    assert "link to a missing file" in line and "a checkpoint that you kept elsewhere" in line, line
     (watch.folder / "checkpoint").unlink()
     watch(url)
 
 
 def test_the_folder_of_another_log_is_not_used(url, watch):
     watch(url)
-    (watch.folder / "checkpoint").write_bytes(logs.checkpoint(logs.Tree(), logs.Key()))
-    assert "not signed with this key" in watch(url, status=3)
+    other = logs.checkpoint(logs.Tree(), logs.Key())
+    for path in [watch.folder / "checkpoint", *(watch.folder / "checkpoints").iterdir()]:
+        path.write_bytes(other)
+    line = watch(url, status=3)
+    assert "not signed with this key. Use this log's own folder, or correct --key" in line, line
+
+
+def test_a_daily_copy_heals_a_wrong_signature(url, watch):
+    """Key and folder fit, so the checkpoint itself is at fault."""
+    watch(url)
+    kept = watch.kept()
+    # The first digit of the size, and a character of the signature behind the key's four bytes.
+    for place in (kept.index(b"\n") + 1, kept.rindex(b" ") + 20):
+        damaged = bytearray(kept)
+        damaged[place] = ord("8") if damaged[place] != ord("8") else ord("7")
+        (watch.folder / "checkpoint").write_bytes(damaged)
+        line = watch(url, status=3)
+        assert "not signed with this key, but a daily copy is" in line and "--key" not in line, line
+        copied_daily(watch, line)
+        watch(url)
 
 
 def test_trouble_with_the_folder_is_not_the_logs(url, watch):
