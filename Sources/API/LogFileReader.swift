@@ -3,6 +3,7 @@ public import EventLoop
 import Linux
 public import Shares
 import Synchronization
+import Vocabulary
 
 /// Reads files of the log on a few threads. A disk that is slow, or answers nothing, delays only the requests for these files.
 ///
@@ -30,10 +31,16 @@ public actor LogFileReader: LoopActor {
     /// The requests without an answer, by number.
     private var requests: [UInt64: Request] = [:]
     /// The numbers of requests whose reads have not begun, by payer and in order of arrival. Some may have had their answer, but never the first.
-    private var waiting: [Owner: [UInt64]] = [:]
+    private var waiting: [Owner: Queue<UInt64>] = [:]
+    /// The first request of each line, in the order of their turns. Some may have had their answer, but never the first.
+    private var turns = Queue<UInt64>()
+    /// With fewer reads than these, a thread may be idle.
+    private let fewestReads: Int
 
     /// The number of payers with a line.
     var lineCount: Int { waiting.count }
+    /// How often a request's share was asked for.
+    private(set) var tries = 0
 
     static let mostThreads = 4
     static let longestMs: UInt64 = 10_000
@@ -44,6 +51,7 @@ public actor LogFileReader: LoopActor {
     ///   - readFile: returns a file's bytes, or nil if there is none. Called on any thread.
     public init(loop: EventLoop, shares: Shares, readFile: @escaping @Sendable (_ path: String) throws -> [UInt8]?) {
         (self.loop, self.shares, self.readFile) = (loop, shares, readFile)
+        fewestReads = min(Self.mostThreads, shares.table[.logReads].total)
     }
 
     /// Returns a file's bytes, or nil if there is none.
@@ -57,26 +65,34 @@ public actor LogFileReader: LoopActor {
             let number = lastNumber
             let timeout = loop.after(Self.longestMs) { self.assumeIsolated { $0.answer(number, .failure(TooSlow())) } }
             requests[number] = Request(path: path, owners: owners, timeout: timeout, continuation: continuation)
-            waiting[owners.payer, default: []].append(number)
-            startReads(of: owners.payer)
+            let isFirst = waiting[owners.payer] == nil
+            waiting[owners.payer, default: Queue()].append(number)
+            if isFirst, !start(number) { turns.append(number) }
         }
     }
 
-    /// Starts the reads of a payer up to its share.
-    private func startReads(of payer: Owner) {
-        guard let line = waiting.removeValue(forKey: payer) else { return }
-        var rest = line[...]
-        while let number = rest.first {
-            if let request = requests[number] {
-                // This asks before it charges, because a request that waits is not refused.
-                guard shares.allows(.logReads, to: request.owners),
-                    let read = try? shares.charge(.logReads, to: request.owners)
-                else { break }
-                start(number, request.path, read)
-            }
-            rest.removeFirst()
+    /// Gives the next payer its turn. One that is over its share waits for its next turn: its own reads, which still run, will end.
+    /// - Returns: whether a read was started.
+    private func startNext() -> Bool {
+        guard let number = turns.popFirst() else { return false }
+        let isStarted = start(number)
+        if !isStarted { turns.append(number) }
+        skipAnswered()
+        return isStarted
+    }
+
+    /// Starts the read of the first request of a line.
+    /// - Returns: false if it is over its share.
+    private func start(_ number: UInt64) -> Bool {
+        guard let request = requests[number] else { return false }
+        tries += 1
+        // This asks before it charges, because a request that waits is not refused.
+        guard shares.allows(.logReads, to: request.owners), let read = try? shares.charge(.logReads, to: request.owners) else {
+            return false
         }
-        if !rest.isEmpty { waiting[payer] = Array(rest) }
+        advance(request.owners.payer)
+        start(number, request.path, read)
+        return true
     }
 
     private func start(_ number: UInt64, _ path: String, _ read: Charge) {
@@ -94,22 +110,32 @@ public actor LogFileReader: LoopActor {
     private func end(_ number: UInt64, _ result: Result<[UInt8]?, any Error>, _ read: Charge) {
         shares.refund(read)
         answer(number, result)
-        for payer in Array(waiting.keys) { startReads(of: payer) }
+        // One turn for the share that is free now. It is all that a read's end costs this loop, however many wait.
+        while startNext(), shares.used(.logReads) < fewestReads {}
     }
 
     /// Answers a request, unless it was answered before.
     private func answer(_ number: UInt64, _ result: Result<[UInt8]?, any Error>) {
         guard let request = requests.removeValue(forKey: number) else { return }
         loop.cancel(request.timeout)
-        shorten(request.owners.payer)
+        if waiting[request.owners.payer]?.first == number { advance(request.owners.payer) }
+        // Others do so only when a read ends, and on a disk that hangs none does.
+        skipAnswered()
         request.continuation.resume(with: result)
     }
 
-    /// Removes the first requests of a line that have had their answer. Others do so only when a read ends, and on a disk that hangs none does.
-    private func shorten(_ payer: Owner) {
-        guard let line = waiting[payer] else { return }
-        let rest = line.drop { requests[$0] == nil }
-        waiting[payer] = rest.isEmpty ? nil : Array(rest)
+    /// Removes the first request of a line, and the answered ones behind it. The next one gets the last turn.
+    private func advance(_ payer: Owner) {
+        _ = waiting[payer]?.popFirst()
+        while let next = waiting[payer]?.first {
+            if requests[next] != nil { return turns.append(next) }
+            _ = waiting[payer]?.popFirst()
+        }
+        waiting[payer] = nil
+    }
+
+    private func skipAnswered() {
+        while let first = turns.first, requests[first] == nil { _ = turns.popFirst() }
     }
 }
 

@@ -160,4 +160,62 @@ import Testing
             #expect(await reader.lineCount == 0)
         }
     }
+
+    /// Asks for `count` files of each network in turn, in this order, while one network reads.
+    private func ask(
+        _ count: Int, networks: ClosedRange<UInt32>, _ reader: LogFileReader, _ shares: Shares
+    ) async throws -> [Task<[UInt8]?, any Error>] {
+        var tasks: [Task<[UInt8]?, any Error>] = []
+        for number in networks {
+            for name in 0..<count {
+                tasks.append(Task { try await reader.read("\(number)/\(name)", for: network(number, shares)) })
+                try await eventually { shares.used(.logRequests) == tasks.count }
+            }
+        }
+        return tasks
+    }
+
+    @Test func networksThatWaitTakeTurns() async throws {
+        try await with([.logReads: Quota(1)]) { reader, disk, shares in
+            let tasks = try await ask(4, networks: 1...3, reader, shares)
+            disk.answer(tasks.count)
+            for task in tasks { _ = try await task.value }
+            #expect(
+                disk.reads == ["1/0", "1/1", "2/0", "3/0", "1/2", "2/1", "3/1", "1/3", "2/2", "3/2", "2/3", "3/3"])
+        }
+    }
+
+    /// A disk that comes back ends thousands of reads at once, on the loop of all other requests.
+    @Test(arguments: [Quota(4), Quota(8, network: Share(1)), Quota(64, network: Share(freeDividedBy: 4))])
+    func theEndOfAReadTriesFewOfThoseWhoWait(_ quota: Quota) async throws {
+        try await with([.logReads: quota]) { reader, disk, shares in
+            let tasks = try await ask(3, networks: 1...100, reader, shares)
+            disk.answer(tasks.count)
+            for task in tasks { _ = try await task.value }
+            #expect(disk.reads.count == tasks.count)
+            let tries = await reader.tries
+            #expect(tries <= 3 * tasks.count, "\(tries) tries")
+        }
+    }
+
+    /// Those whose time is over keep nobody from a turn.
+    @Test func aTurnOfAnAnsweredRequestIsSkipped() async throws {
+        try await with([.logReads: Quota(1)]) { reader, disk, shares in
+            let early = try await ask(2, networks: 1...3, reader, shares)
+            disk.time.add(LogFileReader.longestMs - 1, ordering: .relaxed)
+            reader.loop.submit {}
+            let late = (1...3).map { number in
+                Task { try await reader.read("late", for: network(UInt32(number), shares)) }
+            }
+            try await eventually { shares.used(.logRequests) == 9 }
+            disk.time.add(1, ordering: .relaxed)
+            reader.loop.submit {}
+            for task in early { await #expect(throws: LogFileReader.TooSlow()) { try await task.value } }
+            #expect(await reader.lineCount == 3)
+            disk.answer(4)
+            for task in late { #expect(try await task.value == Array("late".utf8)) }
+            #expect(disk.reads == ["1/0", "late", "late", "late"])
+            #expect(await reader.lineCount == 0)
+        }
+    }
 }
