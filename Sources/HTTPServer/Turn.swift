@@ -7,7 +7,7 @@ struct Turn {
     enum Waiting {
         case request(ConnectionID)
         case stream(HTTP2Stream, ConnectionID)
-        case message(Owners, CheckedContinuation<Void, Never>)
+        case message(Owners, cost: Int, CheckedContinuation<Void, Never>)
         case handshake(ConnectionID)
     }
 
@@ -67,8 +67,9 @@ extension HTTPServer {
 
     /// Returns when a WebSocket's next message may be handled.
     func awaitTurn(_ owners: Owners, bytes: Int) async {
-        if takesTurn(owners, cost(ofBytes: bytes)) { return }
-        await withCheckedContinuation { wait(.message(owners, $0), owners) }
+        let cost = cost(ofBytes: bytes)
+        if takesTurn(owners, cost) { return }
+        await withCheckedContinuation { wait(.message(owners, cost: cost, $0), owners) }
     }
 
     /// Returns true if the peer's next handshake bytes may be read now. Otherwise they are read in a later turn.
@@ -87,7 +88,7 @@ extension HTTPServer {
         }
     }
 
-    private func charge(_ owners: Owners, _ cost: Int = 1) -> Bool {
+    private func charge(_ owners: Owners, _ cost: Int) -> Bool {
         // A single request always fits.
         let amount = min(cost * weight, owners.connection == nil ? mostInTurn : mostOfConnectionInTurn)
         return (try? configuration.shares.charge(.requestsInTurn, amount, to: owners, now: turn.number)) != nil
@@ -153,8 +154,8 @@ extension HTTPServer {
                 break
             }
             http2.start(request, stream, on: self)
-        case .message(let owners, let continuation):
-            guard charge(owners) else { return false }
+        case .message(let owners, let cost, let continuation):
+            guard charge(owners, cost) else { return false }
             continuation.resume()
         case .handshake(let id):
             guard let connection = connection(id), connection.handshakeTurn == .awaited else { return true }

@@ -201,6 +201,31 @@ extension HTTPServer {
         }
     }
 
+    /// Also if they had to wait for their turn.
+    @Test func longMessagesTakeMoreOfATurn() async throws {
+        try await withServer {
+            $0.setQuota(.requestsInTurn, Quota(network: Share(17), windowMs: 1))
+        } _: { server, address, _ in
+            var sockets: [RawWebSocket] = []
+            for _ in 0..<3 {
+                let socket = try await RawWebSocket(address)
+                try await socket.send("join long")
+                _ = try await socket.messages(1)
+                sockets.append(socket)
+            }
+            let frames = sockets.map { _ in RawWebSocket.text("count" + Self.body(Self.most - 5)) }
+            for (socket, frame) in zip(sockets, frames) { try await socket.client.write(Array(frame.dropLast())) }
+            try await eventually { await server.streamBytes >= 3 * (Self.most - 1) }
+            let before = await server.turnsSoFar
+            try await atOnce(server) {
+                for (socket, frame) in zip(sockets, frames) { try await socket.client.write([frame[frame.count - 1]]) }
+            }
+            for socket in sockets { #expect(try await socket.messages(1) == ["\(Self.most)"]) }
+            // One for each message, and the end of the last.
+            try await eventually { await server.turnsSoFar >= before + 3 }
+        }
+    }
+
     @Test func messagesAreChargedWhileTheyAreInMemory() async throws {
         try await withServer {
             $0.setQuota(.streamBytes, Quota(128 << 20, network: Share(300_000)))
