@@ -21,6 +21,7 @@ import Glibc
     /// The limit of this message's body.
     private var bodyLimit: Int
     private var hostCount = 0
+    private var originCount = 0
     private var authorizationCount = 0
     private var isExpecting = false
     /// The bytes of the method so far. Nil once the space after it was read.
@@ -171,8 +172,12 @@ extension Machine {
             // RFC 9110 section 10.1.1: version 1.0 has no interim responses.
             isExpecting = unsafe llhttp.pointee.http_minor > 0
             if !store.withSpan(value, { $0.isListOf("100-continue") }) { unmet = .expectationFailed }
-        case 13 where isServer && store.isToken(name, "authorization"):
+        case 6 where isServer && store.isToken(name, "origin"):
             // Two parsers could each choose a different one.
+            originCount += 1
+            if originCount > 1 { return refuse(.malformed) }
+        case 13 where isServer && store.isToken(name, "authorization"):
+            // As with `Origin`.
             authorizationCount += 1
             if authorizationCount > 1 { return refuse(.malformed) }
         case 14 where store.isToken(name, "content-length"):

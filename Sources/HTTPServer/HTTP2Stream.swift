@@ -115,6 +115,7 @@ enum StreamRequest {
         var headerCount = 0
         var hosts = 0
         var contentLength = 0
+        var origins = 0
         var authorizations = 0
         var isMalformed = false
         var expectsContinue = false
@@ -141,8 +142,12 @@ enum StreamRequest {
             case 6 where name.isToken("expect"):
                 expectsContinue = value.isListOf("100-continue")
                 if !expectsContinue { unmet = .expectationFailed }
-            case 13 where name.isToken("authorization"):
+            case 6 where name.isToken("origin"):
                 // Two parsers could each choose a different one.
+                origins += 1
+                if origins > 1 { isMalformed = true }
+            case 13 where name.isToken("authorization"):
+                // As with `origin`.
                 authorizations += 1
                 if authorizations > 1 { isMalformed = true }
             case 14 where name.isToken("content-length"):

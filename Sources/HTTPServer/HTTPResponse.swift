@@ -97,9 +97,10 @@ public enum Refusal: Sendable, CaseIterable {
         case .malformedRequest:
             (
                 400, "malformed_request",
-                "The request is not valid HTTP. Send one Host and at most one Authorization line, and one kind of body framing."
+                "The request is not valid HTTP. Send one Host line, at most one of Authorization and of Origin, and one kind of body framing."
             )
-        case .badUpgrade: (400, "bad_upgrade", "The WebSocket handshake is incomplete. Use a WebSocket client (RFC 6455).")
+        case .badUpgrade:
+            (400, "bad_upgrade", "The WebSocket handshake is incomplete, or repeats a line. Use a WebSocket client (RFC 6455).")
         case .requestTimeout: (408, "request_timeout", "The request did not arrive in time. Send it again in one piece.")
         case .bodyTooLarge: (413, "body_too_large", "The request body is too large. Send a smaller one.")
         case .targetTooLong: (414, "target_too_long", "The request target is too long. Put data in the body.")

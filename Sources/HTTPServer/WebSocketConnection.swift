@@ -206,10 +206,18 @@ enum WebSocketHandshake {
     static func accept(_ message: Message) throws(HandshakeFailure) -> String {
         guard message.method == .get, message.isVersion11, message.bodyCount == 0,
             message.listContains("upgrade", "websocket"), message.listContains("connection", "upgrade"),
-            let key = message.header("sec-websocket-key"), isKey(key)
+            let key = message.header("sec-websocket-key"), isKey(key),
+            isSingle("sec-websocket-key", message), isSingle("sec-websocket-version", message)
         else { throw .incomplete }
         guard message.header("sec-websocket-version") == "13" else { throw .version }
         return answer(to: key)
+    }
+
+    /// Whether the message has at most one header line called `name` (RFC 6455 section 11.3).
+    private static func isSingle(_ name: StaticString, _ message: Message) -> Bool {
+        var count = 0
+        message.forEachHeader(name) { _ in count += 1 }
+        return count <= 1
     }
 
     /// Returns a server's answer to `key`.

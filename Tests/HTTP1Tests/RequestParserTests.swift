@@ -171,6 +171,7 @@ func readInAllWays(_ text: String, limits: MessageLimits = MessageLimits()) -> R
         "GET / HTTP/1.1 \r\nHost: a\r\n\r\n",
         "GET / HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer a\r\nauthorization: Bearer a\r\n\r\n",
         "GET / HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer a\r\nX: y\r\nAUTHORIZATION:\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a\r\nOrigin: https://a\r\nX: y\r\norigin: https://a\r\n\r\n",
         // A malformed request is refused before its expectations are checked.
         "GET / HTTP/1.1\r\nExpect: miracles\r\nContent-Encoding: gzip\r\n\r\n",
         "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",

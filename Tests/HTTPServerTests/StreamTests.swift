@@ -72,6 +72,8 @@ import Testing
 
     @Test(arguments: [
         ("/a", [("authorization", "Bearer a"), ("authorization", "Bearer b")], 0, 400),
+        ("/a", [("origin", "https://a"), ("origin", "https://a")], 0, 400),
+        ("/a", [("origin", "https://a")], 0, 200),
         ("/a", [("host", "b")], 0, 400),
         ("/a", [("host", "A")], 0, 200),
         ("/a#b", [], 0, 400),

@@ -293,12 +293,17 @@ final class RawWebSocket {
         }
     }
 
-    /// Requests with a wrong method, version or body, or without an upgrade.
+    /// Requests with a wrong method, version or body, with a line twice, or without an upgrade.
     @Test(arguments: [
         ("POST", "1.1", "Upgrade", "", "400"),
         ("GET", "1.0", "Upgrade", "", "400"),
         ("GET", "1.1", "Upgrade", "Content-Length: 5\r\n\r\n12345", "400"),
         ("GET", "1.1", "Upgrade", "Transfer-Encoding: chunked\r\n\r\n5\r\n12345\r\n0\r\n\r\n", "400"),
+        ("GET", "1.1", "Upgrade", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n", "400"),
+        ("GET", "1.1", "Upgrade", "sec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n", "400"),
+        ("GET", "1.1", "Upgrade", "Sec-WebSocket-Version: 13\r\n\r\n", "400"),
+        ("GET", "1.1", "Upgrade", "Sec-WebSocket-Version: 8\r\n\r\n", "400"),
+        ("GET", "1.1", "Upgrade", "Origin: https://a\r\nOrigin: https://b\r\n\r\n", "400"),
         ("GET", "1.1", "keep-alive", "", "200"),
     ])
     func invalidHandshakesAreRefused(

@@ -15,7 +15,8 @@ ROWS = {row.name: row for row in HEADS + BODIES}
 # One row for each status, and rows whose connection continues, ends, or hides a second request.
 ONE_OF_EACH = [
     "three at once", "HTTP/1.0, kept", "no Host", "dots out of the log, encoded", "unknown method", "length of a gigabyte", "8193 bytes",
-    "encoded body", "another expectation", "upgrade, and another request behind its refusal", "101 lines", "a bad one between good ones",
+    "encoded body", "another expectation", "Origin twice", "upgrade, the key twice", "upgrade, two versions",
+    "upgrade, and another request behind its refusal", "101 lines", "a bad one between good ones",
     "one after Connection: close", "length and chunks", "more chunks after the last"]
 
 
