@@ -34,13 +34,18 @@ public struct JSONObject: Sendable {
 
     private init(document: JSONDocument) { self.document = document }
 
-    /// Returns all names, also repeated ones. In a name with a lone surrogate, which is no text, everything is replaced by one U+FFFD.
-    public func names(in text: Span<UInt8>) -> [[UInt8]] {
-        var names: [[UInt8]] = []
+    /// Calls `use` with each name, also repeated ones, until it returns false. A name with a lone surrogate, which is no text, becomes one U+FFFD.
+    public func readNames(in text: Span<UInt8>, while use: (Span<UInt8>) -> Bool) {
         for index in stride(from: 1, to: document.items.count, by: 2) {
-            names.append(JSONString.decode(text.extracting(document.items[index].range)) ?? Array("\u{fffd}".utf8))
+            let name = document.items[index]
+            let raw = text.extracting(name.range)
+            if name.hasEscapes {
+                let decoded = JSONString.decode(raw) ?? Array("\u{fffd}".utf8)
+                guard use(decoded.span) else { return }
+            } else {
+                guard use(raw) else { return }
+            }
         }
-        return names
     }
 
     /// Whether a member of that name exists, even if it is null.
@@ -49,8 +54,10 @@ public struct JSONObject: Sendable {
     /// Returns the indices of the first two values with that name.
     private func indices(of name: String, in text: Span<UInt8>) -> (first: Int?, second: Int?) {
         var first: Int?
+        let count = name.utf8.count
         for index in stride(from: 1, to: document.items.count, by: 2) {
             let own = document.items[index]
+            guard own.hasEscapes || own.range.count == count else { continue }
             let raw = text.extracting(own.range)
             guard own.hasEscapes ? JSONString.isEqual(raw, to: name) : raw.elementsEqual(name) else { continue }
             if let first { return (first, index + 1) }

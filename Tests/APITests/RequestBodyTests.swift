@@ -86,6 +86,7 @@ extension RequestBody {
     @Test func contentIsDroppedAndListed() throws {
         let body = try RequestBody("{\"url\":\"https://x\",\"name\":{\"deep\":1},\"other\":2,\"message\":\"hi\"}")
         #expect(body.dropped == ["message", "name", "url"])
+        #expect(try RequestBody(#"{"u\u0072l":1,"url":{},"url\ud800":3,"message":4,"message":5}"#).dropped == ["message", "url"])
     }
 
     @Test func progressIsRoundedDownToWholePercent() throws {

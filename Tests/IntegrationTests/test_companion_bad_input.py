@@ -112,6 +112,18 @@ def test_content_of_events_is_dropped_unread(phone, name):
         assert answer["type"] == "accepted" and answer["dropped"] == ["data.toolInput"]
 
 
+def test_a_body_of_many_names_gets_a_short_answer(phone):
+    many = ',"":0' * 50_000
+    event = lambda more: f'{{"type":"progress_update",{more}"data":{{"todoProgress":{{"completed":1,"total":2{many}}}}}}}'
+    answer = phone.call("POST", "/api/sessions/s/events", event("").encode()).expect(202)
+    assert answer.json["dropped"] == ["data.todoProgress.*"]
+    with phone.socket() as socket:
+        socket.connection.send(event('"sessionId":"s",'))
+        while (answer := socket.receive())["type"] in NEWS:
+            pass
+        assert answer["type"] == "accepted" and answer["dropped"] == ["data.todoProgress.*"]
+
+
 def test_a_body_of_256_kib_is_accepted_in_any_framing(phone):
     head, tail = b'{"type":"state_change","data":{"newState":"idle","toolInput":"', b'"}}'
     whole = head + b"x" * (262_144 - len(head) - len(tail)) + tail

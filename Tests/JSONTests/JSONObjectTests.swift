@@ -24,7 +24,21 @@ private func plainString(_ object: JSONObject, _ name: String, _ body: [UInt8]) 
 }
 
 private func names(_ object: JSONObject?, _ body: [UInt8]) -> [String]? {
-    object?.names(in: body.span).map { String(decoding: $0, as: UTF8.self) }
+    guard let object else { return nil }
+    var names: [String] = []
+    object.readNames(in: body.span) { name in
+        names.append(String(decoding: name.indices.map { name[$0] }, as: UTF8.self))
+        return true
+    }
+    return names
+}
+private func count(untilFalse object: JSONObject, _ body: [UInt8], after most: Int) -> Int {
+    var count = 0
+    object.readNames(in: body.span) { _ in
+        count += 1
+        return count < most
+    }
+    return count
 }
 private func opened(_ object: JSONObject, _ name: String, _ body: [UInt8]) throws -> JSONObject? {
     try object.object(name, in: body.span).flatMap { object.opened($0, in: body.span) }
@@ -121,6 +135,7 @@ private func texts(_ object: JSONObject, _ name: String, _ body: [UInt8]) throws
         let body = Array(("{" + (0..<40_000).map { _ in "\"\\u0062\":1" }.joined(separator: ",") + ",\"a\":1}").utf8)
         let object = try #require(parse(body))
         for _ in 0..<20 { #expect(try integer(object, "a", body) == 1) }
+        #expect(count(untilFalse: object, body, after: 3) == 3 && count(untilFalse: object, body, after: .max) == 40_001)
     }
 
     @Test(

@@ -97,9 +97,9 @@ extension JSONWriter {
         }
     }
 
-    /// Writes the names of dropped fields, if there are any.
+    /// Writes the first of the sorted names of dropped fields, if there are any.
     mutating func add(dropped names: [String]) {
-        if !names.isEmpty { add("dropped", names) }
+        if !names.isEmpty { add("dropped", Array(names.prefix(RequestBody.mostListed))) }
     }
 
     /// Writes an object of lists. Names must be unique.

@@ -315,31 +315,49 @@ final class RequestBody {
     // MARK: Unread fields
 
     /// Content that apps of other servers send. It is dropped unread, and the answer lists its names.
-    private static let content: [[UInt8]] = [
+    private static let content: Set<String> = [
         "body", "content", "displayName", "fileName", "filename", "haUrl", "message", "name", "printerName", "summary", "text",
         "title", "toolName", "url",
-    ].map { Array($0.utf8) }
+    ]
+
+    /// The most names in an answer. A body may have thousands.
+    static let mostListed = 16
 
     /// The sorted names of dropped content.
-    var dropped: [String] {
-        let names = bytes.read { root.object.names(in: $0) }.filter(Self.content.contains)
-        return names.map { String(decoding: $0, as: UTF8.self) }.sorted()
-    }
+    var dropped: [String] { list(root) { name in Self.plain(name).flatMap { Self.content.contains($0) ? $0 : nil } } }
 
-    /// Returns the paths of a part's other fields.
+    /// Returns the sorted paths of a part's other fields, at most `mostListed` of them.
     /// - Parameters:
     ///   - part: nil for the whole body.
     ///   - known: the names of the fields that were read.
     func unread(of part: Part? = nil, but known: Set<String>) -> [String] {
         let part = part ?? root
-        // A name could contain content too, so only plain names are repeated.
-        return bytes.read { part.object.names(in: $0) }.compactMap { name in
-            let name = String(decoding: name, as: UTF8.self)
-            if known.contains(name) { return nil }
-            let isPlain =
-                name.utf8.count <= 32 && name.utf8.allSatisfy { 0x61...0x7a ~= $0 | 0x20 || 0x30...0x39 ~= $0 || $0 == 0x5f }
-            return part.path + (isPlain && !name.isEmpty ? name : "*")
+        return list(part) { name in
+            let name = Self.plain(name) ?? "*"
+            return known.contains(name) ? nil : name
+        }.map { part.path + $0 }
+    }
+
+    /// Returns the first `mostListed` different words for the names of a part's fields, sorted.
+    /// - Parameter word: returns nil for a name that isn't listed.
+    private func list(_ part: Part, _ word: (Span<UInt8>) -> String?) -> [String] {
+        var words: Set<String> = []
+        bytes.read { text in
+            part.object.readNames(in: text) { name in
+                if let word = word(name) { words.insert(word) }
+                return words.count < Self.mostListed
+            }
         }
+        return words.sorted()
+    }
+
+    /// Returns a name of 1 to 32 letters, digits and `_`. Nil for others, which could contain content.
+    private static func plain(_ name: Span<UInt8>) -> String? {
+        guard (1...32).contains(name.count) else { return nil }
+        for index in name.indices {
+            guard 0x61...0x7a ~= name[index] | 0x20 || 0x30...0x39 ~= name[index] || name[index] == 0x5f else { return nil }
+        }
+        return String(decoding: name.indices.map { name[$0] }, as: UTF8.self)
     }
 }
 
