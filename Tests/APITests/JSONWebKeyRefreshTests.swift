@@ -70,12 +70,14 @@ import Testing
             await settle()
         }
 
-        /// Lets all that is due run.
+        /// Lets all that is due run. A reading is on other threads, so this waits for its end, unless the test has to end it.
         func settle() async {
-            for _ in 0..<50 {
-                await withCheckedContinuation { continuation in loop.submit { continuation.resume() } }
-                await Task.yield()
-            }
+            repeat {
+                for _ in 0..<50 {
+                    await withCheckedContinuation { continuation in loop.submit { continuation.resume() } }
+                    await Task.yield()
+                }
+            } while await refresh.isReading && login.state.withLock(\.readings.isEmpty)
         }
 
         func pass(_ ms: UInt64) async {

@@ -33,7 +33,7 @@ public actor JSONWebKeyRefresh: LoopActor {
     private let get: Get
     private var keysRemoved: (@Sendable () async -> Void)?
 
-    private var isReading = false
+    private(set) var isReading = false
     /// True if callers still wait for the reading.
     private var hasPatience = false
     private var waiting: [CheckedContinuation<Void, Never>] = []
