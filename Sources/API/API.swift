@@ -78,7 +78,7 @@ public struct API: Sendable {
     /// The limit of the body of events and webhooks, and of messages of authenticated sockets: their content is dropped, however long it is.
     public static let longBodyBytes = 262_144
 
-    /// Whether a request with this target may have such a body.
+    /// True if a request with this target may have a body of that size.
     public static func allowsLongBody(_ method: HTTP1.Method, target: Span<UInt8>) -> Bool {
         guard let path = HTTPRequest.path(ofTarget: target) else { return false }
         return routes.find(path)?.allowsLongBody(method) ?? false

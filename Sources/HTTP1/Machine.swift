@@ -216,7 +216,7 @@ extension Machine {
         return 0
     }
 
-    /// Whether the body may have `count` bytes.
+    /// True if a body of `count` bytes is within the limit.
     private mutating func allowsBody(_ count: Int) -> Bool {
         if count > bodyLimit, isServer {
             let (limits, method) = (limits, head.method)

@@ -77,7 +77,7 @@ public final class Message {
         }
     }
 
-    /// Whether a comma-separated list contains `token` in any case. The header lines called `name` (lower case) are one list (RFC 9110 section 5.3).
+    /// True if the header's list contains `token`, in any case. All lines called `name` (lower case) are one list (RFC 9110 section 5.3).
     public func listContains(_ name: StaticString, _ token: StaticString) -> Bool {
         fields.contains { isCalled($0, name) && store.withSpan($0.valueRange) { $0.listContains(token) } }
     }
@@ -129,7 +129,7 @@ public final class MessageBuilder {
 
     public func appendBody(_ bytes: Span<UInt8>) { store.append(bytes) }
 
-    /// Whether the body may have `count` bytes.
+    /// True if a body of `count` bytes is within the limit.
     public func allowsBody(_ count: Int, _ limits: MessageLimits) -> Bool {
         let method = head.method
         return count <= limits.bodyBytes

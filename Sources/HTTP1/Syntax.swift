@@ -25,13 +25,13 @@ extension Span<UInt8> {
         return true
     }
 
-    /// Whether a comma-separated list contains `token` in any case (RFC 9110 section 5.6.1).
+    /// True if a comma-separated list contains `token`, in any case (RFC 9110 section 5.6.1).
     public func listContains(_ token: StaticString) -> Bool { !allElements { !$0.isToken(token) } }
 
-    /// Whether a comma-separated list contains `token` in any case, and nothing else.
+    /// True if a comma-separated list has elements and each is `token`, in any case.
     public func isListOf(_ token: StaticString) -> Bool { listContains(token) && allElements { $0.isToken(token) } }
 
-    /// Whether `check` returns true for each element. Empty elements don't count (RFC 9110 section 5.6.1.2).
+    /// True if `check` returns true for each element. Empty elements are skipped (RFC 9110 section 5.6.1.2).
     private func allElements(_ check: (Span<UInt8>) -> Bool) -> Bool {
         var start = 0
         for end in 0...count where end == count || self[end] == UInt8(ascii: ",") {

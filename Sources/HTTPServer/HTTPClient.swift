@@ -22,7 +22,7 @@ public actor HTTPClient: LoopActor {
         self.tls = tls
     }
 
-    /// Whether this is an absolute URL that the client can call.
+    /// True if the client can call this URL. It must be absolute.
     public static func accepts(_ url: String) -> Bool { (try? Origin.parse(url)) != nil }
 
     /// Sends a request and waits for the complete response, whatever its status.

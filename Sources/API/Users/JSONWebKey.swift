@@ -206,7 +206,7 @@ public enum JSONWebKeyError: Error, Sendable, Equatable, CustomStringConvertible
     case badRSA(RS256.KeyFault)
     case noKeySet
     case tooManyKeys(limit: Int)
-    /// What is wrong with one key of a set, as text that follows its position.
+    /// The fault of one key of a set. The text follows the key's position.
     case badKey(String)
     case noUsableKey(JSONWebAlgorithm, skipped: String)
     case memory(SealingError)

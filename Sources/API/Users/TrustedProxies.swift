@@ -108,7 +108,7 @@ enum ForwardedNode {
         return address
     }
 
-    /// Whether the text is a colon and a port: a number, or a hidden one (`_name`).
+    /// True if the text is a colon and a port, which is a number or a hidden name (`_name`).
     private static func isPort(_ text: Substring, mayBeAbsent: Bool) -> Bool {
         if text.isEmpty { return mayBeAbsent }
         let port = text.dropFirst()
@@ -137,7 +137,7 @@ enum ForwardedNode {
         return line.startIndex
     }
 
-    /// Whether a quoted string begins or ends here. An escaped mark (`\"`) is its content: a proxy writes the caller's `Host` so.
+    /// True if a quoted string begins or ends here. An escaped quotation mark (`\"`) is part of the string. A proxy may copy one from the caller's `Host`.
     private static func isQuote(_ line: ArraySlice<UInt8>, _ index: Int) -> Bool {
         guard line[index] == quote else { return false }
         let escapes = line[..<index].reversed().prefix { $0 == UInt8(ascii: "\\") }

@@ -52,7 +52,7 @@ public actor KeyKeeper: LoopActor {
             let effect =
                 switch step {
                 case Int64(BrokerClock.shortestLeapMs)...: "the keys follow in a minute"
-                case 0...: "broker time runs a quarter faster until it has caught up"
+                case 0...: "broker time catches up, a quarter faster"
                 default: "broker time runs at half speed until the wall clock catches up"
                 }
             log.error("clock: the wall clock stepped by \(step / 1_000) s; \(effect). Set it right.")

@@ -141,8 +141,8 @@ public actor Rooms: LoopActor, BrokerPart {
     ///
     /// Everything is charged before the store is read. Otherwise requests at the same moment would all find room in the budget.
     /// - Parameter room: the room's index.
-    /// - Returns: the creation's charges; for a short code the guess that its answer is, and how many codes the store may have for this caller to make
-    ///   another. The store also knows those of earlier runs and of other nodes.
+    /// - Returns: the creation's charges. For a short code also the charge of a guess, since the answer shows whether the code is free. `shortLimit`: with
+    ///   so many short codes in the store, this caller may not add one. The store also counts those of earlier runs and other nodes.
     func chargeCreation(
         _ joinid: [UInt8], of room: Digest, codeLifeMs: UInt64, from address: SocketAddress
     ) throws(BrokerError) -> (entries: [Charge], guess: [Charge], shortLimit: Int) {
