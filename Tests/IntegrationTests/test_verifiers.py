@@ -140,7 +140,8 @@ def test_the_log_of_a_broker(world, go, tmp_path):
     client = world.client()
     rooms = [client.room() for _ in range(90)]
     kept = tmp_path / "kept"
-    kept.write_bytes(eventually(lambda: (world.state / "ledger/checkpoint").read_bytes(), what="a checkpoint"))
+    eventually(lambda: ledger.read(world.state).checkpoint.size, what="a checkpoint with entries")
+    kept.write_bytes((world.state / "ledger/checkpoint").read_bytes())
     for number, room in enumerate(rooms):
         client.presence(room.roomid, room.joiner.client).expect(202)
         if number % 3 == 0:
