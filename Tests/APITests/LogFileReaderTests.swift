@@ -27,9 +27,9 @@ import Testing
         func answer(_ count: Int = 1) { for _ in 0..<count { gate.signal() } }
     }
 
-    /// Runs `body` on the loop of a reader.
+    /// Runs `body` on the loop of a reader, which owns the shares.
     private func with(
-        _ quotas: [Resource: Quota] = [:], _ body: @escaping @Sendable (LogFileReader, Disk, Shares) async throws -> Void
+        _ quotas: [Resource: Quota] = [:], _ body: @Sendable (isolated LogFileReader, Disk, Shares) async throws -> Void
     ) async throws {
         let disk = Disk()
         let loop = try EventLoop(name: "test") { disk.time.load(ordering: .relaxed) }
@@ -38,11 +38,15 @@ import Testing
         for (resource, quota) in quotas { table[resource] = quota }
         let shares = Shares(table)
         let reader = LogFileReader(loop: loop, shares: shares) { try disk.read($0) }
-        try await withTaskExecutorPreference(loop) { try await body(reader, disk, shares) }
+        try await body(reader, disk, shares)
         disk.answer(1_000)
-        try await eventually { shares.used(.logReads) == 0 && shares.used(.logRequests) == 0 }
+        try await waitUntilUnused(reader, shares)
         loop.stop()
         loop.join()
+    }
+
+    private func waitUntilUnused(_ reader: isolated LogFileReader, _ shares: Shares) async throws {
+        try await eventually { shares.used(.logReads) == 0 && shares.used(.logRequests) == 0 }
     }
 
     private func eventually(_ isTrue: () async throws -> Bool) async throws {
@@ -153,17 +157,17 @@ import Testing
                 Task { try await reader.read("\(number)", for: network(1 + UInt32(number) / 3, shares)) }
             }
             try await eventually { shares.used(.logRequests) == 61 }
-            #expect(await reader.lineCount == 20)
+            #expect(reader.lineCount == 20)
             disk.time.add(LogFileReader.longestMs, ordering: .relaxed)
             reader.loop.submit {}
             for task in tasks + [held] { await #expect(throws: LogFileReader.TooSlow()) { try await task.value } }
-            #expect(await reader.lineCount == 0)
+            #expect(reader.lineCount == 0)
         }
     }
 
     /// Asks for `count` files of each network in turn, in this order, while one network reads.
     private func ask(
-        _ count: Int, networks: ClosedRange<UInt32>, _ reader: LogFileReader, _ shares: Shares
+        _ count: Int, networks: ClosedRange<UInt32>, _ reader: isolated LogFileReader, _ shares: Shares
     ) async throws -> [Task<[UInt8]?, any Error>] {
         var tasks: [Task<[UInt8]?, any Error>] = []
         for number in networks {
@@ -193,7 +197,7 @@ import Testing
             disk.answer(tasks.count)
             for task in tasks { _ = try await task.value }
             #expect(disk.reads.count == tasks.count)
-            let tries = await reader.tries
+            let tries = reader.tries
             #expect(tries <= 3 * tasks.count, "\(tries) tries")
         }
     }
@@ -211,11 +215,11 @@ import Testing
             disk.time.add(1, ordering: .relaxed)
             reader.loop.submit {}
             for task in early { await #expect(throws: LogFileReader.TooSlow()) { try await task.value } }
-            #expect(await reader.lineCount == 3)
+            #expect(reader.lineCount == 3)
             disk.answer(4)
             for task in late { #expect(try await task.value == Array("late".utf8)) }
             #expect(disk.reads == ["1/0", "late", "late", "late"])
-            #expect(await reader.lineCount == 0)
+            #expect(reader.lineCount == 0)
         }
     }
 }
