@@ -15,7 +15,7 @@ from steady import Connections
 from users import back_end, jwt, read, user
 
 # Each has the registration or activity that the events need. Knocks get as many rooms.
-USERS, ROOMS, BEHIND = 10_000, size(40_000, 5_000), 150
+USERS, ROOMS, BEHIND = 10_000, size(40_000, 20_000), 150
 # Of policies/companion.json.
 WINDOW = 15
 # The time that an update may take to the simulator's clock. Two updates may arrive nearer than they left by this.
