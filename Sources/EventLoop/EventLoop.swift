@@ -3,8 +3,8 @@ import Synchronization
 
 /// A thread that waits for descriptors, timers and jobs, and the serial executor of the actors that run on it.
 ///
-/// A task that awaits another thread should use its loop as executor preference (`withTaskExecutorPreference`). Swift then resumes the continuation
-/// on the loop; otherwise it takes a detour through the global pool.
+/// A task that awaits another thread should use its loop as executor preference (`Task(executorPreference:)`). Swift then resumes the
+/// continuation on the loop; otherwise it takes a detour through the global pool.
 ///
 /// A turn: wait, call the ready sources, fire timers, run jobs, run the end-of-turn work. Everything submitted to the loop or called by it runs on
 /// its thread, so actors of one loop call each other without a switch. Before `start` or `run` the loop belongs to the thread that created it.

@@ -36,6 +36,11 @@ public actor HTTPServer: LoopActor {
 
     private var deadlines: Deadlines
     private var timers: Set<Deadlines.Kind> = []
+    /// Calls of the handler that no task has begun, from `firstCall` on.
+    var calls: [HandlerCall] = []
+    var firstCall = 0
+    /// A task was created and has not run yet.
+    var isCallerCreated = false
     var turn = Turn()
     /// The limits of one network and of one connection in a turn.
     let mostInTurn, mostOfConnectionInTurn: Int

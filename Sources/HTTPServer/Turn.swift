@@ -141,19 +141,17 @@ extension HTTPServer {
     private func start(_ waiting: Turn.Waiting) -> Bool {
         switch waiting {
         case .request(let id):
-            guard let http1 = connection(id)?.http1, let request = http1.waiting else { return true }
+            guard let http1 = connection(id)?.http1, let request = http1.exchange.request else { return true }
             guard charge(request.owners, cost(ofBytes: request.bodyCount)) else { return false }
-            http1.waiting = nil
             http1.start(request, on: self)
         case .stream(let stream, let id):
-            guard let request = stream.waiting else { return true }
+            guard let request = stream.request else { return true }
             guard charge(request.owners, cost(ofBytes: request.bodyCount)) else { return false }
-            stream.waiting = nil
             guard let http2 = connection(id)?.http2 else {
                 stream.refund(configuration.shares)
                 break
             }
-            http2.start(request, stream, on: self)
+            http2.start(stream, on: self)
         case .message(let owners, let cost, let continuation):
             guard charge(owners, cost) else { return false }
             continuation.resume()
@@ -164,6 +162,7 @@ extension HTTPServer {
             connection.advance(on: self)
         }
         return true
+                stream.request = nil
     }
 }
 
