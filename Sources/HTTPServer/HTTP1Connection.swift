@@ -190,8 +190,8 @@ final class HTTP1Connection {
     }
 
     /// The socket has accepted all output.
-    func written(on server: isolated HTTPServer) {
-        let wasBlocked = server.deadline(of: connection) == .write
+    /// - Parameter wasBlocked: it had accepted only a part before, and the deadline is that of the write.
+    func written(_ wasBlocked: Bool, on server: isolated HTTPServer) {
         if isAnswering {
             if wasBlocked { server.clearDeadline(connection) }
         } else if wasBlocked {

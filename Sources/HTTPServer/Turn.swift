@@ -29,10 +29,23 @@ struct Turn {
     static let contentionMs: UInt64 = 100
     static let pauseMs: UInt64 = 2
 
-    mutating func record(_ payer: Owner, _ now: UInt64) {
+    /// How a request is charged. `isFirst`: the end of the turn must be scheduled. `waits`: earlier requests of its payer wait.
+    struct Admission {
+        let number: UInt64
+        let weight: Int
+        let isFirst, waits: Bool
+    }
+
+    /// Records a request. This is one call because every access to a property of an actor is checked.
+    mutating func admit(_ payer: Owner, _ now: UInt64) -> Admission {
         if let last, last.payer != payer { contendedUntil = max(contendedUntil, last.atMs + Self.contentionMs) }
         last = (payer, now)
+        let admission = Admission(number: number, weight: weight(now), isFirst: !isCounting, waits: waiting[payer] != nil)
+        isCounting = true
+        return admission
     }
+
+    func weight(_ now: UInt64) -> Int { isContended(now) ? Self.contendedWeight : 1 }
 
     func isContended(_ now: UInt64) -> Bool { now < contendedUntil }
 }
@@ -53,11 +66,10 @@ extension HTTPServer {
     }
 
     func takesTurn(_ owners: Owners, _ cost: Int = 1) -> Bool {
-        turn.record(owners.payer, loop.now)
-        count()
+        let admission = turn.admit(owners.payer, loop.now)
+        if admission.isFirst { loop.atEndOfTurn { self.endTurn() } }
         // Earlier requests go first.
-        if turn.waiting[owners.payer] != nil { return false }
-        return charge(owners, cost)
+        return !admission.waits && charge(owners, cost * admission.weight, admission.number)
     }
 
     func takesTurn(_ request: HTTPRequest) -> Bool { takesTurn(request.owners, cost(ofBytes: request.bodyCount)) }
@@ -88,13 +100,15 @@ extension HTTPServer {
         }
     }
 
-    private func charge(_ owners: Owners, _ cost: Int) -> Bool {
+    private func charge(_ owners: Owners, _ cost: Int) -> Bool { charge(owners, cost * weight, turn.number) }
+
+    private func charge(_ owners: Owners, _ amount: Int, _ number: UInt64) -> Bool {
         // A single request always fits.
-        let amount = min(cost * weight, owners.connection == nil ? mostInTurn : mostOfConnectionInTurn)
-        return (try? configuration.shares.charge(.requestsInTurn, amount, to: owners, now: turn.number)) != nil
+        let amount = min(amount, owners.connection == nil ? mostInTurn : mostOfConnectionInTurn)
+        return (try? configuration.shares.charge(.requestsInTurn, amount, to: owners, now: number)) != nil
     }
 
-    private var weight: Int { turn.isContended(loop.now) ? Turn.contendedWeight : 1 }
+    private var weight: Int { turn.weight(loop.now) }
 
     func wait(_ request: Turn.Waiting, _ owners: Owners) { turn.waiting[owners.payer, default: []].append(request) }
 
@@ -148,6 +162,7 @@ extension HTTPServer {
             guard let request = stream.request else { return true }
             guard charge(request.owners, cost(ofBytes: request.bodyCount)) else { return false }
             guard let http2 = connection(id)?.http2 else {
+                stream.request = nil
                 stream.refund(configuration.shares)
                 break
             }
@@ -162,7 +177,6 @@ extension HTTPServer {
             connection.advance(on: self)
         }
         return true
-                stream.request = nil
     }
 }
 
