@@ -102,6 +102,8 @@ HEAD = """
 `make bench` took these figures in {minutes:.0f} minutes and wrote this page; change `Benchmarks/`, not the page. `make bench ONLY=pairs` prints one part: `engine`,
 `pairs`, `nodes`, `ledger`, `courier`, `companion`, `monitor`, `calls`, `sweep`, `shares` or `idle`. `make bench ROUNDS=1 SECONDS=1` only shows that each works.
 
+`Benchmarks/instructions.py` counts the instructions of single operations. A difference of 3 % from `Benchmarks/instructions.json` fails `make check`.
+
 A figure is the median of {rounds} rounds of {seconds} seconds, with the lowest and the highest in brackets. Compared programs run in turn, and ratios (÷) are taken
 within a round. CPU is the server's, user and kernel, and memory its RSS. Rates depend on the machine: compare ratios.
 """

@@ -151,13 +151,13 @@ def throwaway_keys(state):
 
 
 class Engine(Process):
-    """Mayfly's HTTP server with a handler that returns a constant."""
+    """Mayfly's HTTP server with a handler that returns a constant. `under`: the words of a program that runs it."""
 
-    def __init__(self, name, certificate=None):
+    def __init__(self, name, certificate=None, under=()):
         self.port = free_port()
         tls = ["--tls-certificate", certificate, "--tls-key", certificate] if certificate else []
-        super().__init__(name, [MAYFLY_BENCH, "engine", "--listen", f"127.0.0.1:{self.port}", *tls], ONE_CORE)
-        self.wait_for(self.port)
+        super().__init__(name, [*under, MAYFLY_BENCH, "engine", "--listen", f"127.0.0.1:{self.port}", *tls], ONE_CORE)
+        self.wait_for(self.port, 120 if under else 20)
 
 
 class Nginx(Process):
@@ -225,11 +225,12 @@ class Broker(Process):
 
     `users`: it also knows users, by the throw-away secret, under the built-in policy for that `kind` of app. `policy`: of rooms, a file or the name
     of a built-in one. `certificate`: PEM, for TLS. `database`: a URI of PostgreSQL. Then the broker is a node, and `state` is a copy of the first node's.
+    `under`: the words of a program that runs it.
     """
 
     def __init__(
             self, name, cpus=ONE_CORE, state=None, apns_port=9, users=False, kind="companion", policy=HERE / "policy.json", host="127.0.0.1",
-            certificate=None, database=None):
+            certificate=None, database=None, under=()):
         self.state = state or folder(name)
         if not state:
             throwaway_keys(self.state)
@@ -244,14 +245,14 @@ class Broker(Process):
             self.state / "keys/simulator.pem", "--node-ca", self.state / "keys/simulator-ca.pem"] if database else []
         self.started = time.monotonic()
         super().__init__(name, [
-            MAYFLY, "serve", "--state", self.state, *stored, "--listen", f"{host}:{self.port}", *tls,
+            *under, MAYFLY, "serve", "--state", self.state, *stored, "--listen", f"{host}:{self.port}", *tls,
             "--operator-listen", f"127.0.0.1:{self.operator_port}", "--resolution", 60, "--policy",
             f"{kind + ',' if users else ''}{policy}", *known, *PROVIDER,
             "--apns-key-path", self.state / "keys/apns.p8", "--apns-endpoint", f"127.0.0.1:{apns_port}",
             "--apns-ca", self.state / "keys/simulator-ca.pem"], cpus)
-        self.ready_after = self._wait_until_ready() - self.started
+        self.ready_after = self._wait_until_ready(120 if under else 20) - self.started
 
-    def _wait_until_ready(self, within=20.0):
+    def _wait_until_ready(self, within):
         while time.monotonic() < self.started + within and self.child.poll() is None:
             try:
                 with socket.create_connection(("127.0.0.1", self.operator_port), timeout=2) as asked:

@@ -3,8 +3,8 @@ import Synchronization
 
 /// A thread that waits for descriptors, timers and jobs, and the serial executor of the actors that run on it.
 ///
-/// A task that awaits another thread should use its loop as executor preference (`withTaskExecutorPreference`). Swift then resumes the continuation
-/// on the loop; otherwise it takes a detour through the global pool.
+/// A task that awaits another thread should use its loop as executor preference (`Task(executorPreference:)`). Swift then resumes the
+/// continuation on the loop; otherwise it takes a detour through the global pool.
 ///
 /// A turn: wait, call the ready sources, fire timers, run jobs, run the end-of-turn work. Everything submitted to the loop or called by it runs on
 /// its thread, so actors of one loop call each other without a switch. Before `start` or `run` the loop belongs to the thread that created it.
@@ -33,8 +33,8 @@ public final class EventLoop: SerialExecutor, TaskExecutor, Sendable {
         var timers = TimerQueue()
         var jobs: [UnownedJob] = []
         var running: [UnownedJob] = []
-        var endOfEvents: [() -> Void] = []
-        var endOfTurn: [() -> Void] = []
+        let endOfEvents = WorkList()
+        let endOfTurn = WorkList()
         /// The clock's time when the turn's events arrived.
         var now: UInt64
 
@@ -42,6 +42,28 @@ public final class EventLoop: SerialExecutor, TaskExecutor, Sendable {
             epoll = try Epoll()
             self.now = now
         }
+    }
+
+    /// Work for one point of a turn.
+    private final class WorkList {
+        private var waiting: [() -> Void] = []
+
+        var isEmpty: Bool { waiting.isEmpty }
+
+        func add(_ work: @escaping () -> Void) { waiting.append(work) }
+
+        /// Work added meanwhile runs the next time.
+        func run() {
+            guard !waiting.isEmpty else { return }
+            var taken: [() -> Void] = []
+            swap(&taken, &waiting)
+            for work in taken { work() }
+            // Reuse the capacity.
+            taken.removeAll(keepingCapacity: true)
+            if waiting.isEmpty { swap(&taken, &waiting) }
+        }
+
+        func removeAll() { waiting = [] }
     }
 
     /// - Parameter clock: monotonic ms, CLOCK_MONOTONIC outside of tests. A test that advances its clock must wake the loop.
@@ -71,8 +93,8 @@ public final class EventLoop: SerialExecutor, TaskExecutor, Sendable {
         while !stopping.load(ordering: .relaxed) { turn() }
         unsafe confined.sources.removeAll()
         unsafe confined.timers = TimerQueue()
-        unsafe confined.endOfEvents = []
-        unsafe confined.endOfTurn = []
+        unsafe confined.endOfEvents.removeAll()
+        unsafe confined.endOfTurn.removeAll()
     }
 
     /// Ends the loop after the current turn. Can be called from any thread. Tasks that wait on the loop are never resumed.
@@ -114,13 +136,13 @@ public final class EventLoop: SerialExecutor, TaskExecutor, Sendable {
     /// Runs `work` once after this turn's events, for a source that collects events and handles them together.
     public func atEndOfEvents(_ work: @escaping () -> Void) {
         checkIsolated()
-        unsafe confined.endOfEvents.append(work)
+        unsafe confined.endOfEvents.add(work)
     }
 
     /// Runs `work` once after this turn's events, timers and jobs, for output that is collected and flushed together.
     public func atEndOfTurn(_ work: @escaping () -> Void) {
         checkIsolated()
-        unsafe confined.endOfTurn.append(work)
+        unsafe confined.endOfTurn.add(work)
     }
 
     // MARK: Sources
@@ -199,18 +221,11 @@ public final class EventLoop: SerialExecutor, TaskExecutor, Sendable {
             guard tag != Self.wakeUpTag, let target = confined.sources.target(tag: tag, events) else { continue }
             target.source.ready(target.events)
         }
-        for work in take(&confined.endOfEvents) { work() }
+        confined.endOfEvents.run()
         let mark = confined.timers.mark
         while let action = confined.timers.nextDue(confined.now, before: mark) { action() }
         runJobs(confined)
-        for work in take(&confined.endOfTurn) { work() }
-    }
-
-    /// Work added meanwhile runs the next time.
-    private func take(_ list: inout [() -> Void]) -> [() -> Void] {
-        var taken: [() -> Void] = []
-        swap(&taken, &list)
-        return taken
+        confined.endOfTurn.run()
     }
 
     /// The timeout of the next wait: 0 if work is left, -1 for none.

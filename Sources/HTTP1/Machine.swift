@@ -295,17 +295,16 @@ extension Machine {
     /// Parses the method at the start of a request.
     mutating func readMethod(_ bytes: UnsafePointer<CChar>, _ count: Int) -> MethodRead {
         guard isServer, var name = methodBytes else { return .direct }
+        if name.isEmpty, unsafe readKnownMethod(bytes, count) { return .direct }
         var index = 0
         // RFC 9112 section 2.2: skip blank lines before a request line.
         while unsafe name.isEmpty && index < count && (bytes[index] == 0x0D || bytes[index] == 0x0A) { index += 1 }
-        let isWhole = name.isEmpty && index == 0
         while index < count {
             let byte = unsafe UInt8(bitPattern: bytes[index])
             index += 1
             if byte == 0x20, !name.isEmpty {
                 (methodBytes, methodCount) = (nil, name.count)
                 head.method = Method(name: name.span)
-                if isWhole, head.method != .other { return .direct }
                 return .read(line: (head.method == .other ? Array("PUT".utf8) : name) + [0x20], count: index)
             }
             // Methods are case-sensitive, and no registered one has lower-case letters.
@@ -318,5 +317,17 @@ extension Machine {
         if !name.isEmpty { begin() }
         methodBytes = name
         return .incomplete
+    }
+
+    /// The usual case: a known method at the start of the bytes, with the space after it.
+    private mutating func readKnownMethod(_ bytes: UnsafePointer<CChar>, _ count: Int) -> Bool {
+        guard let space = unsafe memchr(bytes, 0x20, min(count, Method.longestName + 1)) else { return false }
+        let length = unsafe UnsafePointer(space.assumingMemoryBound(to: CChar.self)) - bytes
+        let start = unsafe UnsafeRawPointer(bytes).assumingMemoryBound(to: UInt8.self)
+        let method = Method(name: unsafe Span(_unsafeStart: start, count: length))
+        guard method != .other else { return false }
+        (methodBytes, methodCount) = (nil, length)
+        head.method = method
+        return true
     }
 }

@@ -172,13 +172,24 @@ public enum Method: UInt8, Sendable, Hashable {
 
     /// Parses a method's name, which is case-sensitive (RFC 9110 section 9.1).
     public init(name: Span<UInt8>) {
-        let known: [Method] = [.get, .post, .put, .delete, .head, .patch, .options]
-        self =
-            known.first { method in
-                let text = method.name
-                return name.count == text.utf8CodeUnitCount
-                    && name.indices.allSatisfy { unsafe name[$0] == text.utf8Start[$0] }
-            } ?? .other
+        let (first, second): (Method, Method) =
+            switch name.count {
+            case 3: (.get, .put)
+            case 4: (.post, .head)
+            case 5: (.patch, .other)
+            case 6: (.delete, .other)
+            case 7: (.options, .other)
+            default: (.other, .other)
+            }
+        self = first.isNamed(name) ? first : second.isNamed(name) ? second : .other
+    }
+
+    /// The length of the longest method's name.
+    static let longestName = 7
+
+    private func isNamed(_ bytes: Span<UInt8>) -> Bool {
+        let text = name
+        return bytes.count == text.utf8CodeUnitCount && bytes.indices.allSatisfy { unsafe bytes[$0] == text.utf8Start[$0] }
     }
 }
 
@@ -192,7 +203,7 @@ public enum Method: UInt8, Sendable, Hashable {
 
     deinit {
         wipe()
-        unsafe base?.deallocate()
+        unsafe free(base)
     }
 
     mutating func append(_ bytes: UnsafePointer<CChar>, _ length: Int) {
@@ -224,11 +235,13 @@ public enum Method: UInt8, Sendable, Hashable {
     private mutating func grow(to needed: Int) {
         var wanted = max(512, capacity * 2)
         while wanted < needed { wanted *= 2 }
-        let larger = UnsafeMutablePointer<UInt8>.allocate(capacity: wanted)
+        // `allocate` asks for an alignment, which takes longer.
+        guard let memory = unsafe malloc(wanted) else { fatalError("out of memory") }
+        let larger = unsafe memory.bindMemory(to: UInt8.self, capacity: wanted)
         if let old = unsafe base {
             unsafe memcpy(larger, old, count)
             unsafe explicit_bzero(old, capacity)
-            unsafe old.deallocate()
+            unsafe free(old)
         }
         unsafe base = unsafe larger
         capacity = wanted

@@ -16,11 +16,11 @@ extension Connection {
         swap(&bytes, &wire)
         switch write(&bytes, on: server) {
         case .done:
-            releaseBlocked(on: server)
+            let wasBlocked = releaseBlocked(on: server)
             let wrote = !bytes.isEmpty
             wireOffset = 0
             server.buffers.recycle(&bytes)
-            written(wrote, on: server)
+            written(wrote, wasBlocked, on: server)
         case .blocked:
             swap(&bytes, &wire)
             isBlocked = true
@@ -45,12 +45,12 @@ extension Connection {
         return .done
     }
 
-    private func written(_ wrote: Bool, on server: isolated HTTPServer) {
+    private func written(_ wrote: Bool, _ wasBlocked: Bool, on server: isolated HTTPServer) {
         switch stage {
         case .finishing: linger(on: server)
         case .open:
             switch role {
-            case .http1(let http1): http1.written(on: server)
+            case .http1(let http1): http1.written(wasBlocked, on: server)
             case .http2(let http2): http2.written(wrote, on: server)
             case .webSocket, .none: break
             }
@@ -76,8 +76,11 @@ extension Connection {
         }
     }
 
-    func releaseBlocked(on server: isolated HTTPServer) {
-        if let charge = blockedBytes.take() { server.configuration.shares.refund(charge) }
+    /// - Returns: whether there were such bytes.
+    @discardableResult func releaseBlocked(on server: isolated HTTPServer) -> Bool {
+        guard let charge = blockedBytes.take() else { return false }
+        server.configuration.shares.refund(charge)
+        return true
     }
 
     func decrypt(_ ciphertext: Span<UInt8>, _ tls: TLSSession, on server: isolated HTTPServer) {

@@ -321,21 +321,43 @@ final class Connection: EventSource {
 
 /// The events of a turn. They are collected because entering the server for each costs more than handling it.
 final class ReadyList {
-    private var waiting: [(id: ConnectionID, events: Events)] = []
+    private var waiting = Batch<(id: ConnectionID, events: Events)>()
     private unowned let server: HTTPServer
 
     init(server: HTTPServer) { self.server = server }
 
     func add(_ id: ConnectionID, _ events: Events) {
-        if waiting.isEmpty { server.loop.atEndOfEvents { [server] in server.assumeIsolated { $0.takeReady() } } }
-        waiting.append((id, events))
+        guard waiting.add((id, events)) else { return }
+        server.loop.atEndOfEvents { [server] in server.assumeIsolated { $0.takeReady() } }
     }
 
     func takeAll(_ use: (ConnectionID, Events) -> Void) {
-        var taken: [(id: ConnectionID, events: Events)] = []
-        swap(&taken, &waiting)
+        var taken = waiting.take()
         for (id, events) in taken { use(id, events) }
+        waiting.reuse(&taken)
+    }
+}
+
+/// Elements that are collected and then handled together. Its array is reused.
+struct Batch<Element> {
+    private var elements: [Element] = []
+
+    /// Returns true for the first element. This is one call because every access to an object's property is checked.
+    mutating func add(_ element: Element) -> Bool {
+        elements.append(element)
+        return elements.count == 1
+    }
+
+    mutating func take() -> [Element] {
+        var taken: [Element] = []
+        swap(&taken, &elements)
+        return taken
+    }
+
+    /// Reuses the capacity of the array that `take` returned.
+    mutating func reuse(_ taken: inout [Element]) {
+        guard elements.isEmpty else { return }
         taken.removeAll(keepingCapacity: true)
-        if waiting.isEmpty { swap(&taken, &waiting) }
+        swap(&taken, &elements)
     }
 }

@@ -14,25 +14,40 @@ struct Deadlines {
     private var entries: [Entry] = []
     private var first: [Int32]
     private var last: [Int32]
+    /// Whether a timer is set for the kind.
+    private var hasTimer: [Bool]
 
     /// - Parameter lengthMs: the length of each kind.
     init(lengthMs: (Kind) -> UInt64) {
         lengths = Kind.allCases.map(lengthMs)
         first = lengths.map { _ in -1 }
         last = first
+        hasTimer = lengths.map { _ in false }
     }
 
     func kind(_ slot: Int) -> Kind? { slot < entries.count ? entries[slot].kind : nil }
 
     /// Sets the slot's deadline, starting now. Replaces an earlier one.
-    mutating func set(_ slot: Int, _ kind: Kind, nowMs: UInt64) {
+    /// - Returns: true if the kind needs a timer.
+    @discardableResult mutating func set(_ slot: Int, _ kind: Kind, nowMs: UInt64) -> Bool {
         while slot >= entries.count { entries.append(Entry()) }
         unlink(slot)
         let end = last[kind.rawValue]
         entries[slot] = Entry(kind: kind, dueMs: nowMs + lengths[kind.rawValue], previous: end, next: -1)
         if end >= 0 { entries[Int(end)].next = Int32(slot) } else { first[kind.rawValue] = Int32(slot) }
         last[kind.rawValue] = Int32(slot)
+        return !hasTimer[kind.rawValue]
     }
+
+    /// Records that a timer is set for the kind.
+    /// - Returns: when it must fire, or nil if there is no deadline.
+    mutating func startTimer(_ kind: Kind) -> UInt64? {
+        let due = nextDue(kind)
+        hasTimer[kind.rawValue] = due != nil
+        return due
+    }
+
+    mutating func endTimer(_ kind: Kind) { hasTimer[kind.rawValue] = false }
 
     mutating func clear(_ slot: Int) {
         if slot < entries.count { unlink(slot) }

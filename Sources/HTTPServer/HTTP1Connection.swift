@@ -11,10 +11,7 @@ final class HTTP1Connection {
     let parser: RequestParser
     /// The handler is answering a request.
     private var isAnswering = false
-    /// A request that waits for the next turn.
-    var waiting: HTTPRequest?
-    /// The charge for a body over the usual limit, until a task has the request.
-    private var longBody: Charge?
+    let exchange: HTTP1Exchange
     private var sentContinue = false
 
     // Properties of the request being answered.
@@ -27,6 +24,12 @@ final class HTTP1Connection {
     init(_ connection: Connection, _ limits: MessageLimits) {
         self.connection = connection
         parser = RequestParser(limits: limits)
+        exchange = HTTP1Exchange(connection.id)
+    }
+
+    private var longBody: Charge? {
+        get { exchange.longBody }
+        set { exchange.longBody = newValue }
     }
 
     var isTaking: Bool { !isAnswering && !connection.isBlocked && connection.output.count < Self.outputLimit }
@@ -76,22 +79,18 @@ final class HTTP1Connection {
         if let shortage = chargeBody(to: request.owners.payer, on: server) { return refuse(Refusal(shortage), on: server) }
         server.statistics.requests += 1
         isAnswering = true
-        guard server.takesTurn(request) else {
-            waiting = request
-            return server.wait(.request(connection.id), request.owners)
-        }
+        exchange.request = request
+        guard server.takesTurn(request) else { return server.wait(.request(connection.id), request.owners) }
         start(request, on: server)
     }
 
+    /// Handles the request in `exchange`.
     func start(_ request: HTTPRequest, on server: isolated HTTPServer) {
-        if request.message.wantsUpgrade, server.handler.shouldUpgrade(request) { return upgrade(request, on: server) }
-        Task { [id = connection.id, charge = longBody.take()] in
-            // Continuations of the handler resume directly on the loop instead of through the global pool.
-            var response = await withTaskExecutorPreference(server.loop) { await server.handler.respond(to: request) }
-            request.message.wipe()
-            if let charge { server.configuration.shares.refund(charge) }
-            server.answer(id, &response)
+        if request.message.wantsUpgrade, server.handler.shouldUpgrade(request) {
+            exchange.request = nil
+            return upgrade(request, on: server)
         }
+        server.callHandler(.respond(exchange))
     }
 
     private func upgrade(_ request: HTTPRequest, on server: isolated HTTPServer) {
@@ -111,7 +110,7 @@ final class HTTP1Connection {
             "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: \(accept)\r\n\r\n"
         connection.withOutput { $0.append(contentsOf: head.utf8) }
         server.flushAtEndOfTurn(connection)
-        WebSocketConnection.begin(on: connection, request, unjoined, server)
+        WebSocketConnection.begin(on: connection, request, exchange, unjoined, server)
     }
 
     // MARK: Long bodies
@@ -191,8 +190,8 @@ final class HTTP1Connection {
     }
 
     /// The socket has accepted all output.
-    func written(on server: isolated HTTPServer) {
-        let wasBlocked = server.deadline(of: connection) == .write
+    /// - Parameter wasBlocked: it had accepted only a part before, and the deadline is that of the write.
+    func written(_ wasBlocked: Bool, on server: isolated HTTPServer) {
         if isAnswering {
             if wasBlocked { server.clearDeadline(connection) }
         } else if wasBlocked {
@@ -221,4 +220,15 @@ final class HTTP1Connection {
         if isAnswering { return }
         if connection.queuedBytes > 0 { connection.finish(on: server) } else { connection.close(on: server) }
     }
+}
+
+/// The request of a connection that the handler gets next. Its task must not hold the connection, because the socket closes on deinit.
+final class HTTP1Exchange {
+    let id: ConnectionID
+    /// Nil once a task has it.
+    var request: HTTPRequest?
+    /// The charge for a body over the usual limit, until a task has the request.
+    var longBody: Charge?
+
+    init(_ id: ConnectionID) { self.id = id }
 }

@@ -119,21 +119,16 @@ final class HTTP2Connection {
         if let shortage = charge(stream, to: request.owners.payer, on: server) {
             return refuse(stream, Refusal(shortage), on: server)
         }
-        guard server.takesTurn(request) else {
-            stream.waiting = request
-            return server.wait(.stream(stream, connection.id), request.owners)
-        }
-        start(request, stream, on: server)
+        stream.request = request
+        guard server.takesTurn(request) else { return server.wait(.stream(stream, connection.id), request.owners) }
+        start(stream, on: server)
     }
 
-    func start(_ request: HTTPRequest, _ stream: HTTP2Stream, on server: isolated HTTPServer) {
+    /// Handles the stream's request.
+    func start(_ stream: HTTP2Stream, on server: isolated HTTPServer) {
         // The peer has cancelled the request.
         if stream.phase == .abandoned { return release(stream, on: server) }
-        Task { [id = connection.id] in
-            var response = await withTaskExecutorPreference(server.loop) { await server.handler.respond(to: request) }
-            request.message.wipe()
-            server.answer(id, stream, &response)
-        }
+        server.callHandler(.respondOnStream(stream, connection.id))
     }
 
     // MARK: Answers

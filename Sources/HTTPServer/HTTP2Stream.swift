@@ -35,8 +35,8 @@ final class HTTP2Stream {
     var bytes: Charge?
     /// The request's part of `bytes`.
     var requestBytes = 0
-    /// The request while it waits for the next turn.
-    var waiting: HTTPRequest?
+    /// The complete request, until a task has it.
+    var request: HTTPRequest?
     /// Bytes of the response sent at the last check, and when that number last changed.
     var sent = 0
     var stalledSinceMs: UInt64 = 0

@@ -1,3 +1,6 @@
+import EventLoop
+import HTTP1
+import Shares
 public import WebSocket
 
 /// The application behind a server. All calls arrive on the server's loop, those of one WebSocket one after the other.
@@ -52,4 +55,72 @@ public struct WebSocketHandle: Sendable, Hashable {
 
     public static func == (a: WebSocketHandle, b: WebSocketHandle) -> Bool { a.id == b.id && a.server === b.server }
     public func hash(into hasher: inout Hasher) { hasher.combine(id) }
+}
+
+/// A call of the handler. A task can't capture a request, which isn't `Sendable`, so the call waits in the server.
+enum HandlerCall {
+    case respond(HTTP1Exchange)
+    case respondOnStream(HTTP2Stream, ConnectionID)
+    case open(WebSocketConnection, HTTP1Exchange)
+    case deliver(WebSocketConnection)
+}
+
+extension HTTPServer {
+    /// More calls in one turn than these leave no memory reserved for the next.
+    private static let callsKept = 1_024
+
+    /// Calls the handler in a task, in this turn of the loop.
+    func callHandler(_ call: HandlerCall) {
+        calls.append(call)
+        createCaller()
+    }
+
+    /// Creates a task for the next calls, unless one has not run yet. A task per call would cost more than many calls do.
+    private func createCaller() {
+        guard !isCallerCreated else { return }
+        isCallerCreated = true
+        // With the loop as preference, continuations of the handler resume on it directly. Otherwise they take a detour through the global pool.
+        Task(executorPreference: loop) { await self.makeCalls() }
+    }
+
+    private func makeCalls() async {
+        isCallerCreated = false
+        while let call = takeCall() {
+            // This call may have to wait for something, and the others must not wait for it.
+            if firstCall < calls.count { createCaller() }
+            switch call {
+            case .respond(let exchange): await respond(to: exchange)
+            case .respondOnStream(let stream, let id): await respond(to: stream, id)
+            case .open(let webSocket, let exchange): await webSocket.open(exchange, on: self)
+            case .deliver(let webSocket): await webSocket.deliver(on: self)
+            }
+        }
+    }
+
+    private func takeCall() -> HandlerCall? {
+        guard firstCall < calls.count else { return nil }
+        let call = calls[firstCall]
+        firstCall += 1
+        if firstCall == calls.count {
+            calls.removeAll(keepingCapacity: firstCall <= Self.callsKept)
+            firstCall = 0
+        }
+        return call
+    }
+
+    private func respond(to exchange: HTTP1Exchange) async {
+        guard let request = exchange.request.take() else { return }
+        let longBody = exchange.longBody.take()
+        var response = await handler.respond(to: request)
+        request.message.wipe()
+        if let longBody { configuration.shares.refund(longBody) }
+        answer(exchange.id, &response)
+    }
+
+    private func respond(to stream: HTTP2Stream, _ id: ConnectionID) async {
+        guard let request = stream.request.take() else { return }
+        var response = await handler.respond(to: request)
+        request.message.wipe()
+        answer(id, stream, &response)
+    }
 }

@@ -35,7 +35,11 @@ public actor HTTPServer: LoopActor {
     private(set) var overflows = 0
 
     private var deadlines: Deadlines
-    private var timers: Set<Deadlines.Kind> = []
+    /// Calls of the handler that no task has begun, from `firstCall` on.
+    var calls: [HandlerCall] = []
+    var firstCall = 0
+    /// A task was created and has not run yet.
+    var isCallerCreated = false
     var turn = Turn()
     /// The limits of one network and of one connection in a turn.
     let mostInTurn, mostOfConnectionInTurn: Int
@@ -49,7 +53,7 @@ public actor HTTPServer: LoopActor {
     var outbound: [UInt8] = []
     var writer = ResponseWriter()
     /// Connections with output to write at the end of the turn.
-    private var dirty: [ConnectionID] = []
+    private var dirty = Batch<ConnectionID>()
     /// Connections that may hold OpenSSL's buffers.
     private var cooling: [ConnectionID] = []
 
@@ -255,22 +259,17 @@ public actor HTTPServer: LoopActor {
     func flushAtEndOfTurn(_ connection: Connection) {
         guard !connection.isDirty else { return }
         connection.isDirty = true
-        if dirty.isEmpty { loop.atEndOfTurn { self.flushAll() } }
-        dirty.append(connection.id)
+        if dirty.add(connection.id) { loop.atEndOfTurn { self.flushAll() } }
     }
 
     private func flushAll() {
-        var batch: [ConnectionID] = []
-        swap(&batch, &dirty)
+        var batch = dirty.take()
         for id in batch {
             guard let connection = connection(id) else { continue }
             connection.isDirty = false
             if !connection.isBlocked { connection.flush(on: self) }
         }
-        if dirty.isEmpty {
-            batch.removeAll(keepingCapacity: true)
-            swap(&batch, &dirty)
-        }
+        dirty.reuse(&batch)
     }
 
     /// Sends a response over HTTP/1.1 and zeroes it unless its body is shared.
@@ -307,15 +306,14 @@ public actor HTTPServer: LoopActor {
     func clearDeadline(_ connection: Connection) { deadlines.clear(connection.slot) }
 
     func setDeadline(_ connection: Connection, _ kind: Deadlines.Kind) {
-        deadlines.set(connection.slot, kind, nowMs: loop.now)
-        schedule(kind)
+        if deadlines.set(connection.slot, kind, nowMs: loop.now) { schedule(kind) }
     }
 
     /// Each kind has one timer, set for the first deadline of its list.
     private func schedule(_ kind: Deadlines.Kind) {
-        guard let due = deadlines.nextDue(kind), timers.insert(kind).inserted else { return }
+        guard let due = deadlines.startTimer(kind) else { return }
         loop.after(due > loop.now ? due - loop.now : 0) {
-            self.timers.remove(kind)
+            self.deadlines.endTimer(kind)
             while let slot = self.deadlines.takeExpired(kind, nowMs: self.loop.now) {
                 self.slots[slot]?.expire(kind, on: self)
             }

@@ -29,10 +29,23 @@ struct Turn {
     static let contentionMs: UInt64 = 100
     static let pauseMs: UInt64 = 2
 
-    mutating func record(_ payer: Owner, _ now: UInt64) {
+    /// How a request is charged. `isFirst`: the end of the turn must be scheduled. `waits`: earlier requests of its payer wait.
+    struct Admission {
+        let number: UInt64
+        let weight: Int
+        let isFirst, waits: Bool
+    }
+
+    /// Records a request. This is one call because every access to a property of an actor is checked.
+    mutating func admit(_ payer: Owner, _ now: UInt64) -> Admission {
         if let last, last.payer != payer { contendedUntil = max(contendedUntil, last.atMs + Self.contentionMs) }
         last = (payer, now)
+        let admission = Admission(number: number, weight: weight(now), isFirst: !isCounting, waits: waiting[payer] != nil)
+        isCounting = true
+        return admission
     }
+
+    func weight(_ now: UInt64) -> Int { isContended(now) ? Self.contendedWeight : 1 }
 
     func isContended(_ now: UInt64) -> Bool { now < contendedUntil }
 }
@@ -53,11 +66,10 @@ extension HTTPServer {
     }
 
     func takesTurn(_ owners: Owners, _ cost: Int = 1) -> Bool {
-        turn.record(owners.payer, loop.now)
-        count()
+        let admission = turn.admit(owners.payer, loop.now)
+        if admission.isFirst { loop.atEndOfTurn { self.endTurn() } }
         // Earlier requests go first.
-        if turn.waiting[owners.payer] != nil { return false }
-        return charge(owners, cost)
+        return !admission.waits && charge(owners, cost * admission.weight, admission.number)
     }
 
     func takesTurn(_ request: HTTPRequest) -> Bool { takesTurn(request.owners, cost(ofBytes: request.bodyCount)) }
@@ -88,13 +100,15 @@ extension HTTPServer {
         }
     }
 
-    private func charge(_ owners: Owners, _ cost: Int) -> Bool {
+    private func charge(_ owners: Owners, _ cost: Int) -> Bool { charge(owners, cost * weight, turn.number) }
+
+    private func charge(_ owners: Owners, _ amount: Int, _ number: UInt64) -> Bool {
         // A single request always fits.
-        let amount = min(cost * weight, owners.connection == nil ? mostInTurn : mostOfConnectionInTurn)
-        return (try? configuration.shares.charge(.requestsInTurn, amount, to: owners, now: turn.number)) != nil
+        let amount = min(amount, owners.connection == nil ? mostInTurn : mostOfConnectionInTurn)
+        return (try? configuration.shares.charge(.requestsInTurn, amount, to: owners, now: number)) != nil
     }
 
-    private var weight: Int { turn.isContended(loop.now) ? Turn.contendedWeight : 1 }
+    private var weight: Int { turn.weight(loop.now) }
 
     func wait(_ request: Turn.Waiting, _ owners: Owners) { turn.waiting[owners.payer, default: []].append(request) }
 
@@ -141,19 +155,18 @@ extension HTTPServer {
     private func start(_ waiting: Turn.Waiting) -> Bool {
         switch waiting {
         case .request(let id):
-            guard let http1 = connection(id)?.http1, let request = http1.waiting else { return true }
+            guard let http1 = connection(id)?.http1, let request = http1.exchange.request else { return true }
             guard charge(request.owners, cost(ofBytes: request.bodyCount)) else { return false }
-            http1.waiting = nil
             http1.start(request, on: self)
         case .stream(let stream, let id):
-            guard let request = stream.waiting else { return true }
+            guard let request = stream.request else { return true }
             guard charge(request.owners, cost(ofBytes: request.bodyCount)) else { return false }
-            stream.waiting = nil
             guard let http2 = connection(id)?.http2 else {
+                stream.request = nil
                 stream.refund(configuration.shares)
                 break
             }
-            http2.start(request, stream, on: self)
+            http2.start(stream, on: self)
         case .message(let owners, let cost, let continuation):
             guard charge(owners, cost) else { return false }
             continuation.resume()

@@ -39,7 +39,8 @@ final class WebSocketConnection {
 
     /// Starts the WebSocket after an accepted upgrade.
     static func begin(
-        on connection: Connection, _ request: HTTPRequest, _ unjoined: Charge, _ server: isolated HTTPServer
+        on connection: Connection, _ request: HTTPRequest, _ exchange: HTTP1Exchange, _ unjoined: Charge,
+        _ server: isolated HTTPServer
     ) {
         let webSocket = WebSocketConnection(
             connection, request.owners, unjoined, server, maximumBytes: server.configuration.maximumMessageBytes)
@@ -48,13 +49,8 @@ final class WebSocketConnection {
         server.setDeadline(connection, .firstMessage)
         webSocket.isDelivering = true
         server.deliveries += 1
-        Task {
-            await withTaskExecutorPreference(server.loop) {
-                await server.handler.opened(webSocket.handle, request: request)
-            }
-            request.message.wipe()
-            await webSocket.deliver(on: server)
-        }
+        exchange.request = request
+        server.callHandler(.open(webSocket, exchange))
         if server.isDraining { webSocket.close(.goingAway, on: server) }
     }
 
@@ -119,14 +115,23 @@ final class WebSocketConnection {
         guard !isDelivering else { return }
         isDelivering = true
         server.deliveries += 1
-        Task { await deliver(on: server) }
+        server.callHandler(.deliver(self))
     }
 
-    private func deliver(on server: isolated HTTPServer) async {
+    func open(_ exchange: HTTP1Exchange, on server: isolated HTTPServer) async {
+        if let request = exchange.request.take() {
+            await server.handler.opened(handle, request: request)
+            request.message.wipe()
+        }
+        await deliver(on: server)
+    }
+
+    /// Passes the messages that have arrived to the handler.
+    func deliver(on server: isolated HTTPServer) async {
         while let message = machine.nextMessage() {
             handledBytes = message.count
             await server.awaitTurn(owners, bytes: message.count)
-            await withTaskExecutorPreference(server.loop) { await server.handler.received(message, on: handle) }
+            await server.handler.received(message, on: handle)
             message.wipe()
             handledBytes = 0
             // Fails only after `markJoined`, when the messages that wait are charged for the first time.

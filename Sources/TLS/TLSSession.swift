@@ -103,7 +103,7 @@ import Linux
         try unsafe plaintext.withUnsafeBytes { (bytes) throws(TLSError) in
             var rest = unsafe bytes[...]
             while unsafe !rest.isEmpty {
-                ERR_clear_error()
+                Self.clearErrors()
                 let part = unsafe UnsafeRawBufferPointer(rebasing: rest)
                 let count = unsafe SSL_write(ssl, part.baseAddress, Int32(clamping: part.count))
                 guard count > 0 else { throw fail(count) }
@@ -141,8 +141,13 @@ import Linux
             extensions: CertificateFields.extensions(of: certificate))
     }
 
+    /// Clears the queue of errors before a call, because `SSL_get_error` reads it. Clearing an empty queue takes as long as parsing a request's head.
+    private static func clearErrors() {
+        if ERR_peek_error() != 0 { ERR_clear_error() }
+    }
+
     private func handshake() throws(TLSError) {
-        ERR_clear_error()
+        Self.clearErrors()
         let result = unsafe SSL_do_handshake(ssl)
         guard result == 1 else {
             if unsafe SSL_get_error(ssl, result) == SSL_ERROR_WANT_READ { return }
@@ -160,7 +165,7 @@ import Linux
     /// Reads once.
     /// - Returns: false if nothing more can be read now.
     private func read(into plaintext: inout [UInt8]) throws(TLSError) -> Bool {
-        ERR_clear_error()
+        Self.clearErrors()
         var result: Int32 = 0
         let room = max(1, min(backlog, Int(SSL3_RT_MAX_PLAIN_LENGTH)))
         plaintext.reserveWiping(room)

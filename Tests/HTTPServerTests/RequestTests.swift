@@ -57,6 +57,23 @@ import Testing
         }
     }
 
+    @Test func requestsOfOneTurnDoNotWaitForEachOther() async throws {
+        try await withServer { server, address, handler in
+            var clients: [RawClient] = []
+            for _ in 0..<6 { clients.append(try await RawClient(address)) }
+            try await eventually { await server.statistics.openConnections == 6 }
+            try await atOnce(server) {
+                for (number, client) in clients.enumerated() {
+                    try await client.write("GET /\(number % 2 == 0 ? "held" : "x") HTTP/1.1\r\nHost: a\r\n\r\n")
+                }
+            }
+            for number in [1, 3, 5] { #expect(try await clients[number].answers(1) == ["200 get /x "]) }
+            #expect(handler.heldCount == 3)
+            handler.release()
+            for number in [0, 2, 4] { #expect(try await clients[number].answers(1) == ["200 get /held "]) }
+        }
+    }
+
     @Test func aSlowReaderStopsPipelining() async throws {
         try await withServer { server, address, _ in
             let client = try await RawClient(address)

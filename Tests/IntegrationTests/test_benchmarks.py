@@ -23,3 +23,22 @@ def test_a_missing_tool_is_named_before_anything_is_measured(tmp_path):
 
 def test_the_check_runs_each_part():
     assert "make bench ROUNDS=1 SECONDS=1" in (REPOSITORY / "scripts/check").read_text()
+
+
+def judged(found, known):
+    """What the count of instructions says about figures: its lines."""
+    code = f"import instructions; print(*instructions.judge({found}, {known}), sep='\\n')"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=REPOSITORY / "Benchmarks", check=True)
+    return ran.stdout.splitlines()
+
+
+def test_a_figure_of_instructions_that_changes_by_more_than_3_percent_fails():
+    known = {"a create": 1000, "an accept": 1000, "a knock": 1000, "a purge": 1000}
+    more, less, new = judged({"a create": 1031, "an accept": 969, "a knock": 1029, "a purge": 971, "a request": 1000}, known)
+    assert "a create takes 1,031, 3.1% more than the 1,000" in more and "say why in the commit" in more
+    assert "an accept takes 969, 3.1% less than the 1,000" in less and "Lower the figure" in less
+    assert "a request has no figure" in new
+
+
+def test_the_check_counts_instructions():
+    assert "\nBenchmarks/instructions.py\n" in (REPOSITORY / "scripts/check").read_text()
