@@ -45,22 +45,6 @@ extension EngineRows {
         return inWindows
     }
 
-    /// - Parameter entries: adjacent entries of one batch and rank. At midnight, entries of short and long tokens alternate.
-    private func removeFromBatch(_ entries: ArraySlice<ClosedEntry>) throws {
-        var removed: [Int64: (count: Int, last: EntryID)] = [:]
-        var rank: UInt8 = 3
-        for entry in entries {
-            guard case .batch(let number, let entryRank, let id, _, _) = entry.source else { continue }
-            removed[number] = (removed[number, default: (0, id)].count + 1, id)
-            rank = entryRank
-        }
-        for (number, (count, last)) in removed {
-            try queue(
-                "DELETE FROM waiting WHERE batch = $1 AND rank = $2 AND id <= $3", .int(number), .number(rank), .id(last),
-                expecting: count)
-        }
-    }
-
     /// Adds the entries to their buckets. Deletes closed buckets and finished batches.
     /// - Returns: the end of the last bucket that they close, or nil if they close none.
     func updateBuckets(with entries: [ClosedEntry]) throws -> UInt64? {

@@ -6,10 +6,11 @@ enum PostgresSchema {
     static let version: UInt64 = 2
 
     /// Each is one statement.
-    static let statements: [String] = (Schema.shared.map { translated($0) }.joined() + own).split(separator: ";").map {
-        String($0)
-    }
-    .filter { !$0.allSatisfy(\.isWhitespace) }
+    static let statements: [String] = ((Schema.shared + [waiting]).map { translated($0) }.joined() + own).split(separator: ";")
+        .map {
+            String($0)
+        }
+        .filter { !$0.allSatisfy(\.isWhitespace) }
 
     /// A table that is partitioned by its first column, an expiry in unix milliseconds. Deleted rows stay in a table's file, so a partition is dropped
     /// when all its rows have expired.
@@ -23,6 +24,19 @@ enum PostgresSchema {
         Partitioned(table: "token", width: 3_600_000), Partitioned(table: "job", width: 600_000),
         Partitioned(table: "registration", width: 86_400_000),
     ]
+
+    private static let waiting = """
+        -- Seals (rank 3) and purges (rank 4) that wait for their batch.
+        -- Thief: ids, causes and days of expiry.
+        CREATE TABLE waiting (
+            batch INTEGER NOT NULL,
+            rank INTEGER NOT NULL,
+            id BLOB NOT NULL,
+            until INTEGER NOT NULL, cause INTEGER,
+            PRIMARY KEY (batch, rank, id)
+        ) WITHOUT ROWID;
+
+        """
 
     private static func translated(_ table: String) -> String {
         let lines = table.split(separator: "\n").filter { !$0.drop { $0 == " " }.hasPrefix("--") }

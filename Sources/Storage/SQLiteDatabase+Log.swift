@@ -16,12 +16,14 @@ extension SQLiteDatabase {
     private func completeBatches(before window: UInt64) throws -> [CompleteBatch] {
         var batches: [CompleteBatch] = []
         try each(
-            "SELECT number, moment, window_start FROM batch WHERE window_start < $1 ORDER BY window_start, number", .time(window)
+            "SELECT number, moment, window_start, rank, id FROM batch WHERE window_start < $1 ORDER BY window_start, number",
+            .time(window)
         ) { row in
             if batches.last?.window == row.time(2) {
                 batches[batches.count - 1].numbers.append(row.int(0))
             } else {
-                batches.append(CompleteBatch(window: row.time(2), moment: row.time(1), numbers: [row.int(0)]))
+                let last = try row.isNull(3) ? nil : (rank: UInt8(clamping: row.int(3)), id: row.id(4) as EntryID)
+                batches.append(CompleteBatch(window: row.time(2), moment: row.time(1), numbers: [row.int(0)], last: last))
             }
         }
         return batches
@@ -34,8 +36,11 @@ extension SQLiteDatabase {
         var books = journal.books
         books.inWindows -= try remove(entries)
         for entry in entries {
-            if case .batch(let number, let rank, _, _, _) = entry.source { books.removeFromBatch(number, rank: rank) }
-            if entry.endsBatch { books.frozen.removeAll { $0.window == entry.window } }
+            if case .batch(let number, let rank, _, _, _, _) = entry.source { books.removeFromBatch(number, rank: rank) }
+            if entry.endsBatch {
+                books.frozen.removeAll { $0.window == entry.window }
+                runs = [:]
+            }
         }
         let closed = try updateBuckets(with: entries)
         books.covered = try addUnpublished(entries, from: size)
