@@ -16,6 +16,8 @@ protocol EngineRows: RowReading {
     /// Records that entries are in the log.
     /// - Parameter entries: adjacent entries of one batch and rank. At midnight, entries of short and long tokens alternate.
     func removeFromBatch(_ entries: ArraySlice<ClosedEntry>) throws
+    /// Returns the entries under the head that a folder of `size` entries may lack, perhaps with some before them, and the index of the first.
+    func unpublished(after size: UInt64) throws -> (first: UInt64, entries: [[UInt8]])
 }
 
 extension EngineRows {

@@ -6,11 +6,12 @@ enum PostgresSchema {
     static let version: UInt64 = 2
 
     /// Each is one statement.
-    static let statements: [String] = ((Schema.shared + [waiting]).map { translated($0) }.joined() + own).split(separator: ";")
-        .map {
-            String($0)
-        }
-        .filter { !$0.allSatisfy(\.isWhitespace) }
+    static let statements: [String] = (tables.map { translated($0) }.joined() + own).split(separator: ";").map {
+        String($0)
+    }
+    .filter { !$0.allSatisfy(\.isWhitespace) }
+
+    private static let tables = Schema.shared + [waiting, unpublished]
 
     /// A table that is partitioned by its first column, an expiry in unix milliseconds. Deleted rows stay in a table's file, so a partition is dropped
     /// when all its rows have expired.
@@ -24,6 +25,15 @@ enum PostgresSchema {
         Partitioned(table: "token", width: 3_600_000), Partitioned(table: "job", width: 600_000),
         Partitioned(table: "registration", width: 86_400_000),
     ]
+
+    private static let unpublished = """
+        -- Entries under the head that the folder may lack, many per row, in the log's order. Public.
+        CREATE TABLE unpublished (
+            first INTEGER NOT NULL PRIMARY KEY,
+            count INTEGER NOT NULL, limited INTEGER NOT NULL, bytes BLOB NOT NULL
+        ) WITHOUT ROWID;
+
+        """
 
     private static let waiting = """
         -- Seals (rank 3) and purges (rank 4) that wait for their batch.

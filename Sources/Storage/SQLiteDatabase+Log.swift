@@ -34,6 +34,7 @@ extension SQLiteDatabase {
         guard try (logHead()?.size ?? 0) == size else { return false }
         guard try isFolderCurrent() else { throw StoreError.unavailable("the previous head is not published") }
         var books = journal.books
+        books.covered = try cover(entries, from: size)
         books.inWindows -= try remove(entries)
         for entry in entries {
             if case .batch(let number, let rank, _, _, _, _) = entry.source { books.removeFromBatch(number, rank: rank) }
@@ -43,7 +44,6 @@ extension SQLiteDatabase {
             }
         }
         let closed = try updateBuckets(with: entries)
-        books.covered = try addUnpublished(entries, from: size)
         books.closedBucket = closed ?? books.closedBucket
         journal.books = books
         if closed != nil { try saveSchedule() }
@@ -53,6 +53,7 @@ extension SQLiteDatabase {
 
     func published(upTo size: UInt64) throws {
         guard let head = try logHead(), size >= head.size else { return }
+        try deletePublishedPages()
         try run("DELETE FROM unpublished")
         journal.books.covered = Books.Covered()
     }

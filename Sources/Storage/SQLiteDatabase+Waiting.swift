@@ -173,7 +173,7 @@ extension SQLiteDatabase {
         return RunMerge(readers)
     }
 
-    /// Calls `body` with the first page of each run of a batch and rank. Pages before it are in the log.
+    /// Calls `body` with the first page of each run of a batch and rank. Pages before it are in the folder.
     private func eachFirstPage(_ place: RunPlace, _ body: (FoundPage) throws -> Void) throws {
         var key = place.key
         while let found = try firstPage(from: key, before: place.endOfRank) {
@@ -182,10 +182,9 @@ extension SQLiteDatabase {
         }
     }
 
-    /// Deletes the pages that these entries end, and records how far the batch is in the log.
+    /// Records how far the batch is in the log. Its pages stay until the folder has their entries.
     func removeFromBatch(_ entries: ArraySlice<ClosedEntry>) throws {
         guard let last = entries.last, case .batch(_, let rank, let id, _, _, _) = last.source else { return }
-        for case .batch(_, _, _, _, _, let page?) in entries.lazy.map(\.source) { try delete(page) }
         let changed = try change(
             "UPDATE batch SET rank = $1, id = $2 WHERE window_start = $3 AND (rank IS NULL OR (rank, id) < ($1, $2))",
             .number(rank), .id(id), .time(last.window))
@@ -203,13 +202,96 @@ extension SQLiteDatabase {
             ($0.int(0), UInt8(clamping: $0.int(1)), try $0.id(2) as EntryID)
         }
         for (number, rank, id) in cut {
-            try eachFirstPage(RunPlace(batch: number, rank: rank)) { found in
-                let inLog = found.page?.entries.prefix { $0.id <= id }.count ?? 0
+            // Of seals that are in the log, pages may be left.
+            if rank == 4 { batches[number]?.seals = 0 }
+            let place = RunPlace(batch: number, rank: rank)
+            try each(
+                "SELECT place, count, pages, checksum, bytes FROM waiting WHERE place >= $1 AND place < $2 ORDER BY place",
+                .int(place.key), .int(place.endOfRank)
+            ) { row in
+                let inLog = Self.page(row).page?.entries.prefix { $0.id <= id }.count ?? 0
                 batches[number]?.add(rank: rank, -inLog)
             }
         }
         return batches
     }
+
+    // MARK: The folder
+
+    /// Keeps what the folder lacks: entries of windows in rows, those of batches in their runs.
+    /// - Returns: their counts.
+    func cover(_ entries: [ClosedEntry], from size: UInt64) throws -> Books.Covered {
+        var covered = Books.Covered()
+        var next = entries[...]
+        while let first = next.first {
+            let part = next.prefix { $0.isOfBatch == first.isOfBatch && (!first.isOfBatch || $0.window == first.window) }
+            let start = size + UInt64(covered.count)
+            let added = try first.isOfBatch ? addRange(part, from: start) : addUnpublished(part, from: start)
+            covered.count += added.count
+            covered.limited += added.limited
+            next = next.dropFirst(part.count)
+        }
+        return covered
+    }
+
+    /// - Parameter entries: adjacent seals and purges of one window.
+    private func addRange(_ entries: ArraySlice<ClosedEntry>, from start: UInt64) throws -> Books.Covered {
+        let (window, seals) = (entries[entries.startIndex].window, entries.prefix { $0.source.rank == 3 }.count)
+        var (numbers, pages): ([UInt8], [UInt8]) = ([], [])
+        var (rank, id): (SQLValue, SQLValue) = (.null, .null)
+        try each("SELECT number, rank, id FROM batch WHERE window_start = $1 ORDER BY number", .time(window)) { row in
+            numbers.append(bigEndian: row.int(0))
+            if !row.isNull(1) { (rank, id) = (.int(row.int(1)), .id(try row.id(2) as EntryID)) }
+        }
+        for case .batch(_, _, _, _, _, let page?) in entries.lazy.map(\.source) { pages.append(bigEndian: page) }
+        try run(
+            """
+            INSERT INTO unpublished (first, count, limited, bytes, window_start, numbers, rank, id) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+            """, .time(start), .number(entries.count), .number(seals), .blob(pages), .time(window), .blob(numbers), rank, id)
+        return Books.Covered(count: entries.count, limited: seals)
+    }
+
+    func unpublished(after size: UInt64) throws -> (first: UInt64, entries: [[UInt8]]) {
+        let parts = try rows(
+            """
+            SELECT first, bytes, count, window_start, numbers, rank, id FROM unpublished WHERE first + count > $1 ORDER BY first
+            """, .time(size)
+        ) { row in
+            let last = try row.isNull(5) ? nil : (rank: UInt8(clamping: row.int(5)), id: row.id(6) as EntryID)
+            let batch = row.timeOrNil(3).map {
+                CompleteBatch(window: $0, moment: 0, numbers: Self.numbers(row.blob(4)), last: last)
+            }
+            return (first: row.time(0), bytes: row.blob(1), count: Int(row.int(2)), batch: batch)
+        }
+        var entries: [[UInt8]] = []
+        for part in parts {
+            guard let batch = part.batch else {
+                entries += try unpacked(part.bytes)
+                continue
+            }
+            var found: [[UInt8]] = []
+            for rank in [3, 4] as [UInt8] {
+                found += try waiting(batch, rank: rank, limit: part.count - found.count).map(\.bytes)
+            }
+            guard found.count == part.count else { throw Self.damage }
+            entries += found
+        }
+        return (try parts.first?.first ?? logHead()?.size ?? 0, entries)
+    }
+
+    /// Deletes the pages whose entries the folder has.
+    func deletePublishedPages() throws {
+        let pages = try rows("SELECT bytes FROM unpublished WHERE window_start IS NOT NULL") { Self.numbers($0.blob(0)) }
+        for page in pages.joined() { try delete(page) }
+    }
+
+    private static func numbers(_ bytes: [UInt8]) -> [Int64] {
+        (0..<bytes.count / 8).map { Int64(bitPattern: bytes.span.bigEndian64(at: $0 * 8)) }
+    }
+}
+
+extension ClosedEntry {
+    fileprivate var isOfBatch: Bool { if case .batch = source { true } else { false } }
 }
 
 /// Reads a run in order, a page at a time.

@@ -20,7 +20,7 @@ enum Schema {
         ALTER TABLE log RENAME COLUMN window_start TO window;
         """
 
-    static let statements = shared.joined() + waiting + batches
+    static let statements = shared.joined() + waiting + unpublished + batches
 
     /// The tables that all engines have, each with its indexes.
     static let shared = [room, token, job] + ledger + audiences
@@ -124,14 +124,6 @@ enum Schema {
 
         """,
         """
-        -- Entries under the head that the folder may lack, many per row, in the log's order. Public.
-        CREATE TABLE unpublished (
-            first INTEGER NOT NULL PRIMARY KEY,
-            count INTEGER NOT NULL, limited INTEGER NOT NULL, bytes BLOB NOT NULL
-        ) WITHOUT ROWID;
-
-        """,
-        """
         -- Marks of this node: the last ratchet step, the latest known time, the provider token's age.
         CREATE TABLE node (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
 
@@ -147,6 +139,17 @@ enum Schema {
             place INTEGER PRIMARY KEY,
             count INTEGER NOT NULL, pages INTEGER NOT NULL, checksum INTEGER NOT NULL, bytes BLOB NOT NULL
         );
+
+        """
+
+    private static let unpublished = """
+        -- Entries under the head that the folder may lack, many per row, in the log's order. Public. A row with `window_start` stands for the
+        -- `count` seals and purges after `rank` and `id` in the runs of the batches `numbers`; its `bytes` are the keys of the pages that end there.
+        CREATE TABLE unpublished (
+            first INTEGER NOT NULL PRIMARY KEY,
+            count INTEGER NOT NULL, limited INTEGER NOT NULL, bytes BLOB NOT NULL,
+            window_start INTEGER, numbers BLOB, rank INTEGER, id BLOB
+        ) WITHOUT ROWID;
 
         """
 

@@ -56,7 +56,8 @@ import Vocabulary
         // The transaction fails at its end.
         try Connection(path: fixture.path).execute(
             "INSERT INTO batch (number, is_long, moment, window_start) VALUES (98, 0, 1, 1), (99, 0, 1, 2)")
-        #expect(throws: StoreMove.Failure.postgres(.unavailable("PostgreSQL refused a statement (SQLSTATE 23505, unique_violation)"))) {
+        let refusal = "PostgreSQL refused a statement (SQLSTATE 23505, unique_violation)"
+        #expect(throws: StoreMove.Failure.postgres(.unavailable(refusal))) {
             try StoreMove.run(from: fixture.path, to: try uri(fixture))
         }
         #expect(try TestPostgres.rows(inSchemaNamed: fixture.folder).filter { $0.hasPrefix("node ") }.count == 1)
