@@ -193,7 +193,7 @@ def _policy():
 def _published(state):
     """Whether every purge (rank 4) is in the log and its folder."""
     with sqlite3.connect(f"file:{state}/mayfly.sqlite?mode=ro", uri=True, timeout=10) as database:
-        (left,) = database.execute("""SELECT EXISTS (SELECT 1 FROM waiting WHERE rank = 4) OR EXISTS (SELECT 1 FROM entry WHERE rank = 4)
+        (left,) = database.execute("""SELECT EXISTS (SELECT 1 FROM waiting WHERE place >> 34 & 1) OR EXISTS (SELECT 1 FROM entry WHERE rank = 4)
             OR EXISTS (SELECT 1 FROM unpublished)""").fetchone()
     return not left
 

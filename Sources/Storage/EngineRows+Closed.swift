@@ -12,27 +12,41 @@ public struct ClosedEntry: Sendable, Equatable {
     /// True for the last entry of its batch.
     var endsBatch = false
 
+    init(window: UInt64, bytes: [UInt8], source: Source) { (self.window, self.bytes, self.source) = (window, bytes, source) }
+
     /// Where the entry was read.
     enum Source: Sendable, Equatable {
         case window(rank: UInt8, key: [UInt8])
-        /// `until`: unix seconds. `cause`: nil for a seal.
-        case batch(number: Int64, rank: UInt8, id: EntryID, until: UInt64, cause: PurgeCause?)
+        /// `until`: unix seconds. `cause`: nil for a seal. `page`: the key of the page that the entry ends, if the engine has pages.
+        case batch(number: Int64, rank: UInt8, id: EntryID, until: UInt64, cause: PurgeCause?, page: Int64?)
         /// A bucket's closing, which is computed from the entries before it.
         case closing(until: UInt64)
 
         var rank: UInt8 {
             switch self {
-            case .window(let rank, _), .batch(_, let rank, _, _, _): rank
+            case .window(let rank, _), .batch(_, let rank, _, _, _, _): rank
             case .closing: 5
             }
         }
+    }
+
+    /// A seal or purge of a batch.
+    /// - Parameters: as in `Source.batch`.
+    init(
+        of batch: CompleteBatch, _ number: Int64, rank: UInt8, id: EntryID, until: UInt64, cause: PurgeCause?, page: Int64? = nil
+    ) {
+        let op: Entry.Op =
+            if let cause { .tokenPurged(id: id, cause: cause) } else { .tokenSealed(id: id, untilMs: until * 1_000) }
+        self.init(
+            window: batch.window, bytes: Entry(atMs: batch.window * 1_000, op).encoded,
+            source: .batch(number: number, rank: rank, id: id, until: until, cause: cause, page: page))
     }
 
     /// Counts the entries of batches by bucket.
     static func buckets(of entries: some Sequence<ClosedEntry>) -> [UInt64: Bucket] {
         var buckets: [UInt64: Bucket] = [:]
         for entry in entries {
-            guard case .batch(_, let rank, _, let until, let cause) = entry.source else { continue }
+            guard case .batch(_, let rank, _, let until, let cause, _) = entry.source else { continue }
             if rank == 3 {
                 buckets[until, default: Bucket()].sealed += 1
             } else if case .expired = cause {
@@ -58,8 +72,10 @@ struct CompleteBatch {
     /// Unix seconds.
     var window: UInt64
     var moment: UInt64
-    /// The batch's values of `batch` in the table `waiting`.
+    /// The numbers of the batches of short and of long tokens.
     var numbers: [Int64]
+    /// The last seal or purge that is in the log, if the engine keeps those that are.
+    var last: (rank: UInt8, id: EntryID)?
 }
 
 extension EngineRows {
@@ -103,9 +119,7 @@ extension EngineRows {
     private func add(_ batch: CompleteBatch, to entries: inout [ClosedEntry], limit: Int) throws {
         for rank in [3, 4] as [UInt8] {
             let room = limit - entries.count
-            var found: [ClosedEntry] = []
-            for number in batch.numbers { found += try waiting(batch, number, rank: rank, limit: min(room, .max - 1) + 1) }
-            if batch.numbers.count > 1 { found.sort { $0.waitingID < $1.waitingID } }
+            let found = try waiting(batch, rank: rank, limit: min(room, .max - 1) + 1)
             entries += found.prefix(room)
             if found.count > room { return }
         }
@@ -116,30 +130,6 @@ extension EngineRows {
         // A batch is never empty: it has seals, or a closing at midnight.
         guard let last = entries.last, last.window == batch.window, last.source.rank >= 3 else { return }
         entries[entries.count - 1].endsBatch = true
-    }
-
-    private func waiting(_ batch: CompleteBatch, _ number: Int64, rank: UInt8, limit: Int) throws -> [ClosedEntry] {
-        var found: [ClosedEntry] = []
-        try each(
-            "SELECT id, until, cause FROM waiting WHERE batch = $1 AND rank = $2 ORDER BY id LIMIT $3", .int(number),
-            .number(rank),
-            .number(limit)
-        ) { row in
-            let (id, until) = (try row.id(0) as EntryID, row.time(1))
-            let cause = row.isNull(2) ? nil : PurgeCause(column: row.int(2), until: until)
-            guard row.isNull(2) || cause != nil else { throw StoreError.damaged("a waiting purge has an unknown cause") }
-            let op: Entry.Op =
-                if let cause {
-                    .tokenPurged(id: id, cause: cause)
-                } else {
-                    .tokenSealed(id: id, untilMs: until * 1_000)
-                }
-            found.append(
-                ClosedEntry(
-                    window: batch.window, bytes: Entry(atMs: batch.window * 1_000, op).encoded,
-                    source: .batch(number: number, rank: rank, id: id, until: until, cause: cause)))
-        }
-        return found
     }
 
     // MARK: Buckets
@@ -191,11 +181,5 @@ extension Bucket {
     /// - Parameter until: unix seconds.
     func closed(until: UInt64) -> Entry.Op {
         .bucketClosed(untilMs: until * 1_000, sealed: sealed, expired: expired, ended: ended)
-    }
-}
-
-extension ClosedEntry {
-    fileprivate var waitingID: EntryID {
-        if case .batch(_, _, let id, _, _) = source { id } else { EntryID(0) }
     }
 }

@@ -45,22 +45,6 @@ extension EngineRows {
         return inWindows
     }
 
-    /// - Parameter entries: adjacent entries of one batch and rank. At midnight, entries of short and long tokens alternate.
-    private func removeFromBatch(_ entries: ArraySlice<ClosedEntry>) throws {
-        var removed: [Int64: (count: Int, last: EntryID)] = [:]
-        var rank: UInt8 = 3
-        for entry in entries {
-            guard case .batch(let number, let entryRank, let id, _, _) = entry.source else { continue }
-            removed[number] = (removed[number, default: (0, id)].count + 1, id)
-            rank = entryRank
-        }
-        for (number, (count, last)) in removed {
-            try queue(
-                "DELETE FROM waiting WHERE batch = $1 AND rank = $2 AND id <= $3", .int(number), .number(rank), .id(last),
-                expecting: count)
-        }
-    }
-
     /// Adds the entries to their buckets. Deletes closed buckets and finished batches.
     /// - Returns: the end of the last bucket that they close, or nil if they close none.
     func updateBuckets(with entries: [ClosedEntry]) throws -> UInt64? {
@@ -89,7 +73,7 @@ extension EngineRows {
 
     /// Stores the entries until the folder has them. Rows have many entries: each its length (u16), then its bytes.
     /// - Returns: their counts.
-    func addUnpublished(_ entries: [ClosedEntry], from size: UInt64) throws -> Books.Covered {
+    func addUnpublished(_ entries: some Sequence<ClosedEntry>, from size: UInt64) throws -> Books.Covered {
         var covered = Books.Covered()
         var (first, count, limited) = (size, 0, 0)
         var bytes: [UInt8] = []
@@ -118,16 +102,21 @@ extension EngineRows {
         var entries: [[UInt8]] = []
         try each("SELECT first, bytes FROM unpublished WHERE first + count > $1 ORDER BY first", .time(size)) { row in
             first = first ?? row.time(0)
-            let bytes = row.blob(1)
-            var start = 0
-            while start + 2 <= bytes.count {
-                let end = start + 2 + Int(bytes[start]) << 8 + Int(bytes[start + 1])
-                guard end <= bytes.count else { throw StoreError.damaged("an entry is truncated") }
-                entries.append(Array(bytes[start + 2..<end]))
-                start = end
-            }
+            entries += try unpacked(row.blob(1))
         }
         return (try first ?? logHead()?.size ?? 0, entries)
+    }
+
+    /// Returns the entries of a row of `unpublished`.
+    func unpacked(_ bytes: [UInt8]) throws -> [[UInt8]] {
+        var (entries, start): ([[UInt8]], Int) = ([], 0)
+        while start + 2 <= bytes.count {
+            let end = start + 2 + Int(bytes[start]) << 8 + Int(bytes[start + 1])
+            guard end <= bytes.count else { throw StoreError.damaged("an entry is truncated") }
+            entries.append(Array(bytes[start + 2..<end]))
+            start = end
+        }
+        return entries
     }
 
     // MARK: Marks

@@ -11,6 +11,13 @@ protocol EngineRows: RowReading {
     func change(_ sql: StaticString, _ values: [SQLValue]) throws -> Int
     /// Changes rows before the transaction ends, which fails unless it changes `count`. Nil allows any number.
     func queue(_ sql: StaticString, expecting count: Int?, _ values: [SQLValue]) throws
+    /// Returns the entries of a batch and rank that are not in the log, sorted by id, at most `limit`.
+    func waiting(_ batch: CompleteBatch, rank: UInt8, limit: Int) throws -> [ClosedEntry]
+    /// Records that entries are in the log.
+    /// - Parameter entries: adjacent entries of one batch and rank. At midnight, entries of short and long tokens alternate.
+    func removeFromBatch(_ entries: ArraySlice<ClosedEntry>) throws
+    /// Returns the entries under the head that a folder of `size` entries may lack, perhaps with some before them, and the index of the first.
+    func unpublished(after size: UInt64) throws -> (first: UInt64, entries: [[UInt8]])
 }
 
 extension EngineRows {
@@ -25,14 +32,6 @@ extension EngineRows {
         max(
             try logHead()?.window ?? 0, try rows("SELECT max(window_start) FROM entry") { $0.time(0) }[0],
             try rows("SELECT max(window_start) FROM batch") { $0.time(0) }[0])
-    }
-
-    /// Adds a seal or a purge to a batch.
-    /// - Parameter until: unix ms.
-    func insertWaiting(batch: Int64, rank: UInt8, id: EntryID, until: UInt64, cause: PurgeCause?) throws {
-        try queue(
-            "INSERT INTO waiting (batch, rank, id, until, cause) VALUES ($1, $2, $3, $4, $5)", .int(batch), .number(rank),
-            .id(id), .time(until / 1_000), cause.map { .int($0.column) } ?? .null)
     }
 
     // MARK: Timing
@@ -65,7 +64,7 @@ extension LedgerTiming {
 }
 
 extension PurgeCause {
-    /// The code in the table `waiting`.
+    /// The code in a waiting entry.
     var column: Int64 {
         switch self {
         case .ended: 0

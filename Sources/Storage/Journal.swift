@@ -14,6 +14,8 @@ final class Journal: Sendable {
         /// The time of the current transaction. It is constant during the transaction.
         var moment: UInt64 = 0
         var hasStarted = false
+        var alarms: Set<String> = []
+        var untold: [String] = []
     }
 
     private let state: Mutex<State>
@@ -54,6 +56,17 @@ final class Journal: Sendable {
 
     /// Call it when all operations of a transaction have succeeded.
     func noteAlive() { state.withLock { $0.alive = max($0.alive, $0.moment) } }
+
+    /// Adds what the operator should know, once for each text.
+    func alarm(_ text: String) { state.withLock { if $0.alarms.insert(text).inserted { $0.untold.append(text) } } }
+
+    /// Returns the alarms since the last call.
+    func takeAlarms() -> [String] {
+        state.withLock { state in
+            defer { state.untold = [] }
+            return state.untold
+        }
+    }
 
     /// The time of the current transaction, unix milliseconds.
     var moment: UInt64 { state.withLock { $0.moment } }
@@ -174,6 +187,7 @@ struct Batch: Sendable, Equatable {
     var number: Int64 = 0
     var seals = 0
     var purges = 0
+    var count: Int { seals + purges }
 
     mutating func add(rank: UInt8, _ count: Int = 1) { if rank == 3 { seals += count } else { purges += count } }
 }

@@ -56,12 +56,15 @@ public protocol Keeping: Sendable {
     func mark(_ name: String) async throws(StoreError) -> [UInt8]?
     func setMark(_ name: String, _ value: [UInt8]) async throws(StoreError)
 
+    /// Returns what the operator should know since the last call, as text for the log.
+    func takeAlarms() -> [String]
     /// Returns counts for the operator.
     func counts() async throws(StoreError) -> StoreCounts
 }
 
 extension Keeping {
     public func record(_ events: [Entry.Op]) async throws(StoreError) { try await record(events, marks: []) }
+    public func takeAlarms() -> [String] { [] }
 }
 
 /// The log's signed head.

@@ -28,6 +28,14 @@ extension PostgresDatabase {
         }
     }
 
+    /// Adds a seal or a purge to a batch.
+    /// - Parameter until: unix ms.
+    private func insertWaiting(batch: Int64, rank: UInt8, id: EntryID, until: UInt64, cause: PurgeCause?) throws {
+        try queue(
+            "INSERT INTO waiting (batch, rank, id, until, cause) VALUES ($1, $2, $3, $4, $5)", .int(batch), .number(rank),
+            .id(id), .time(until / 1_000), cause.map { .int($0.column) } ?? .null)
+    }
+
     /// - Parameter time: unix milliseconds.
     private func boundary(after time: UInt64, isLong: Bool) -> Int64 {
         let span = isLong ? timing.daySeconds : timing.hourSeconds
@@ -250,6 +258,43 @@ extension PostgresDatabase {
             last = moment
         }
         return batches
+    }
+
+    func waiting(_ batch: CompleteBatch, rank: UInt8, limit: Int) throws -> [ClosedEntry] {
+        var found: [(id: EntryID, entry: ClosedEntry)] = []
+        for number in batch.numbers { found += try waiting(batch, number, rank: rank, limit: limit) }
+        if batch.numbers.count > 1 { found.sort { $0.id < $1.id } }
+        return found.map(\.entry)
+    }
+
+    private func waiting(
+        _ batch: CompleteBatch, _ number: Int64, rank: UInt8, limit: Int
+    ) throws -> [(id: EntryID, entry: ClosedEntry)] {
+        try rows(
+            "SELECT id, until, cause FROM waiting WHERE batch = $1 AND rank = $2 ORDER BY id LIMIT $3", .int(number),
+            .number(rank),
+            .number(limit)
+        ) { row in
+            let (id, until) = (try row.id(0) as EntryID, row.time(1))
+            let cause = row.isNull(2) ? nil : PurgeCause(column: row.int(2), until: until)
+            guard row.isNull(2) || cause != nil else { throw StoreError.damaged("a waiting purge has an unknown cause") }
+            return (id, ClosedEntry(of: batch, number, rank: rank, id: id, until: until, cause: cause))
+        }
+    }
+
+    func removeFromBatch(_ entries: ArraySlice<ClosedEntry>) throws {
+        var removed: [Int64: (count: Int, last: EntryID)] = [:]
+        var rank: UInt8 = 3
+        for entry in entries {
+            guard case .batch(let number, let entryRank, let id, _, _, _) = entry.source else { continue }
+            removed[number] = (removed[number, default: (0, id)].count + 1, id)
+            rank = entryRank
+        }
+        for (number, (count, last)) in removed {
+            try queue(
+                "DELETE FROM waiting WHERE batch = $1 AND rank = $2 AND id <= $3", .int(number), .number(rank), .id(last),
+                expecting: count)
+        }
     }
 
     // MARK: The log

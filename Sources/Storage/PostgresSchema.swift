@@ -6,10 +6,12 @@ enum PostgresSchema {
     static let version: UInt64 = 2
 
     /// Each is one statement.
-    static let statements: [String] = (Schema.shared.map { translated($0) }.joined() + own).split(separator: ";").map {
+    static let statements: [String] = (tables.map { translated($0) }.joined() + own).split(separator: ";").map {
         String($0)
     }
     .filter { !$0.allSatisfy(\.isWhitespace) }
+
+    private static let tables = Schema.shared + [waiting, unpublished]
 
     /// A table that is partitioned by its first column, an expiry in unix milliseconds. Deleted rows stay in a table's file, so a partition is dropped
     /// when all its rows have expired.
@@ -23,6 +25,28 @@ enum PostgresSchema {
         Partitioned(table: "token", width: 3_600_000), Partitioned(table: "job", width: 600_000),
         Partitioned(table: "registration", width: 86_400_000),
     ]
+
+    private static let unpublished = """
+        -- Entries under the head that the folder may lack, many per row, in the log's order. Public.
+        CREATE TABLE unpublished (
+            first INTEGER NOT NULL PRIMARY KEY,
+            count INTEGER NOT NULL, limited INTEGER NOT NULL, bytes BLOB NOT NULL
+        ) WITHOUT ROWID;
+
+        """
+
+    private static let waiting = """
+        -- Seals (rank 3) and purges (rank 4) that wait for their batch.
+        -- Thief: ids, causes and days of expiry.
+        CREATE TABLE waiting (
+            batch INTEGER NOT NULL,
+            rank INTEGER NOT NULL,
+            id BLOB NOT NULL,
+            until INTEGER NOT NULL, cause INTEGER,
+            PRIMARY KEY (batch, rank, id)
+        ) WITHOUT ROWID;
+
+        """
 
     private static func translated(_ table: String) -> String {
         let lines = table.split(separator: "\n").filter { !$0.drop { $0 == " " }.hasPrefix("--") }

@@ -87,12 +87,13 @@ extension SQLiteDatabase {
 
     /// Returns the number of entries that are not known to be published. Entries of open batches don't count.
     func waitingEntries() throws -> Int {
-        try rows(
+        let others = try rows(
             """
             SELECT (SELECT count(*) FROM entry) + (SELECT coalesce(sum(count), 0) FROM unpublished)
-            + (SELECT count(*) FROM waiting WHERE batch IN (SELECT number FROM batch WHERE moment IS NOT NULL))
             """
         ) { Int($0.int(0)) }[0]
+        let batches = try waitingCounts()
+        return try rows("SELECT number FROM batch WHERE moment IS NOT NULL") { batches[$0.int(0)]?.count ?? 0 }.reduce(others, +)
     }
 
     // MARK: Timing
@@ -104,22 +105,22 @@ extension SQLiteDatabase {
     }
 }
 
-// Seals and purges wait for their batch. Their rows have the batch's number and an id, but no order or time.
+// Seals and purges wait for their batch.
 extension SQLiteDatabase {
     /// Adds a token's sealing to the open batch.
-    func addSealed(_ id: EntryID, expires: UInt64, isLong: Bool) throws {
+    func addSealed(_ id: EntryID, expires: UInt64, isLong: Bool) {
         let number = journal.addToOpenBatch(rank: 3, isLong: isLong)
-        try insertWaiting(batch: number, rank: 3, id: id, until: journal.timing.untilMs(expiryMs: expires), cause: nil)
+        addWaiting(batch: number, rank: 3, id: id, until: journal.timing.untilMs(expiryMs: expires), cause: nil)
     }
 
     /// Adds a token's purge to the frozen batch if that waits for it, otherwise to the open batch. The purge of an expired token is recorded as
     /// expired.
-    func addPurged(_ id: EntryID, _ cause: PurgeCause, expires: UInt64, isLong: Bool) throws {
+    func addPurged(_ id: EntryID, _ cause: PurgeCause, expires: UInt64, isLong: Bool) {
         let number =
             journal.addToFrozenBatch(expires: expires, isLong: isLong) ?? journal.addToOpenBatch(rank: 4, isLong: isLong)
         let until = journal.timing.untilMs(expiryMs: expires)
         let cause = expires <= journal.moment ? .expired(untilMs: until) : cause
-        try insertWaiting(batch: number, rank: 4, id: id, until: until, cause: cause)
+        addWaiting(batch: number, rank: 4, id: id, until: until, cause: cause)
     }
 
     /// Completes the frozen batch if it has all its purges. Freezes the next batch if a boundary has passed.
@@ -168,10 +169,7 @@ extension SQLiteDatabase {
 
     /// Reads the batches and counts their entries.
     private func resumeBatches(_ books: inout Books) throws {
-        var batches: [Int64: Batch] = [:]
-        try each("SELECT batch, rank, count(*) FROM waiting GROUP BY batch, rank") { row in
-            batches[row.int(0), default: Batch(number: row.int(0))].add(rank: UInt8(clamping: row.int(1)), Int(row.int(2)))
-        }
+        let batches = try waitingCounts()
         try each("SELECT number, is_long, moment, window_start FROM batch ORDER BY moment, is_long") { row in
             let batch = batches[row.int(0)] ?? Batch(number: row.int(0))
             switch (row.isNull(2), row.int(1) != 0) {

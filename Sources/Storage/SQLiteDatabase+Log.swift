@@ -16,12 +16,14 @@ extension SQLiteDatabase {
     private func completeBatches(before window: UInt64) throws -> [CompleteBatch] {
         var batches: [CompleteBatch] = []
         try each(
-            "SELECT number, moment, window_start FROM batch WHERE window_start < $1 ORDER BY window_start, number", .time(window)
+            "SELECT number, moment, window_start, rank, id FROM batch WHERE window_start < $1 ORDER BY window_start, number",
+            .time(window)
         ) { row in
             if batches.last?.window == row.time(2) {
                 batches[batches.count - 1].numbers.append(row.int(0))
             } else {
-                batches.append(CompleteBatch(window: row.time(2), moment: row.time(1), numbers: [row.int(0)]))
+                let last = try row.isNull(3) ? nil : (rank: UInt8(clamping: row.int(3)), id: row.id(4) as EntryID)
+                batches.append(CompleteBatch(window: row.time(2), moment: row.time(1), numbers: [row.int(0)], last: last))
             }
         }
         return batches
@@ -32,13 +34,16 @@ extension SQLiteDatabase {
         guard try (logHead()?.size ?? 0) == size else { return false }
         guard try isFolderCurrent() else { throw StoreError.unavailable("the previous head is not published") }
         var books = journal.books
+        books.covered = try cover(entries, from: size)
         books.inWindows -= try remove(entries)
         for entry in entries {
-            if case .batch(let number, let rank, _, _, _) = entry.source { books.removeFromBatch(number, rank: rank) }
-            if entry.endsBatch { books.frozen.removeAll { $0.window == entry.window } }
+            if case .batch(let number, let rank, _, _, _, _) = entry.source { books.removeFromBatch(number, rank: rank) }
+            if entry.endsBatch {
+                books.frozen.removeAll { $0.window == entry.window }
+                runs = [:]
+            }
         }
         let closed = try updateBuckets(with: entries)
-        books.covered = try addUnpublished(entries, from: size)
         books.closedBucket = closed ?? books.closedBucket
         journal.books = books
         if closed != nil { try saveSchedule() }
@@ -48,6 +53,7 @@ extension SQLiteDatabase {
 
     func published(upTo size: UInt64) throws {
         guard let head = try logHead(), size >= head.size else { return }
+        try deletePublishedPages()
         try run("DELETE FROM unpublished")
         journal.books.covered = Books.Covered()
     }

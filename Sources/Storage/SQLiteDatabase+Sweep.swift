@@ -85,7 +85,7 @@ extension SQLiteDatabase {
         guard let last = tokens.last else { return [] }
         let deleted = try run(delete, .time(last.0), .id(last.1))
         guard deleted == tokens.count else { throw StoreError.damaged("\(deleted) tokens in place of \(tokens.count)") }
-        for (expires, purgeID, isLong) in tokens { try addPurged(purgeID, .ended, expires: expires, isLong: isLong) }
+        for (expires, purgeID, isLong) in tokens { addPurged(purgeID, .ended, expires: expires, isLong: isLong) }
         return tokens.map(\.0)
     }
 

@@ -14,8 +14,12 @@ final class SQLiteDatabase: Database, EngineRows {
     var isCheckpointing = false
     /// The books at the start of the transaction.
     private var beginning: Books?
-    /// The books and the count of changes at the start of the operation.
-    private var marked = (books: Books(), changes: Int64(0))
+    /// The books and the counts of changes and of waiting entries at the start of the operation.
+    private var marked = (books: Books(), changes: Int64(0), added: 0)
+    /// The transaction's waiting entries, by batch and rank. Its commit writes them.
+    var added: [(place: RunPlace, entry: WaitingEntry)] = []
+    /// The writer's copy of the runs of batches, by the key of batch and rank. A rollback clears it.
+    var runs: [Int64: WaitingRuns] = [:]
     /// True if the current transaction records `resumption`.
     var hasResumed = false
 
@@ -121,8 +125,8 @@ final class SQLiteDatabase: Database, EngineRows {
     func record(_ entry: NewEntry) throws {
         switch entry {
         case .event(let op): try record(op)
-        case .sealed(let id, let expires, let isLong): try addSealed(id, expires: expires, isLong: isLong)
-        case .purged(let id, let cause, let expires, let isLong): try addPurged(id, cause, expires: expires, isLong: isLong)
+        case .sealed(let id, let expires, let isLong): addSealed(id, expires: expires, isLong: isLong)
+        case .purged(let id, let cause, let expires, let isLong): addPurged(id, cause, expires: expires, isLong: isLong)
         }
     }
 
@@ -138,6 +142,7 @@ final class SQLiteDatabase: Database, EngineRows {
         try run("BEGIN IMMEDIATE")
     }
     func commit() throws {
+        try writeWaiting()
         try run("COMMIT")
         beginning = nil
     }
@@ -147,14 +152,18 @@ final class SQLiteDatabase: Database, EngineRows {
         try run("ROLLBACK TO operation")
         try run("RELEASE operation")
     }
-    func beginOperation() { marked = (journal.books, connection.totalChanges) }
+    func beginOperation() { marked = (journal.books, connection.totalChanges, added.count) }
     /// True if the operation has changed a row.
     var hasChanged: Bool { connection.totalChanges != marked.changes }
     /// Restores the books after an operation that left no change.
-    func forgetOperation() { journal.books = marked.books }
+    func forgetOperation() {
+        journal.books = marked.books
+        added.removeLast(added.count - marked.added)
+    }
     func rollBack() {
         if let beginning { journal.books = beginning }
         beginning = nil
+        (added, runs) = ([], [:])
         if inTransaction { try? connection.execute("ROLLBACK") }
     }
 }

@@ -215,5 +215,7 @@ extension SQLiteStore {
         try await run(on: writer) { try $0.setMark(name, value) }
     }
 
+    public func takeAlarms() -> [String] { journal.takeAlarms() }
+
     public func counts() async throws(StoreError) -> StoreCounts { try await run(on: background) { try $0.counts() } }
 }

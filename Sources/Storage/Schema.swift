@@ -1,10 +1,10 @@
 /// The database's schema. Comments on each table list what a thief of the database learns without any key.
 ///
-/// No table has a rowid, and every key ends with random bytes or a keyed hash, so the order of rows reveals nothing. Keys start with the
+/// Every key ends with random bytes or a keyed hash, so the order of rows reveals nothing. No table has a rowid of its own. Keys start with the
 /// expiry, so rows that expire together are adjacent and go in one sweep. Expiries are unix ms, like in the seal. If a room has a round life,
 /// its expiry reveals when it was created.
 enum Schema {
-    static let version: Int64 = 9
+    static let version: Int64 = 11
 
     /// Upgrades the previous version.
     static let step = """
@@ -20,7 +20,7 @@ enum Schema {
         ALTER TABLE log RENAME COLUMN window_start TO window;
         """
 
-    static let statements = shared.joined() + batches
+    static let statements = shared.joined() + waiting + unpublished + batches
 
     /// The tables that all engines have, each with its indexes.
     static let shared = [room, token, job] + ledger + audiences
@@ -100,19 +100,6 @@ enum Schema {
 
         """,
         """
-        -- Seals (rank 3) and purges (rank 4) that wait for their batch.
-        -- Thief: ids, causes and days of expiry. No column has an order or time, but the layout of a page shows some order
-        -- (docs/threat-model.md).
-        CREATE TABLE waiting (
-            batch INTEGER NOT NULL,
-            rank INTEGER NOT NULL,
-            id BLOB NOT NULL,
-            until INTEGER NOT NULL, cause INTEGER,
-            PRIMARY KEY (batch, rank, id)
-        ) WITHOUT ROWID;
-
-        """,
-        """
         -- Published totals of the tokens that expire on one day.
         CREATE TABLE bucket (
             until INTEGER NOT NULL PRIMARY KEY,
@@ -137,25 +124,41 @@ enum Schema {
 
         """,
         """
-        -- Entries under the head that the folder may lack, many per row, in the log's order. Public.
-        CREATE TABLE unpublished (
-            first INTEGER NOT NULL PRIMARY KEY,
-            count INTEGER NOT NULL, limited INTEGER NOT NULL, bytes BLOB NOT NULL
-        ) WITHOUT ROWID;
-
-        """,
-        """
         -- Marks of this node: the last ratchet step, the latest known time, the provider token's age.
         CREATE TABLE node (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
 
         """,
     ]
 
+    private static let waiting = """
+        -- Seals (rank 3) and purges (rank 4) that wait for their batch, in sorted runs of pages (`WaitingRuns`). `place` has batch, rank, run
+        -- and page, `bytes` has `count` entries. In a table without rowid, SQLite would cut such a row into pieces.
+        -- Thief: ids, causes and days of expiry. No column has a time or the order of entries. Of an entry's age: whether it is one of
+        -- the newest run's 192 at most, or in which slice of thousands.
+        CREATE TABLE waiting (
+            place INTEGER PRIMARY KEY,
+            count INTEGER NOT NULL, pages INTEGER NOT NULL, checksum INTEGER NOT NULL, bytes BLOB NOT NULL
+        );
+
+        """
+
+    private static let unpublished = """
+        -- Entries under the head that the folder may lack, many per row, in the log's order. Public. A row with `window_start` stands for the
+        -- `count` seals and purges after `rank` and `id` in the runs of the batches `numbers`; its `bytes` are the keys of the pages that end there.
+        CREATE TABLE unpublished (
+            first INTEGER NOT NULL PRIMARY KEY,
+            count INTEGER NOT NULL, limited INTEGER NOT NULL, bytes BLOB NOT NULL,
+            window_start INTEGER, numbers BLOB, rank INTEGER, id BLOB
+        ) WITHOUT ROWID;
+
+        """
+
     private static let batches = """
-        -- Batches. One is open for short tokens and one for long tokens. A frozen batch has `moment`, a complete one `window_start`.
+        -- Batches. One is open for short tokens and one for long tokens. A frozen batch has `moment`, a complete one `window_start`. `rank`
+        -- and `id` are those of its last seal or purge in the log.
         CREATE TABLE batch (
             number INTEGER NOT NULL PRIMARY KEY,
-            is_long INTEGER NOT NULL, moment INTEGER, window_start INTEGER
+            is_long INTEGER NOT NULL, moment INTEGER, window_start INTEGER, rank INTEGER, id BLOB
         ) WITHOUT ROWID;
         INSERT INTO batch (number, is_long) VALUES (1, 0), (2, 1);
 

@@ -113,8 +113,6 @@ private struct Copy {
 
     /// The mark of a database whose rows came from SQLite. Its value is the checkpoint that the log had.
     private static let mark = "moved"
-    /// An INSERT has some hundred rows.
-    private static let statementBytes = 262_144
 
     func run() throws -> StoreMove.Counts? {
         let head = try source.logHead()
@@ -130,9 +128,10 @@ private struct Copy {
         _ = try target.change("INSERT INTO node (name, value) VALUES ($1, $2)", .text(Self.mark), .blob(checkpoint))
         var counts: [String: Int] = [:]
         let tables = try source.rows("SELECT name FROM sqlite_master WHERE type = 'table'") { $0.text(0) }
-        for table in tables where table != "batch" && table != "schedule" {
+        for table in tables where !["batch", "schedule", "waiting"].contains(table) {
             counts[table] = try copy(try columns(of: table), from: table, to: table)
         }
+        try copyWaiting()
         _ = try copy(
             [("moment", "moment"), ("window_start", "quote(window_start)")],
             from: "(SELECT DISTINCT moment, window_start FROM batch WHERE moment IS NOT NULL)", to: "batch")
@@ -165,43 +164,74 @@ private struct Copy {
 
     /// Returns a table's columns, each with SQLite's expression for its value as a literal of PostgreSQL.
     private func columns(of table: String) throws -> [Column] {
-        let batch = try batchBoundary
-        return try source.rows("SELECT name, type FROM pragma_table_info($1)", .text(table)) { row in
+        try source.rows("SELECT name, type FROM pragma_table_info($1)", .text(table)) { row in
             let name = row.text(0)
-            if table == "waiting", name == "batch" { return (name, batch) }
             return (
                 name, row.text(1) == "BLOB" ? "iif(\(name) IS NULL, 'NULL', '''\\x' || hex(\(name)) || '''')" : "quote(\(name))"
             )
         }
     }
 
-    /// PostgreSQL numbers a batch by its boundary. An open batch gets the next boundary after the last processed one.
-    private var batchBoundary: String {
-        get throws {
-            let looked = try source.earliest("SELECT looked FROM schedule") ?? 0
-            let timing = try source.recordedTiming(expecting: nil) ?? .standard
-            let (short, long) = (looked / timing.hourSeconds + 1, looked / timing.daySeconds + 1)
-            return """
-                quote((SELECT coalesce(moment, iif(is_long, \(long * timing.daySeconds), \(short * timing.hourSeconds)))
-                FROM batch WHERE number = waiting.batch))
-                """
+    /// Copies waiting entries that are not in the log. PostgreSQL has a row for each, and numbers a batch by its boundary. An open batch gets the
+    /// next boundary after the last processed one.
+    private func copyWaiting() throws {
+        let looked = try source.earliest("SELECT looked FROM schedule") ?? 0
+        let timing = try source.recordedTiming(expecting: nil) ?? .standard
+        let batches = try source.rows("SELECT number, is_long, moment, rank, id FROM batch") { row in
+            let span = row.int(1) != 0 ? timing.daySeconds : timing.hourSeconds
+            let boundary = row.timeOrNil(2) ?? (looked / span + 1) * span
+            return (number: row.int(0), boundary: boundary, rank: row.int(3), last: try row.idOrNil(4) as EntryID?)
         }
+        var insert = Insert(target, into: "waiting (batch, rank, id, until, cause)")
+        for batch in batches {
+            for rank in [3, 4] as [UInt8] where rank >= batch.rank {
+                let last = batch.rank == rank ? batch.last : nil
+                var merge = try readingSource { try source.merge([batch.number], rank: rank, after: last) }
+                while let entry = try readingSource({ try merge.next()?.entry }) {
+                    let cause = entry.cause.map { String($0.column) } ?? "NULL"
+                    try insert.add("(\(batch.boundary), \(rank), '\\x\(entry.id)', \(entry.until), \(cause))")
+                }
+            }
+        }
+        try insert.end()
+    }
+
+    private func readingSource<Value>(_ read: () throws -> Value) throws -> Value {
+        do { return try read() } catch { throw StoreMove.Failure.sqlite(StoreError(any: error)) }
     }
 
     /// - Returns: the number of rows.
     private func copy(_ columns: [Column], from rows: String, to table: String) throws -> Int {
         let literals = columns.map(\.literal).joined(separator: " || ',' || ")
-        let insert = "INSERT INTO \(table) (\(columns.map(\.name).joined(separator: ", "))) VALUES "
         let tuples = try source.connection.prepare("SELECT '(' || \(literals) || ')' FROM \(rows)")
-        var (text, count) = ("", 0)
+        var insert = Insert(target, into: "\(table) (\(columns.map(\.name).joined(separator: ", ")))")
+        var count = 0
         while try tuples.step() {
-            text += (text.isEmpty ? insert : ",") + tuples.text(0)
+            try insert.add(tuples.text(0))
             count += 1
-            guard text.utf8.count >= Self.statementBytes else { continue }
-            try target.runAlone([text])
-            text = ""
         }
-        if !text.isEmpty { try target.runAlone([text]) }
+        try insert.end()
         return count
+    }
+}
+
+/// INSERT statements of some hundred rows.
+private struct Insert {
+    private let target: PostgresDatabase
+    private let start: String
+    private var text = ""
+
+    private static let statementBytes = 262_144
+
+    init(_ target: PostgresDatabase, into table: String) { (self.target, start) = (target, "INSERT INTO \(table) VALUES ") }
+
+    mutating func add(_ tuple: String) throws {
+        text += (text.isEmpty ? start : ",") + tuple
+        if text.utf8.count >= Self.statementBytes { try end() }
+    }
+
+    mutating func end() throws {
+        if !text.isEmpty { try target.runAlone([text]) }
+        text = ""
     }
 }

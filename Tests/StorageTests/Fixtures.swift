@@ -215,19 +215,33 @@ struct Fixture {
 
     /// All waiting entries as text: first of windows, then of batches, each in the log's order.
     func entries() throws -> [String] {
-        let tables = try tables()
-        let windows = try tables.rows("SELECT bytes FROM entry ORDER BY window_start, rank, key") {
+        let windows = try tables().rows("SELECT bytes FROM entry ORDER BY window_start, rank, key") {
             String(decoding: $0.blob(0), as: UTF8.self)
         }
-        let batches = try tables.rows("SELECT rank, id, until, cause FROM waiting ORDER BY batch, rank, id") { row in
-            let (id, until) = (try row.id(1) as EntryID, row.time(2))
+        let batches = try waiting().map { row in
             let op: Entry.Op =
-                row.int(0) == 3
-                ? .tokenSealed(id: id, untilMs: until * 1_000)
-                : .tokenPurged(id: id, cause: PurgeCause(column: row.int(3), until: until)!)
+                if let cause = row.entry.cause {
+                    .tokenPurged(id: row.entry.id, cause: cause)
+                } else {
+                    .tokenSealed(id: row.entry.id, untilMs: row.entry.until * 1_000)
+                }
             return String(decoding: Entry(atMs: 0, op).encoded, as: UTF8.self)
         }
         return windows + batches
+    }
+
+    typealias Waiting = (batch: Int64, rank: UInt8, entry: WaitingEntry)
+
+    /// The entries of batches that are not in the log, by batch, rank and id.
+    func waiting() throws -> [Waiting] {
+        let tables = try tables()
+        if let tables = tables as? SQLiteDatabase { return try tables.allWaiting() }
+        return try tables.rows("SELECT batch, rank, id, until, cause FROM waiting ORDER BY batch, rank, id") { row in
+            let cause = row.isNull(4) ? nil : PurgeCause(column: row.int(4), until: row.time(3))
+            return (
+                row.int(0), UInt8(row.int(1)), WaitingEntry(id: try row.id(2), until: row.time(3), cause: cause)
+            )
+        }
     }
 
     /// The database, besides the store.
@@ -268,6 +282,22 @@ struct Fixture {
             let start = text.range(of: "\"op\":\"")
             return String(text[start!.upperBound...].prefix { $0 != "\"" })
         }
+    }
+}
+
+extension SQLiteDatabase {
+    func allWaiting() throws -> [Fixture.Waiting] {
+        let batches = try rows("SELECT number, rank, id FROM batch ORDER BY number") { row in
+            (number: row.int(0), rank: row.int(1), id: try row.idOrNil(2) as EntryID?)
+        }
+        var found: [Fixture.Waiting] = []
+        for batch in batches {
+            for rank in [3, 4] as [UInt8] where rank >= batch.rank {
+                var merge = try merge([batch.number], rank: rank, after: rank == batch.rank ? batch.id : nil)
+                while let entry = try merge.next()?.entry { found.append((batch.number, rank, entry)) }
+            }
+        }
+        return found
     }
 }
 

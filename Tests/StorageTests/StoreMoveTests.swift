@@ -54,8 +54,10 @@ import Vocabulary
         let fixture = try await publishedBroker()
         let whole = try File.read(fixture.path, limit: 1 << 24)
         // The transaction fails at its end.
-        try Connection(path: fixture.path).execute("INSERT INTO waiting (batch, rank, id, until) VALUES (99, 3, x'00', 0)")
-        #expect(throws: StoreMove.Failure.postgres(.unavailable("PostgreSQL refused a statement (SQLSTATE 23502)"))) {
+        try Connection(path: fixture.path).execute(
+            "INSERT INTO batch (number, is_long, moment, window_start) VALUES (98, 0, 1, 1), (99, 0, 1, 2)")
+        let refusal = "PostgreSQL refused a statement (SQLSTATE 23505, unique_violation)"
+        #expect(throws: StoreMove.Failure.postgres(.unavailable(refusal))) {
             try StoreMove.run(from: fixture.path, to: try uri(fixture))
         }
         #expect(try TestPostgres.rows(inSchemaNamed: fixture.folder).filter { $0.hasPrefix("node ") }.count == 1)
@@ -243,6 +245,10 @@ import Vocabulary
                 }
             }
         }
+        tables["waiting"] = try fixture.waiting().map { batch, rank, entry in
+            ["\(batch)", "\(rank)", field("\\x\(entry.id)"), "\(entry.until)", entry.cause.map { "\($0.column)" } ?? ""]
+        }
+        tables["batch"] = tables["batch"]!.map { Array($0.prefix(4)) }
         return tables
     }
 

@@ -128,6 +128,10 @@ public actor Sequencer: LoopActor {
             try? await loop.sleep(next - now + 2)
             // Broker time goes slower while the wall clock is behind it.
             if time.now < next { continue }
+            for alarm in store.takeAlarms() {
+                metrics.add(.alarms)
+                log.error("ledger: \(alarm)")
+            }
             do {
                 // After a failure, entries may be committed but not published.
                 if isFailing || isNewcomer { try await catchUp(asksAll: isNewcomer) }

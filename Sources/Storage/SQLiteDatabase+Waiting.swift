@@ -1,0 +1,364 @@
+import Ledger
+import SQLite
+import Vocabulary
+
+// Statements on the runs of waiting entries. See `WaitingRuns`.
+extension SQLiteDatabase {
+    /// Adds a seal or a purge to a batch. The commit writes it.
+    /// - Parameter until: unix ms.
+    func addWaiting(batch: Int64, rank: UInt8, id: EntryID, until: UInt64, cause: PurgeCause?) {
+        let entry = WaitingEntry(id: id, until: until / 1_000, cause: cause)
+        added.append((RunPlace(batch: batch, rank: rank), entry))
+    }
+
+    /// Writes the transaction's waiting entries.
+    func writeWaiting() throws {
+        if added.isEmpty { return }
+        var rest = added.sorted { ($0.place.key, $0.entry.id) < ($1.place.key, $1.entry.id) }[...]
+        added.removeAll(keepingCapacity: true)
+        while let place = rest.first?.place {
+            let group = rest.prefix { $0.place == place }
+            rest = rest.dropFirst(group.count)
+            try write(group.map(\.entry), to: place)
+        }
+    }
+
+    /// - Parameter place: of batch and rank.
+    private func write(_ entries: [WaitingEntry], to place: RunPlace) throws {
+        var runs = try self.runs.removeValue(forKey: place.key) ?? readRuns(place)
+        let before = runs
+        if let moved = try runs.add(entries, readSlice: { try readSlice(place.at(run: $0)) }), let slice = runs.slice {
+            for page in RunPage.pages(place.at(run: slice.run), moved) { try write(page) }
+            if let old = before.slice, old.run == slice.run {
+                for page in RunPage.count(of: moved.count)..<max(RunPage.count(of: old.count), RunPage.count(of: moved.count)) {
+                    try delete(place.at(run: slice.run, page: page).key)
+                }
+            }
+        }
+        let newest = place.at(run: runs.newestRun)
+        if !runs.newest.isEmpty {
+            try write(RunPage(newest, pages: 1, runs.newest))
+        } else if !before.newest.isEmpty {
+            try delete(newest.key)
+        }
+        self.runs[place.key] = runs
+    }
+
+    private func write(_ page: RunPage) throws {
+        try run(
+            """
+            INSERT INTO waiting (place, count, pages, checksum, bytes) VALUES ($1, $2, $3, $4, $5) ON CONFLICT (place)
+            DO UPDATE SET count = excluded.count, pages = excluded.pages, checksum = excluded.checksum, bytes = excluded.bytes
+            """, .int(page.place.key), .number(page.entries.count), .number(page.pages), .int(page.checksum), .blob(page.bytes))
+    }
+
+    private func delete(_ key: Int64) throws { try queue("DELETE FROM waiting WHERE place = $1", .int(key)) }
+
+    /// Reads the runs of a batch and rank. Leaves a damaged newest run where it is, with an alarm: the log can't get its batch, but others can go on.
+    private func readRuns(_ place: RunPlace) throws -> WaitingRuns {
+        var runs = WaitingRuns(slice: try lastSlice(place))
+        let found = try firstPage(from: place.at(run: WaitingRuns.firstNewestRun).key, before: place.endOfRank)
+        if let found {
+            if let page = found.page {
+                runs = WaitingRuns(newest: page.entries, newestRun: found.place.run, slice: runs.slice)
+            } else {
+                journal.alarm(Self.damagedRun)
+                runs = WaitingRuns(newestRun: found.place.run - 1, slice: runs.slice)
+            }
+        }
+        return runs
+    }
+
+    private static var damagedRun: String {
+        "entries that wait for their batch are damaged in the database. Later ones are stored apart from them, but that batch can't be "
+            + "published. Check the disk, then start with an empty state folder"
+    }
+
+    private func lastSlice(_ place: RunPlace) throws -> WaitingRuns.Slice? {
+        let end = place.at(run: WaitingRuns.firstNewestRun).key
+        let last = try first(
+            "SELECT place FROM waiting WHERE place >= $1 AND place < $2 ORDER BY place DESC LIMIT 1", .int(place.key), .int(end)
+        ) { RunPlace(key: $0.int(0)) }
+        guard let last else { return nil }
+        return try rows(
+            "SELECT sum(count) FROM waiting WHERE place >= $1 AND place < $2", .int(last.at(run: last.run).key),
+            .int(last.endOfRun)
+        ) { WaitingRuns.Slice(run: last.run, count: Int($0.int(0))) }[0]
+    }
+
+    /// Reads a whole slice. Returns nil if it is damaged.
+    private func readSlice(_ place: RunPlace) throws -> [WaitingEntry]? {
+        var entries: [WaitingEntry] = []
+        guard try eachPage(from: place.key, before: place.endOfRun, { entries += $0.entries }) else {
+            journal.alarm(Self.damagedRun)
+            return nil
+        }
+        return entries
+    }
+
+    /// Reads whole runs, a page after the other.
+    /// - Returns: false if a page is damaged or missing.
+    private func eachPage(from key: Int64, before end: Int64, _ body: (RunPage) -> Void) throws -> Bool {
+        var (last, isWhole): (RunPage?, Bool) = (nil, true)
+        try each(
+            "SELECT place, count, pages, checksum, bytes FROM waiting WHERE place >= $1 AND place < $2 ORDER BY place", .int(key),
+            .int(end)
+        ) { row in
+            guard let page = Self.page(row).page, page.follows(last) else {
+                isWhole = false
+                return
+            }
+            last = page
+            body(page)
+        }
+        return isWhole && last?.isLast ?? true
+    }
+
+    private typealias FoundPage = (place: RunPlace, page: RunPage?)
+
+    /// - Returns: the place, and the page unless it is damaged.
+    private static func page(_ row: any Row) -> FoundPage {
+        let place = RunPlace(key: row.int(0))
+        var page: RunPage?
+        row.withBlob(4) { page = RunPage(place, count: row.int(1), pages: row.int(2), checksum: row.int(3), $0) }
+        return (place, page)
+    }
+
+    private func firstPage(from key: Int64, before end: Int64) throws -> FoundPage? {
+        try first(
+            "SELECT place, count, pages, checksum, bytes FROM waiting WHERE place >= $1 AND place < $2 ORDER BY place LIMIT 1",
+            .int(key), .int(end), read: Self.page)
+    }
+
+    /// - Throws: `.damaged` if the page is damaged or missing.
+    fileprivate func page(at place: RunPlace) throws -> RunPage {
+        guard let page = try firstPage(from: place.key, before: place.key + 1)?.page else { throw Self.damage }
+        return page
+    }
+
+    fileprivate static var damage: StoreError { .damaged("ledger entries that wait for their batch") }
+
+    // MARK: Publication
+
+    func waiting(_ batch: CompleteBatch, rank: UInt8, limit: Int) throws -> [ClosedEntry] {
+        // Nothing of a damaged batch is published, so look at all of it first.
+        if batch.last == nil, rank == 3 { for number in batch.numbers { try checkRuns(number) } }
+        if let last = batch.last, last.rank > rank { return [] }
+        var merge = try merge(batch.numbers, rank: rank, after: batch.last?.rank == rank ? batch.last?.id : nil)
+        var found: [ClosedEntry] = []
+        while found.count < limit, let (entry, place, endsPage) = try merge.next() {
+            found.append(
+                ClosedEntry(
+                    of: batch, place.batch, rank: rank, id: entry.id, until: entry.until, cause: entry.cause,
+                    page: endsPage ? place.key : nil))
+        }
+        return found
+    }
+
+    private func checkRuns(_ number: Int64) throws {
+        let end = RunPlace(batch: number, rank: 4).endOfRank
+        guard try eachPage(from: RunPlace(batch: number).key, before: end, { _ in }) else { throw Self.damage }
+    }
+
+    /// Merges the runs of a batch's numbers.
+    func merge(_ numbers: [Int64], rank: UInt8, after id: EntryID?) throws -> RunMerge {
+        var readers: [RunReader] = []
+        for number in numbers {
+            try eachFirstPage(RunPlace(batch: number, rank: rank)) { found in
+                guard let page = found.page else { throw Self.damage }
+                var reader = RunReader(self, page)
+                if try reader.skip(upTo: id) { readers.append(reader) }
+            }
+        }
+        return RunMerge(readers)
+    }
+
+    /// Calls `body` with the first page of each run of a batch and rank. Pages before it are in the folder.
+    private func eachFirstPage(_ place: RunPlace, _ body: (FoundPage) throws -> Void) throws {
+        var key = place.key
+        while let found = try firstPage(from: key, before: place.endOfRank) {
+            try body(found)
+            key = found.place.endOfRun
+        }
+    }
+
+    /// Records how far the batch is in the log. Its pages stay until the folder has their entries.
+    func removeFromBatch(_ entries: ArraySlice<ClosedEntry>) throws {
+        guard let last = entries.last, case .batch(_, let rank, let id, _, _, _) = last.source else { return }
+        let changed = try change(
+            "UPDATE batch SET rank = $1, id = $2 WHERE window_start = $3 AND (rank IS NULL OR (rank, id) < ($1, $2))",
+            .number(rank), .id(id), .time(last.window))
+        guard changed > 0 else { throw StoreError.damaged("a batch's entries are in the log already") }
+    }
+
+    /// Counts the entries of each batch that are not in the log.
+    func waitingCounts() throws -> [Int64: Batch] {
+        var batches: [Int64: Batch] = [:]
+        try each("SELECT place, count FROM waiting") { row in
+            let place = RunPlace(key: row.int(0))
+            batches[place.batch, default: Batch(number: place.batch)].add(rank: place.rank, Int(row.int(1)))
+        }
+        let cut = try rows("SELECT number, rank, id FROM batch WHERE rank IS NOT NULL") {
+            ($0.int(0), UInt8(clamping: $0.int(1)), try $0.id(2) as EntryID)
+        }
+        for (number, rank, id) in cut {
+            // Of seals that are in the log, pages may be left.
+            if rank == 4 { batches[number]?.seals = 0 }
+            let place = RunPlace(batch: number, rank: rank)
+            try each(
+                "SELECT place, count, pages, checksum, bytes FROM waiting WHERE place >= $1 AND place < $2 ORDER BY place",
+                .int(place.key), .int(place.endOfRank)
+            ) { row in
+                let inLog = Self.page(row).page?.entries.prefix { $0.id <= id }.count ?? 0
+                batches[number]?.add(rank: rank, -inLog)
+            }
+        }
+        return batches
+    }
+
+    // MARK: The folder
+
+    /// Keeps what the folder lacks: entries of windows in rows, those of batches in their runs.
+    /// - Returns: their counts.
+    func cover(_ entries: [ClosedEntry], from size: UInt64) throws -> Books.Covered {
+        var covered = Books.Covered()
+        var next = entries[...]
+        while let first = next.first {
+            let part = next.prefix { $0.isOfBatch == first.isOfBatch && (!first.isOfBatch || $0.window == first.window) }
+            let start = size + UInt64(covered.count)
+            let added = try first.isOfBatch ? addRange(part, from: start) : addUnpublished(part, from: start)
+            covered.count += added.count
+            covered.limited += added.limited
+            next = next.dropFirst(part.count)
+        }
+        return covered
+    }
+
+    /// - Parameter entries: adjacent seals and purges of one window.
+    private func addRange(_ entries: ArraySlice<ClosedEntry>, from start: UInt64) throws -> Books.Covered {
+        let (window, seals) = (entries[entries.startIndex].window, entries.prefix { $0.source.rank == 3 }.count)
+        var (numbers, pages): ([UInt8], [UInt8]) = ([], [])
+        var (rank, id): (SQLValue, SQLValue) = (.null, .null)
+        try each("SELECT number, rank, id FROM batch WHERE window_start = $1 ORDER BY number", .time(window)) { row in
+            numbers.append(bigEndian: row.int(0))
+            if !row.isNull(1) { (rank, id) = (.int(row.int(1)), .id(try row.id(2) as EntryID)) }
+        }
+        for case .batch(_, _, _, _, _, let page?) in entries.lazy.map(\.source) { pages.append(bigEndian: page) }
+        try run(
+            """
+            INSERT INTO unpublished (first, count, limited, bytes, window_start, numbers, rank, id) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+            """, .time(start), .number(entries.count), .number(seals), .blob(pages), .time(window), .blob(numbers), rank, id)
+        return Books.Covered(count: entries.count, limited: seals)
+    }
+
+    func unpublished(after size: UInt64) throws -> (first: UInt64, entries: [[UInt8]]) {
+        let parts = try rows(
+            """
+            SELECT first, bytes, count, window_start, numbers, rank, id FROM unpublished WHERE first + count > $1 ORDER BY first
+            """, .time(size)
+        ) { row in
+            let last = try row.isNull(5) ? nil : (rank: UInt8(clamping: row.int(5)), id: row.id(6) as EntryID)
+            let batch = row.timeOrNil(3).map {
+                CompleteBatch(window: $0, moment: 0, numbers: Self.numbers(row.blob(4)), last: last)
+            }
+            return (first: row.time(0), bytes: row.blob(1), count: Int(row.int(2)), batch: batch)
+        }
+        var entries: [[UInt8]] = []
+        for part in parts {
+            guard let batch = part.batch else {
+                entries += try unpacked(part.bytes)
+                continue
+            }
+            var found: [[UInt8]] = []
+            for rank in [3, 4] as [UInt8] {
+                found += try waiting(batch, rank: rank, limit: part.count - found.count).map(\.bytes)
+            }
+            guard found.count == part.count else { throw Self.damage }
+            entries += found
+        }
+        return (try parts.first?.first ?? logHead()?.size ?? 0, entries)
+    }
+
+    /// Deletes the pages whose entries the folder has.
+    func deletePublishedPages() throws {
+        let pages = try rows("SELECT bytes FROM unpublished WHERE window_start IS NOT NULL") { Self.numbers($0.blob(0)) }
+        for page in pages.joined() { try delete(page) }
+    }
+
+    private static func numbers(_ bytes: [UInt8]) -> [Int64] {
+        (0..<bytes.count / 8).map { Int64(bitPattern: bytes.span.bigEndian64(at: $0 * 8)) }
+    }
+}
+
+extension ClosedEntry {
+    fileprivate var isOfBatch: Bool { if case .batch = source { true } else { false } }
+}
+
+/// Reads a run in order, a page at a time.
+private struct RunReader {
+    private let database: SQLiteDatabase
+    private(set) var page: RunPage
+    private var index = 0
+
+    init(_ database: SQLiteDatabase, _ page: RunPage) { (self.database, self.page) = (database, page) }
+
+    var entry: WaitingEntry { page.entries[index] }
+    var endsPage: Bool { index + 1 == page.entries.count }
+
+    /// - Returns: false at the end of the run.
+    mutating func advance() throws -> Bool {
+        guard endsPage else {
+            index += 1
+            return true
+        }
+        if page.isLast { return false }
+        let next = try database.page(at: page.place.at(run: page.place.run, page: page.place.page + 1))
+        guard next.follows(page) else { throw SQLiteDatabase.damage }
+        (page, index) = (next, 0)
+        return true
+    }
+
+    /// - Returns: false if nothing follows `id`.
+    mutating func skip(upTo id: EntryID?) throws -> Bool {
+        while let id, entry.id <= id { guard try advance() else { return false } }
+        return true
+    }
+}
+
+/// Merges runs. Keeps one page of each in memory.
+struct RunMerge {
+    /// A binary heap by the readers' entries.
+    private var readers: [RunReader]
+    private var last: EntryID?
+
+    fileprivate init(_ readers: [RunReader]) {
+        self.readers = readers
+        for index in (0..<readers.count / 2).reversed() { sink(index) }
+    }
+
+    /// Returns the next entry, its page's place, and whether it ends the page. Returns nil at the end.
+    /// - Throws: `.damaged` if a page is damaged, or if two entries have one id.
+    mutating func next() throws -> (entry: WaitingEntry, place: RunPlace, endsPage: Bool)? {
+        guard let first = readers.first else { return nil }
+        let found = (entry: first.entry, place: first.page.place, endsPage: first.endsPage)
+        if let last, last >= found.entry.id { throw SQLiteDatabase.damage }
+        last = found.entry.id
+        if try !readers[0].advance() {
+            readers.swapAt(0, readers.count - 1)
+            readers.removeLast()
+        }
+        sink(0)
+        return found
+    }
+
+    private mutating func sink(_ start: Int) {
+        var index = start
+        while 2 * index + 1 < readers.count {
+            var child = 2 * index + 1
+            if child + 1 < readers.count, readers[child + 1].entry.id < readers[child].entry.id { child += 1 }
+            guard readers[child].entry.id < readers[index].entry.id else { return }
+            readers.swapAt(index, child)
+            index = child
+        }
+    }
+}

@@ -1,0 +1,49 @@
+"""Reads the runs of waiting entries in a SQLite file. Shares nothing with the broker."""
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+PAGE, ENTRY = 4032, 21
+SEALED, PURGED = 3, 4
+NEWEST = (1 << 20) - 1024
+
+
+@dataclass(frozen=True, order=True)
+class Run:
+    batch: int
+    rank: int
+    number: int
+
+    @property
+    def is_newest(self):
+        return self.number >= NEWEST
+
+
+def _checksum(place, pages, entries):
+    total = 0xCBF29CE484222325
+    words = [place, pages << 32 | len(entries)]
+    for entry in entries:
+        words += [int.from_bytes(entry[:8], "big"), int.from_bytes(entry[8:16], "big"), int.from_bytes(entry[16:], "big")]
+    for word in words:
+        total = (total ^ word) * 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF
+        total ^= total >> 29
+    return total - (1 << 64) if total >> 63 else total
+
+
+def runs(database):
+    """{Run: its entries' ids in hexadecimal, in order}. Fails if a page is not whole."""
+    found = defaultdict(list)
+    rows = database.execute("SELECT place, count, pages, checksum, bytes FROM waiting ORDER BY place").fetchall()
+    positions = defaultdict(list)
+    for place, count, pages, checksum, content in rows:
+        run, page = Run(place >> 35, SEALED + (place >> 34 & 1), place >> 14 & (1 << 20) - 1), place & (1 << 14) - 1
+        entries = [content[start:start + ENTRY] for start in range(0, count * ENTRY, ENTRY)]
+        assert len(content) == PAGE and not any(content[count * ENTRY:]), f"page {page} of {run}"
+        assert _checksum(place, pages, entries) == checksum, f"page {page} of {run}"
+        positions[run].append((page, pages))
+        found[run] += [entry[:16].hex() for entry in entries]
+    for run, ids in found.items():
+        assert ids == sorted(ids) and len(set(ids)) == len(ids), run
+        first, pages = positions[run][0]
+        assert positions[run] == [(page, pages) for page in range(first, pages)], run
+    return dict(found)
