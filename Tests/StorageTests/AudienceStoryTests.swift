@@ -145,11 +145,11 @@ import Vocabulary
     // MARK: Versions
 
     @Test func otherVersionsAreRefused() async throws {
-        for version in [1, 2, 7, 10, 99] {
+        for version in [1, 2, 7, 8, 99] {
             let fixture = try Fixture()
             await fixture.store.shutDown()
             try Connection(path: fixture.path).execute("PRAGMA user_version = \(version)")
-            #expect(throws: StoreError.damaged("schema version \(version), expected 9")) { try fixture.reopen() }
+            #expect(throws: StoreError.damaged("schema version \(version), expected 10")) { try fixture.reopen() }
             try fixture.remove()
         }
     }
@@ -168,7 +168,7 @@ import Vocabulary
         try Connection(path: fixture.path).execute(
             """
             ALTER TABLE entry RENAME COLUMN window_start TO window; ALTER TABLE batch RENAME COLUMN window_start TO window;
-            ALTER TABLE log RENAME COLUMN window_start TO window; PRAGMA user_version = 8
+            ALTER TABLE log RENAME COLUMN window_start TO window; PRAGMA user_version = 9
             """)
         let refused = #expect(throws: StoreError.self) { try StoreSnapshot(.file(fixture.path)) }
         #expect(refused?.description.contains("start the broker once") == true)
