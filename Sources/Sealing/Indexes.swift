@@ -3,11 +3,11 @@ public import Vocabulary
 
 // The indexes of rooms. Without the room id or the keys they reveal no room, code or client.
 extension KeyRing {
-    /// `D(0, "room", roomid)`.
+    /// Returns `end u64be || D(0, "room", roomid)[0..<24]`: 32 bytes. Rooms that end together are adjacent.
     public func roomIndex(_ room: RoomID) -> Digest {
         var derivation = Derivation(.room)
         derivation.add(room.secret)
-        return derivation.digest()
+        return Digest(leading: room.endMs, derivation.digest())
     }
 
     /// `D(0, "member", member)`: identifies a side of a room.

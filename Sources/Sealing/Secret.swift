@@ -62,7 +62,7 @@ public final class Secret: Sendable, Equatable, Redacted {
     }
 }
 
-/// 32 secret random bytes, transmitted as 43 characters of base64url.
+/// 32 secret bytes, most of them random, transmitted as 43 characters of base64url.
 public protocol Capability: Sendable, Equatable, Redacted {
     var secret: Secret { get }
     /// - Precondition: `secret` has 32 bytes.
@@ -81,7 +81,8 @@ extension Capability {
     }
 }
 
-/// The capability of a room's two members. It is never stored, and never part of a URL or push.
+/// The capability of a room's two members: the end of the room (48 bits, unix ms) and 26 random bytes. It is never stored, and never part of a
+/// URL or push.
 public struct RoomID: Capability {
     public let secret: Secret
 
@@ -89,6 +90,20 @@ public struct RoomID: Capability {
         precondition(secret.count == Self.count)
         self.secret = secret
     }
+
+    /// Returns the id of a new room.
+    /// - Parameter endMs: the room's expiry, as its row has it.
+    public static func random(endMs: UInt64) throws(SealingError) -> RoomID {
+        RoomID(
+            try Secret(count: count) { bytes in
+                Sodium.fillRandom(&bytes)
+                let random = UInt64(bytes[6]) << 8 | UInt64(bytes[7])
+                bytes.write(bigEndian: endMs << 16 | random, at: 0)
+            })
+    }
+
+    /// The end of the room, unix ms. In a caller's id it is any number.
+    public var endMs: UInt64 { secret.withBytes { $0.bigEndian64(at: 0) >> 16 } }
 }
 
 /// Identifies one side of a room.

@@ -168,7 +168,11 @@ extension PostgresDatabase {
         ) { ($0.time(0), try $0.digest(1)) }
         guard let last = rooms.last else { return 0 }
         try lock(rooms.map { .room($0.1) }, for: #function)
-        return try change("DELETE FROM room WHERE (expires, room) <= ($1, $2)", .time(last.0), .digest(last.1))
+        let codes = try rows(
+            "DELETE FROM room WHERE expires <= $1 AND (expires, room) <= ($1, $2) RETURNING code", .time(last.0), .digest(last.1)
+        ) { try $0.digestOrNil(0) }
+        for case let code? in codes { try transaction.forget(code: code) }
+        return codes.count
     }
 
     func counts() throws -> StoreCounts {
@@ -233,7 +237,7 @@ extension PostgresDatabase {
             """
             SELECT c.relname::text, coalesce(p.relname::text, ''), coalesce(i.inhdetachpending, false) FROM pg_class c
             LEFT JOIN pg_inherits i ON i.inhrelid = c.oid LEFT JOIN pg_class p ON p.oid = i.inhparent
-            WHERE c.relkind = 'r' AND c.relnamespace = current_schema()::regnamespace AND c.relname ~ '^(token|job|registration)_[0-9]+$'
+            WHERE c.relkind = 'r' AND c.relnamespace = current_schema()::regnamespace AND c.relname ~ '^(room|token|job|registration)_[0-9]+$'
             """
         ) { row in
             let parts = row.text(0).split(separator: "_")

@@ -3,7 +3,7 @@
 /// A thief of the server's files learns more than `Schema` says: each row has the number of the transaction that wrote it. So the rows of one
 /// operation are linked (e.g. a waiting seal and its token), and all rows have an order.
 enum PostgresSchema {
-    static let version: UInt64 = 2
+    static let version: UInt64 = 3
 
     /// Each is one statement.
     static let statements: [String] = (tables.map { translated($0) }.joined() + own).split(separator: ";").map {
@@ -23,7 +23,7 @@ enum PostgresSchema {
 
     static let partitioned = [
         Partitioned(table: "token", width: 3_600_000), Partitioned(table: "job", width: 600_000),
-        Partitioned(table: "registration", width: 86_400_000),
+        Partitioned(table: "registration", width: 86_400_000), Partitioned(table: "room", width: 86_400_000),
     ]
 
     private static let unpublished = """

@@ -92,9 +92,10 @@ extension SQLiteDatabase {
     /// - Returns: the number of deleted rooms.
     private func deleteRooms(expiredBy now: UInt64, limit: Int) throws -> Int {
         let rooms = try rows(
-            "SELECT expires, room FROM room WHERE expires <= $1 ORDER BY expires, room LIMIT $2", .time(now), .number(limit)
-        ) { ($0.time(0), try $0.digest(1)) }
+            "SELECT expires, room, code FROM room WHERE expires <= $1 ORDER BY expires, room LIMIT $2", .time(now), .number(limit)
+        ) { ($0.time(0), try $0.digest(1), try $0.digestOrNil(2)) }
         guard let last = rooms.last else { return 0 }
+        for case (_, _, let code?) in rooms { try transaction.forget(code: code) }
         return try run("DELETE FROM room WHERE (expires, room) <= ($1, $2)", .time(last.0), .digest(last.1))
     }
 

@@ -23,15 +23,16 @@ enum Schema {
     static let statements = shared.joined() + waiting + unpublished + batches
 
     /// The tables that all engines have, each with its indexes.
-    static let shared = [room, token, job] + ledger + audiences
+    static let shared = [room, code, token, job] + ledger + audiences
 
     private static let room = """
-        -- One row per room with its code and both sides, since a commit writes whole pages.
+        -- One row per room with its code and both sides, since a commit writes whole pages. `room` begins with `expires`, like the
+        -- room id, so the key finds a room.
         -- The code is pending (`pending` is set) or used (kept for ten minutes at most, to refuse a second use). `creator` and
         -- `retry` are the sealed answers to a create and an accept. They are deleted at `retry_until`, after two minutes at most,
         -- and `creator` also at the creator's first use of its member secret. `due` is the first expiry of a part of the row.
-        -- `room`, `client` and `member` are keyed or one-way hashes of 32 random bytes (client ids: keyed by epoch key and room
-        -- id). `creator_token` and `joiner_token` are purge ids.
+        -- `room` and `member` are one-way hashes of 26 and 32 random bytes, `client` is keyed by epoch key and room id.
+        -- `creator_token` and `joiner_token` are purge ids.
         -- Thief: the number of rooms, each room's expiry, whether it was accepted or its code is pending, whether each side has a
         -- token, when each side was last knocked at. With the key file also: guesses of codes can be checked against `code`.
         CREATE TABLE room (
@@ -45,10 +46,19 @@ enum Schema {
             pending BLOB, creator BLOB, retry BLOB, retry_until INTEGER,
             PRIMARY KEY (expires, room)
         ) WITHOUT ROWID;
-        CREATE UNIQUE INDEX room_by_room ON room (room);
-        CREATE UNIQUE INDEX room_by_code ON room (code) WHERE code IS NOT NULL;
         CREATE INDEX room_due ON room (due) WHERE due IS NOT NULL;
         CREATE INDEX room_short ON room (short) WHERE short = 1;
+
+        """
+
+    private static let code = """
+        -- The room of each join code, until the code ends. In no other table of rooms a random value finds a row.
+        -- Thief: nothing beyond `room`.
+        CREATE TABLE code (
+            code BLOB PRIMARY KEY,
+            expires INTEGER NOT NULL,
+            room BLOB NOT NULL
+        ) WITHOUT ROWID;
 
         """
 

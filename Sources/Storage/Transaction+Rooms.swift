@@ -32,8 +32,8 @@ extension Transaction {
             """
             SELECT expires, room, creator_generation, creator_client, creator_member, creator_proven, creator_token,
             creator_knocked, joiner_generation, joiner_client, joiner_member, joiner_proven, joiner_token, joiner_knocked,
-            code_expires FROM room WHERE room = $1
-            """, .digest(room), read: Self.room)
+            code_expires FROM room WHERE expires = $1 AND room = $2
+            """, .time(room.indexExpiry), .digest(room), read: Self.room)
     }
 
     private static func room(_ row: any Row) throws(StoreError) -> RoomRecord {
@@ -75,7 +75,8 @@ extension Transaction {
             """
             SELECT expires, room, creator_generation, creator_client, creator_member, creator_proven, creator_token,
             creator_knocked, joiner_generation, joiner_client, joiner_member, joiner_proven, joiner_token, joiner_knocked,
-            code_expires, code, code_generation, short, pending, creator, retry, retry_until FROM room WHERE code = $1
+            code_expires, room.code, code_generation, short, pending, creator, retry, retry_until
+            FROM code JOIN room USING (expires, room) WHERE code.code = $1
             """, .digest(index), read: Self.joinable)
     }
 
@@ -107,6 +108,9 @@ extension Transaction {
     public func create(
         _ room: RoomRecord, code: PendingCode, otherIndexes: [Digest], token: NewToken?, shortLimit: Int, now: UInt64
     ) throws -> CreateOutcome {
+        guard room.room.indexExpiry == room.expires else {
+            throw StoreError.unavailable("a room's index that does not begin with its expiry")
+        }
         let indexes = [code.code] + otherIndexes
         try lock(indexes.map { .code($0) } + [.room(room.room)] + (code.short ? [.shortCodes] : []))
         try database.admit(.creation)
@@ -138,6 +142,9 @@ extension Transaction {
             .time(code.creator == nil ? code.expires : min(code.creatorUntil, code.expires)), .digest(code.code),
             .time(code.expires), .number(code.generation), code.short ? .int(1) : .null, .blob(code.pending),
             .blob(code.creator), .time(code.creatorUntil))
+        try queue(
+            "INSERT INTO code (code, expires, room) VALUES ($1, $2, $3)", .digest(code.code), .time(room.expires),
+            .digest(room.room))
         if let token { try insert(token) }
     }
 
@@ -202,10 +209,12 @@ extension Transaction {
             return try change(
                 """
                 UPDATE room SET creator_proven = 1, creator = NULL, due = CASE WHEN pending IS NULL THEN due ELSE code_expires END
-                WHERE room = $1
-                """, .digest(index))
+                WHERE expires = $1 AND room = $2
+                """, .time(index.indexExpiry), .digest(index))
         }
-        return try change("UPDATE room SET joiner_proven = 1 WHERE room = $1 AND joiner_client IS NOT NULL", .digest(index))
+        return try change(
+            "UPDATE room SET joiner_proven = 1 WHERE expires = $1 AND room = $2 AND joiner_client IS NOT NULL",
+            .time(index.indexExpiry), .digest(index))
     }
 
     /// Deletes the room, its tokens and its code.
@@ -248,9 +257,15 @@ extension Transaction {
         for side in [room.creator, room.joiner] {
             if let token = side?.token, try purge(token, expires: room.expires, cause: .ended) { purged += 1 }
         }
+        try queue(
+            "DELETE FROM code WHERE code = (SELECT code FROM room WHERE expires = $1 AND room = $2)", .time(room.expires),
+            .digest(room.room), expecting: nil)
         try queue("DELETE FROM room WHERE expires = $1 AND room = $2", .time(room.expires), .digest(room.room))
         return purged
     }
+
+    /// Frees a code. Its room's row must lose it, too.
+    func forget(code: Digest) throws { try queue("DELETE FROM code WHERE code = $1", .digest(code), expecting: nil) }
 
     /// Returns the rooms in which a code or answer expires by `now`, at most `limit`.
     func dueRooms(_ now: UInt64, limit: Int) throws -> [JoinableRoom] {
@@ -267,7 +282,8 @@ extension Transaction {
     /// - Returns: the number of deleted rooms and tokens.
     @discardableResult
     func end(_ joinable: JoinableRoom) throws -> (rooms: Int, tokens: Int) {
-        if case .pending = joinable.code { return (1, try delete(joinable.room)) }
+        guard case .used(let used) = joinable.code else { return (1, try delete(joinable.room)) }
+        try forget(code: used.code)
         try queue(
             """
             UPDATE room SET due = NULL, code = NULL, code_expires = NULL, code_generation = NULL, retry = NULL, retry_until = NULL

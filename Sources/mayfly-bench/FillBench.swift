@@ -62,9 +62,9 @@ struct FillBench {
     }
 
     private func room(_ number: Int, _ timing: LedgerTiming) throws -> AcceptedRoom {
-        let id = try RoomID.random()
-        let index = keys.roomIndex(id)
         let expires = first + UInt64(number) * over / UInt64(rooms)
+        let id = try RoomID.random(endMs: expires)
+        let index = keys.roomIndex(id)
         let tokens = try [UInt8(1), 2].map { try token($0, in: id, index: index, expires: expires, timing) }
         let sides = try zip(["ann", "ben"], tokens).map { client, token in
             SideRecord(

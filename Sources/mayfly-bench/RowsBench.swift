@@ -38,7 +38,7 @@ enum RowsBench {
     private static func rows(_ random: inout FastRandom) -> RoomRows {
         let now = Clock.wallMs
         let expires = now + 600_000
-        let (room, code) = (random.digest(), random.digest())
+        let (room, code) = (Digest(leading: expires, random.digest()), random.digest())
         func token(_ slot: UInt8) -> NewToken {
             let row = TokenRecord(
                 purgeID: random.id(), ref: random.bytes(KeyRing.sealedRefCount), room: room, slot: slot, kind: .alert,

@@ -94,7 +94,8 @@ extension SQLiteStore {
         func digest(_ kind: Int) -> Digest { Digest(bytes: blob(kind, 32, of: id).span)! }
         let number = number ?? id
         let token = TokenRecord(
-            purgeID: EntryID(bytes: blob(1, 16, of: number).span)!, ref: blob(9, 56, of: id), room: digest(2), slot: 1,
+            purgeID: EntryID(bytes: blob(1, 16, of: number).span)!, ref: blob(9, 56, of: id),
+            room: Digest(leading: expires, digest(2)), slot: 1,
             kind: .alert, environment: .production, generation: 1, expires: expires, topic: "com.example.app",
             sealed: blob(3, 168, of: id))
         let creator = SideRecord(generation: 1, client: digest(4), member: digest(5), token: token.purgeID)

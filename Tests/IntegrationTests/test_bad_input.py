@@ -7,7 +7,7 @@ from secrets import token_hex, token_urlsafe
 import pytest
 
 from companion_pushes import seconds
-from mayfly import new_client, new_code, new_token
+from mayfly import invented_room, new_client, new_code, new_token
 
 ABSENT = type("Absent", (), {"__repr__": lambda self: "absent"})()
 
@@ -169,7 +169,8 @@ def test_bad_room_ids_open_nothing(refused, client, method, path, body):
     for roomid in ("x", room.roomid[:-1], room.roomid + "A", room.roomid + "=", token_hex(32), "*" * 43,
                    room.roomid[:-1] + ("B" if room.roomid[-1] != "B" else "C")):
         refused(method, path, body, 401, "malformed_capability", bearer=roomid)
-    refused(method, path, body, 404, "room_not_found", bearer=token_urlsafe(32))
+    for roomid in (token_urlsafe(32), invented_room()):
+        refused(method, path, body, 404, "room_not_found", bearer=roomid)
     assert client.status(room.roomid).expect(200).json["joinerHasToken"] is True
 
 

@@ -370,7 +370,7 @@ def test_the_way_back_to_the_previous_release_and_forward_again(stopped, tmp_pat
         done = mayfly("migrate", "--back", "--state", broker.state.folder)
         assert done.returncode == 0, done.stderr
         with broker.state.database() as database:
-            assert database.execute("PRAGMA user_version").fetchone() == (8,)
+            assert database.execute("PRAGMA user_version").fetchone() == (9,)
             columns = {table: [row[1] for row in database.execute(f"PRAGMA table_info({table})")] for table in ("entry", "batch", "log")}
         assert all("window" in names and "window_start" not in names for names in columns.values()), columns
     found = check(broker, "--offline")

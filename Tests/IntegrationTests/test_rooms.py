@@ -1,5 +1,6 @@
 """Rooms by the contract: good calls, and who may make which."""
 
+import base64
 import hashlib
 import json
 import statistics
@@ -10,7 +11,7 @@ from secrets import token_urlsafe
 import pytest
 
 import ledger
-from mayfly import Client, new_client, new_code, new_token
+from mayfly import Client, base64url_bytes, invented_room, new_client, new_code, new_token
 from processes import REPOSITORY, eventually
 
 
@@ -192,7 +193,7 @@ def test_unknown_expired_and_closed_are_alike(world):
     client.delete(pending["roomid"]).expect(200)
     shapes, times = set(), {"unknown": [], "closed": []}
     for _ in range(40):
-        for name, roomid in (("unknown", token_urlsafe(32)), ("closed", room.roomid)):
+        for name, roomid in (("unknown", invented_room()), ("closed", room.roomid)):
             begin = time.perf_counter()
             answer = client.status(roomid).expect(404, "room_not_found")
             times[name].append(time.perf_counter() - begin)
@@ -202,6 +203,27 @@ def test_unknown_expired_and_closed_are_alike(world):
     assert abs(unknown - closed) < 0.5 * max(unknown, closed) + 0.0005
     bodies = {world.client().accept(code).expect(404, "room_not_found").body for code in (new_code(), closed_code)}
     assert len(bodies) == 1
+
+
+def test_room_ids_with_another_end_are_unknown(world):
+    """All calls answer alike: to another end of a room that lives, to an end that can't be, and to an id of the old form."""
+    client = world.client()
+    room = client.room()
+    raw = base64url_bytes(room.roomid)
+    end = int.from_bytes(raw[:6], "big")
+    assert abs(end / 1000 - time.time() - seconds_left(room.creator.answer)) < 2
+    ends = (0, int(time.time() * 1000) - 1, end - 1, end + 1, end + 61 * 86_400_000, (1 << 48) - 1)
+    ids = [base64.urlsafe_b64encode(other.to_bytes(6, "big") + raw[6:]).decode().rstrip("=") for other in ends]
+    side = {"client": room.creator.client, "member": room.creator.member}
+    calls = (("GET", "/api/room", None), ("DELETE", "/api/room", None), ("POST", "/api/room/presence", side),
+             ("DELETE", "/api/room/token", side), ("PUT", "/api/room/token", side | {"token": new_token()}))
+    for method, path, body in calls:
+        shapes = set()
+        for roomid in (invented_room(), token_urlsafe(32), *ids):
+            answer = client.send(method, path, body, bearer=roomid).expect(404, "room_not_found")
+            shapes.add((answer.body, tuple(sorted(k for k in answer.headers if k != "date"))))
+        assert len(shapes) == 1, (method, path, shapes)
+    assert client.status(room.roomid).expect(200).json["creatorHasToken"] is True
 
 
 # Promise: capability-in-header-or-body

@@ -8,7 +8,7 @@ from secrets import token_urlsafe
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-from mayfly import Socket
+from mayfly import Socket, invented_room
 
 
 def refused(world, message, code, *fields):
@@ -108,7 +108,8 @@ def test_refused_first_messages(world, client):
     refused(world, good | {"client": "x" * 129}, "out_of_range", "client")
     refused(world, {"type": "join_room", "client": 7, "member": 7}, "missing_field", "roomid", "client", "member")
     refused(world, good | {"roomid": room.roomid[:-1]}, "malformed_capability")
-    refused(world, good | {"roomid": token_urlsafe(32)}, "room_not_found")
+    for roomid in (token_urlsafe(32), invented_room()):
+        refused(world, good | {"roomid": roomid}, "room_not_found")
     refused(world, good | {"client": "somebody-else"}, "not_a_member")
     refused(world, good | {"member": room.joiner.member}, "not_a_member")
     status = client.status(room.roomid).json

@@ -283,6 +283,18 @@ import Vocabulary
         #expect(ring.roomIndex(room) == ring.roomIndex(RoomID(try .copy(room.secret.plain))))
     }
 
+    @Test func roomIDsAndIndexesBeginWithTheEnd() throws {
+        for end: UInt64 in [0, 1, expiry, (1 << 48) - 1] {
+            let (one, two) = (try RoomID.random(endMs: end), try RoomID.random(endMs: end))
+            #expect(one.endMs == end && one != two)
+            #expect(Array(one.secret.plain[..<6]) == Array([UInt8](bigEndian: end)[2...]))
+            let index = ring.roomIndex(one)
+            #expect(Array(index.bytes[..<8]) == [UInt8](bigEndian: end) && index != ring.roomIndex(two))
+        }
+        let ids = try (0..<64).map { _ in try RoomID.random(endMs: expiry).secret.plain }
+        for place in 6..<32 { #expect(Set(ids.map { $0[place] }).count > 32, "byte \(place) is random") }
+    }
+
     @Test func handlesDifferByRoomKindAndSlot() throws {
         let handles = [
             ring.handle(room, kind: "room", slot: 1), ring.handle(room, kind: "room", slot: 2),

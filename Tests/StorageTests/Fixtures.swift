@@ -97,7 +97,7 @@ struct Fixture {
 
     func room(_ id: UInt8, expires: UInt64) -> RoomRecord {
         RoomRecord(
-            room: Self.blob(id), expires: expires,
+            room: Digest(leading: expires, Self.blob(id)), expires: expires,
             creator: SideRecord(generation: 1, client: Self.blob(id &+ 1), member: Self.blob(id &+ 2)))
     }
 

@@ -200,7 +200,7 @@ import Vocabulary
                 """
             ).count
         }
-        #expect(try partitions() == 2)
+        #expect(try partitions() == 3)
         // As the sweeper does: it comes back for each expiry, at least every 30 s, and scrubs.
         for _ in 0..<500 {
             guard let next = try await fixture.store.nextExpiry(jobSlack: 0) else { break }

@@ -28,7 +28,7 @@ import Vocabulary
 
         let both = try Connection(path: fixture.path)
         try both.execute("ATTACH '\(path)' AS loop")
-        for columns in ["* FROM room", "* FROM token", "* FROM waiting"] {
+        for columns in ["* FROM room", "* FROM code", "* FROM token", "* FROM waiting"] {
             let parts = columns.split(separator: " FROM ")
             let (mine, other) = ("SELECT \(columns)", "SELECT \(parts[0]) FROM loop.\(parts[1])")
             #expect(try count(both, "SELECT count(*) FROM (\(mine))") > 0)

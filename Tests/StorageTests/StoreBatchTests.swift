@@ -379,11 +379,11 @@ import Vocabulary
         }
         #expect(try await swept() == Int(epoch))
         try await register(0..<1, fixture, life: 700_000)
-        try await fixture.create(1, life: 400_000, codeLife: 400_000)
+        let (room, _, _) = try await fixture.create(1, life: 400_000, codeLife: 400_000)
         #expect(try await swept() == Int(epoch))
         fixture.clock.advance(900_000)
         #expect(try await swept() == Int(epoch) + 1, "of the room's token")
-        #expect(try await fixture.store.write { try $0.close(room: Fixture.blob(1)) } == 1)
+        #expect(try await fixture.store.write { try $0.close(room: room.room) } == 1)
         #expect(try await swept() == Int(epoch) + 2, "of the registration")
         try await sweep(fixture)
         #expect(try await swept() == Int(epoch) + 3)

@@ -264,7 +264,7 @@ import Vocabulary
         tables["log"] = [head + [head[1]]]
         tables["schedule"]![0] += [head[3], "0", "0"]
         tables["node"]! += [["moved", field("\\x" + Hex.encode(Array(Self.checkpoint.utf8).span))]]
-        tables["node"]! += [["schema.version", field("\\x0000000000000002")]]
+        tables["node"]! += [["schema.version", field("\\x0000000000000003")]]
         // No node owns the jobs.
         tables["job"] = before["job"]!.map { $0 + ["\"\""] }
         var boundaries: [String: String] = [:]

@@ -100,7 +100,7 @@ class Case:
 
     # -- indexes of rows
     def room_index(self):
-        return derive(KEY_0, "room", self.room).hex()
+        return (bytes(2) + self.room[:6] + derive(KEY_0, "room", self.room)[:24]).hex()
 
     def member_hash(self):
         return derive(KEY_0, "member", self.member).hex()

@@ -13,9 +13,9 @@ extension Rooms {
     public func create(_ request: CreateRoom, from address: SocketAddress) async throws(BrokerError) -> Membership {
         try admitGuess(request.joinid, address)
         let now = time.now
-        let room = try available { () throws(SealingError) in try RoomID.random() }
-        let member = try available { () throws(SealingError) in try MemberSecret.random() }
         let expires = now + UInt64(request.lifeSeconds) * 1_000
+        let room = try available { () throws(SealingError) in try RoomID.random(endMs: expires) }
+        let member = try available { () throws(SealingError) in try MemberSecret.random() }
         let codeExpires = now + UInt64(request.codeLifeSeconds) * 1_000
         let generation = keys.currentGeneration
         let index = keys.roomIndex(room)

@@ -38,7 +38,7 @@ public actor Rooms: LoopActor, BrokerPart {
 
     /// - Throws: `.roomNotFound`.
     public func status(_ room: RoomID) async throws(BrokerError) -> RoomStatus {
-        guard let record = try await live(keys.roomIndex(room)) else { throw .roomNotFound }
+        guard let record = try await live(index(of: room)) else { throw .roomNotFound }
         return RoomStatus(
             expires: record.expires, accepted: record.joiner != nil,
             creatorPresent: await presence.isPresent(RoomSide(room: record.room, slot: 1)),
@@ -49,7 +49,7 @@ public actor Rooms: LoopActor, BrokerPart {
     /// Ends a room for both sides.
     /// - Returns: how many tokens were destroyed.
     public func close(_ room: RoomID) async throws(BrokerError) -> Int {
-        let index = keys.roomIndex(room)
+        let index = try index(of: room)
         // An expired room that the sweeper has not reached yet is gone to callers.
         guard let record = try await live(index),
             let purged = try await store.write({ try $0.close(room: index) })
@@ -68,7 +68,7 @@ public actor Rooms: LoopActor, BrokerPart {
     /// Finds the caller's side, and charges it for the operation. A member secret that is used for the first time is recorded.
     /// - Throws: `.roomNotFound`; `.notAMember`; `.memberRequired` if the side has used its secret before and none was sent.
     func authorize(_ caller: Caller) async throws(BrokerError) -> (room: RoomRecord, slot: UInt8) {
-        guard let room = try await live(keys.roomIndex(caller.room)) else { throw .roomNotFound }
+        guard let room = try await live(index(of: caller.room)) else { throw .roomNotFound }
         for slot: UInt8 in [1, 2] {
             guard let side = room[slot] else { continue }
             let client = try clientIndex(
@@ -100,6 +100,14 @@ public actor Rooms: LoopActor, BrokerPart {
 
     private func chargeOperation(_ room: Digest, _ slot: UInt8) throws(BrokerError) {
         try RequestCharges.current?.charge(side: charges.shares.side(room, slot: slot))
+    }
+
+    /// Returns the index of a caller's room.
+    /// - Throws: `.roomNotFound` if no room can have this id now.
+    private func index(of room: RoomID) throws(BrokerError) -> Digest {
+        let (now, end) = (time.now, room.endMs)
+        guard now < end, end <= now + KeyRing.largestLifeSeconds * 1_000 else { throw .roomNotFound }
+        return keys.roomIndex(room)
     }
 
     /// Returns the room's row, or nil if the room has ended.

@@ -37,6 +37,7 @@ TABLES = {
         "due": _NULL + _TIME, "code": _NULL + _HASH, "code_expires": _NULL + _TIME, "code_generation": _NULL + _SMALL,
         "short": _NULL + _SMALL, "pending": _NULL + _SEALED[72], "creator": _NULL + _SEALED[72], "retry": _NULL + _SEALED[104],
         "retry_until": _NULL + _TIME},
+    "code": {"code": _HASH, "expires": _TIME, "room": _HASH},
     "token": {
         "expires": _TIME, "purge_id": _REF, "ref": _SEALED[56], "is_long": _SMALL, "room": _HASH, "slot": _SMALL, "kind": _SMALL,
         "environment": _SMALL, "generation": _SMALL, "topic": _TEXT, "sealed": _ANY},
@@ -94,13 +95,16 @@ def carve(data):
             except ValueError:
                 continue
             # A half-overwritten record may still look like one.
-            if all(not isinstance(value, int) or 0 <= value < 1 << 44 for value in row.values()) and _begins(row[first]):
+            if all(not isinstance(value, int) or 0 <= value < 1 << 44 for value in row.values()) and _begins(row, first):
                 found[name].append(row)
     return found
 
 
-def _begins(value):
-    """Whether it is a time of these years, or an index, which begins with one."""
+def _begins(row, first):
+    """Whether its key is a time of these years, or an index, which begins with one. A code's row has a room's key."""
+    if first == "code":
+        return row["room"][:8] == row["expires"].to_bytes(8, "big") and row["expires"] >> 40 == 1
+    value = row[first]
     return (int.from_bytes(value[:8], "big") if isinstance(value, bytes) else value) >> 40 == 1
 
 

@@ -20,7 +20,7 @@ def derive(key, label, *fields):
 
 
 def room_index(roomid):
-    return derive(KEY_0, "room", roomid)
+    return bytes(2) + roomid[:6] + derive(KEY_0, "room", roomid)[:24]
 
 
 def handle(roomid, slot):

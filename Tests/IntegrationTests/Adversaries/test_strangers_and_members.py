@@ -7,7 +7,7 @@ import pytest
 
 import table
 from canary import Canaries, search
-from mayfly import Socket
+from mayfly import Socket, invented_room
 from processes import eventually, mayfly
 from truth import six_digits
 
@@ -23,7 +23,7 @@ def client(story):
 def test_strangers_get_one_answer_for_all_missing_rooms(story, client):
     """Unknown, expired and closed rooms have the same answer, byte by byte."""
     gone = [story.short, story.closed, story.pending[0]]
-    answers = {(a.status, a.body) for a in [client.status(room.roomid_text) for room in gone] + [client.status("A" * 43)]}
+    answers = {(a.status, a.body) for a in [client.status(room.roomid_text) for room in gone] + [client.status(roomid) for roomid in ("A" * 43, invented_room())]}
     answers |= {(a.status, a.body) for a in [client.delete(room.roomid_text) for room in gone]}
     told = {(a.status, a.body) for a in [client.accept(room.code) for room in gone] + [client.accept("never-was-a-code")]}
     table.record(

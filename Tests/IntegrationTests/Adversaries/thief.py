@@ -161,11 +161,15 @@ class Thief:
         for row in self.rows["room"]:
             if row["code"] is not None:
                 targets[row["code"]].append(row)
+        for row in self.rows["code"]:
+            targets.setdefault(row["code"], [])
         for index, rows in targets.items():
             # The key is that of the day on which the room was made: a day before the code's end at most, or the row has ten more minutes.
-            day = rows[0]["code_expires"] // DAY_MS
+            days = {row["code_expires"] // DAY_MS - back for row in rows for back in (0, 1)}
+            # A code's own row may be left alone. It doesn't say when it was made.
             candidates = [("no day's key", KEY_0)]
-            candidates += [("a day's key", key) for keys in self.keys for back in (0, 1) if (key := keys.day_key(day - back))]
+            candidates += [("a day's key", key) for keys in self.keys for day in days or range(keys.first_day, keys.first_day + 4)
+                           if (key := keys.day_key(day))]
             for how, key in candidates:
                 if (code := Codes.under(key).find(index)) and derive(key, "join", code.encode()) == index:
                     self.got.add("codes", code, f"trying codes, by {how}")

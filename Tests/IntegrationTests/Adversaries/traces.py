@@ -60,8 +60,9 @@ def purges(log, ref):
 
 
 def parts(row, size):
-    """All substrings of so many bytes in a row's values."""
-    blobs = [value for value in row.values() if isinstance(value, bytes)]
+    """All substrings of so many bytes in a row's values. A room's index begins with its expiry, which is a column as well."""
+    expires = row.get("expires", 0).to_bytes(8, "big")
+    blobs = [value.removeprefix(expires) for value in row.values() if isinstance(value, bytes)]
     return {blob[start:start + size] for blob in blobs for start in range(len(blob) - size + 1)}
 
 
