@@ -3,7 +3,7 @@
 /// A thief of the server's files learns more than `Schema` says: each row has the number of the transaction that wrote it. So the rows of one
 /// operation are linked (e.g. a waiting seal and its token), and all rows have an order.
 enum PostgresSchema {
-    static let version: UInt64 = 2
+    static let version: UInt64 = 3
 
     /// Each is one statement.
     static let statements: [String] = (Schema.shared.map { translated($0) }.joined() + own).split(separator: ";").map {

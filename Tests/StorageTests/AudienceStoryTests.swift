@@ -144,45 +144,27 @@ import Vocabulary
 
     // MARK: Versions
 
+    // Promise: other-formats-refused
     @Test func otherVersionsAreRefused() async throws {
-        for version in [1, 2, 7, 10, 99] {
+        for version in [1, 2, 8, 9, 11, 99] as [UInt64] {
             let fixture = try Fixture()
             await fixture.store.shutDown()
             try Connection(path: fixture.path).execute("PRAGMA user_version = \(version)")
-            #expect(throws: StoreError.damaged("schema version \(version), expected 9")) { try fixture.reopen() }
+            let before = try File.read(fixture.path, limit: 10_000_000)
+            let refusal = StoreError.otherVersion(found: version, needed: 10)
+            #expect(throws: refusal) { try fixture.reopen() }
+            #expect(throws: refusal) { try StoreSnapshot(.file(fixture.path)) }
+            #expect(try File.read(fixture.path, limit: 10_000_000) == before)
+            #expect(refusal.description.contains("have version \(version)") && refusal.description.contains("empty state folder"))
             try fixture.remove()
         }
     }
 
-    /// A database of the previous version is upgraded with its entries in windows and batches.
-    @Test func thePreviousVersionIsUpgraded() async throws {
+    @Test func tablesOfAnotherProgramAreRefused() async throws {
         let fixture = try Fixture()
-        try await fixture.store.start([started()], marks: [])
-        let (room, _, token) = try await fixture.create(1)
-        fixture.clock.advance(1_000)
-        try await fixture.publish(limit: 1)
-        try await fixture.store.record([started()])
-        let entries = try fixture.entries()
-        let head = try await fixture.store.logHead()
         await fixture.store.shutDown()
-        try Connection(path: fixture.path).execute(
-            """
-            ALTER TABLE entry RENAME COLUMN window_start TO window; ALTER TABLE batch RENAME COLUMN window_start TO window;
-            ALTER TABLE log RENAME COLUMN window_start TO window; PRAGMA user_version = 8
-            """)
-        let refused = #expect(throws: StoreError.self) { try StoreSnapshot(.file(fixture.path)) }
-        #expect(refused?.description.contains("start the broker once") == true)
-        let again = try fixture.reopen()
-        #expect(try fixture.entries() == entries && entries.count == 2)
-        #expect(try await again.logHead() == head && head?.size == 1)
-        #expect(try await again.read { try $0.room(room.room) }?.creator.token == token.purgeID)
-        fixture.clock.advance(1_000)
-        #expect(try await fixture.publish(again).count == 1)
-        #expect(try await again.sweep(now: fixture.clock.now + 120_000, limit: 10, jobSlack: 0).tokens == 1)
-        await again.shutDown()
-        let schema = try Connection(path: fixture.path, access: .readOnly).prepare(
-            "SELECT group_concat(sql) LIKE '%window INTEGER%' FROM sqlite_master")
-        #expect(try schema.step() && schema.int(0) == 0)
+        try Connection(path: fixture.path).execute("PRAGMA user_version = 0")
+        #expect(throws: StoreError.damaged("its tables have no version")) { try fixture.reopen() }
         try fixture.remove()
     }
 

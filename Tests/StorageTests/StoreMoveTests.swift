@@ -95,9 +95,8 @@ import Vocabulary
 
     @Test func thePreviousVersionIsRefused() async throws {
         let fixture = try await publishedBroker()
-        try SQLiteStore.stepBack(path: fixture.path)
-        try refuse(fixture, .sqlite(.previousVersion))
-        #expect(throws: StoreError.previousVersion) { try StoreSnapshot(.file(fixture.path)) }
+        try Connection(path: fixture.path).execute("PRAGMA user_version = 9")
+        try refuse(fixture, .sqlite(.otherVersion(found: 9, needed: 10)))
         try fixture.remove()
     }
 
@@ -258,7 +257,7 @@ import Vocabulary
         tables["log"] = [head + [head[1]]]
         tables["schedule"]![0] += [head[3], "0", "0"]
         tables["node"]! += [["moved", field("\\x" + Hex.encode(Array(Self.checkpoint.utf8).span))]]
-        tables["node"]! += [["schema.version", field("\\x0000000000000002")]]
+        tables["node"]! += [["schema.version", field("\\x0000000000000003")]]
         // No node owns the jobs.
         tables["job"] = before["job"]!.map { $0 + ["\"\""] }
         var boundaries: [String: String] = [:]
