@@ -39,8 +39,7 @@ SELECT {expires} + n::bigint * {step}, sha256(n::text::bytea), 1, sha256(('c' ||
   substr(sha256(('1-' || n)::bytea), 1, 16), 0, 1, sha256(('d' || n)::bytea), sha256(('n' || n)::bytea), 0, substr(sha256(('2-' || n)::bytea), 1, 16), 0
 FROM generate_series(1, {rooms}) AS n;
 INSERT INTO token
-SELECT {expires} + n::bigint * {step}, substr(sha256((slot || '-' || n)::bytea), 1, 16), {ref}, 0, sha256(n::text::bytea), slot, 1, 1, 1,
-  'com.example.app', {sealed}
+SELECT {expires} + n::bigint * {step}, substr(sha256((slot || '-' || n)::bytea), 1, 16), {ref}, 0, sha256(n::text::bytea), slot, 1, 1, {sealed}
 FROM generate_series(1, {rooms}) AS n, generate_series(1, 2) AS slot;
 """
 
@@ -51,8 +50,8 @@ BEGIN;
 SELECT pg_advisory_xact_lock(:r);
 INSERT INTO room VALUES ({expires}, sha256((:r::bigint)::text::bytea), 1, sha256('a'), sha256('b'), 0, sha256('c'), 0, NULL, NULL, NULL, NULL, NULL, NULL,
   {expires}, sha256((:r::bigint + 1)::text::bytea), {expires}, 1, 0, sha256('d'), sha256('e'), NULL, NULL);
-INSERT INTO token VALUES ({expires}, substr(sha256((:r::bigint + 2)::text::bytea), 1, 16), {ref}, 0, sha256((:r::bigint)::text::bytea), 1, 1, 1, 1,
-  'com.example.app', {sealed});
+INSERT INTO token VALUES ({expires}, substr(sha256((:r::bigint + 2)::text::bytea), 1, 16), {ref}, 0, sha256((:r::bigint)::text::bytea), 1, 1, 1,
+  {sealed});
 INSERT INTO waiting VALUES ({batch}, 3, substr(sha256((:r::bigint + 3)::text::bytea), 1, 16), 1, NULL);
 COMMIT;
 BEGIN;
@@ -60,8 +59,8 @@ SELECT pg_advisory_xact_lock(:r);
 SELECT * FROM room WHERE code = sha256((:r::bigint + 1)::text::bytea);
 UPDATE room SET joiner_generation = 1, joiner_client = sha256('f'), joiner_member = sha256('g'), joiner_proven = 0, joiner_token = sha256('h'),
   joiner_knocked = 0, pending = NULL, retry = sha256('i') WHERE expires = {expires} AND room = sha256((:r::bigint)::text::bytea);
-INSERT INTO token VALUES ({expires}, substr(sha256((:r::bigint + 4)::text::bytea), 1, 16), {ref}, 0, sha256((:r::bigint)::text::bytea), 2, 1, 1, 1,
-  'com.example.app', {sealed});
+INSERT INTO token VALUES ({expires}, substr(sha256((:r::bigint + 4)::text::bytea), 1, 16), {ref}, 0, sha256((:r::bigint)::text::bytea), 2, 1, 1,
+  {sealed});
 INSERT INTO waiting VALUES ({batch}, 3, substr(sha256((:r::bigint + 5)::text::bytea), 1, 16), 1, NULL);
 COMMIT;
 """
@@ -76,7 +75,7 @@ SELECT * FROM room WHERE room = sha256((:r::bigint)::text::bytea);
 SELECT 1 FROM token WHERE expires = {expires} AND purge_id = substr(sha256(('1-' || :r::bigint)::bytea), 1, 16);
 UPDATE room SET creator_knocked = :j WHERE expires = {expires} AND room = sha256((:r::bigint)::text::bytea);
 INSERT INTO job VALUES ({expires}, substr(sha256((:j::bigint)::text::bytea), 1, 16), 0, substr(sha256(('1-' || :r::bigint)::bytea), 1, 16),
-  sha256((:r::bigint)::text::bytea), 1, 1, 1, 'com.example.app', 'peer_waiting', 1, {expires}, {sealed}, NULL, 0);
+  sha256((:r::bigint)::text::bytea), 1, 1, 'peer_waiting', 1, {expires}, {sealed}, NULL, 0);
 INSERT INTO entry VALUES ({batch}, 1, substr(sha256((:j::bigint + 1)::text::bytea), 1, 16), {opened});
 COMMIT;
 BEGIN;
@@ -128,7 +127,7 @@ def fill(uri, rooms, hours):
     """Adds rooms that expire over `hours` hours, from an hour or two on. With 0 all expire at once. Returns the values for PAIR and KNOCK."""
     expires = int(time.time() * 1000) // HOUR * HOUR + 2 * HOUR
     values = {"rooms": rooms, "expires": expires, "step": hours * HOUR // rooms, "batch": expires // 1000}
-    for name, size in (("ref", 56), ("sealed", 168), ("opened", 156), ("delivered", 105)):
+    for name, size in (("ref", 56), ("sealed", 200), ("opened", 156), ("delivered", 105)):
         values[name] = f"'\\x{'00' * size}'::bytea"
     spans = [("token", start, HOUR) for start in range(expires, expires + (hours + 1) * HOUR, HOUR)] + [("job", expires, 600_000)]
     sql(uri, *(

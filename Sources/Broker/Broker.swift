@@ -20,30 +20,37 @@ public final class Broker: Sendable {
         public var topic: String
         /// The default environment.
         public var environment: PushEnvironment
+        /// The length of new sealed addresses.
+        public var addressSize: AddressSize
+        /// Returns the bundle id of a configured app.
+        public var bundleID: @Sendable (_ app: AppID) -> String?
         /// True if pushes can be sent to this app in this environment.
         public var serves: @Sendable (_ kind: TokenKind, _ topic: String, _ environment: PushEnvironment) -> Bool
 
         public init(
-            topic: String, environment: PushEnvironment,
+            topic: String, environment: PushEnvironment, addressSize: AddressSize,
+            bundleID: @escaping @Sendable (_ app: AppID) -> String?,
             serves: @escaping @Sendable (_ kind: TokenKind, _ topic: String, _ environment: PushEnvironment) -> Bool
         ) {
             self.topic = topic
             self.environment = environment
+            self.addressSize = addressSize
+            self.bundleID = bundleID
             self.serves = serves
         }
 
-        /// Returns the app and the environment of a token. The environment may be omitted if the app is served in only one.
+        /// Returns the destination of a token. The environment may be omitted if the app is served in only one.
         /// - Throws: `.appNotServed` if no push could be sent there.
         func destination(
             _ kind: TokenKind, topic: String?, environment: PushEnvironment?
-        ) throws(BrokerError) -> (topic: String, environment: PushEnvironment) {
+        ) throws(BrokerError) -> Destination {
             let topic = topic ?? self.topic
             let wanted = environment ?? self.environment
-            if serves(kind, topic, wanted) { return (topic, wanted) }
+            if serves(kind, topic, wanted) { return .apns(AppID(bundleID: topic), wanted) }
             guard environment == nil, let served = PushEnvironment.allCases.first(where: { serves(kind, topic, $0) }) else {
                 throw .appNotServed
             }
-            return (topic, served)
+            return .apns(AppID(bundleID: topic), served)
         }
     }
 

@@ -249,7 +249,7 @@ public enum BrokerError: Error, Sendable, Equatable {
             switch error {
             case .ledgerBehind: .ledgerUnavailable
             case .closed, .superseded: .shuttingDown
-            case .full, .readOnly, .unavailable, .damaged, .previousVersion, .noSchema, .otherTiming, .wrongClock, .lostCommits:
+            case .full, .readOnly, .unavailable, .damaged, .otherVersion, .noSchema, .otherTiming, .wrongClock, .lostCommits:
                 .storageUnavailable
             }
     }

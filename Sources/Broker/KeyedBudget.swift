@@ -58,12 +58,16 @@ final class KeyedBudget: Sendable {
 
     /// Reserves a push to a token. Each environment of APNs has its own count, because a push to the wrong one reaches no phone.
     /// - Returns: nil if the token's budget is used up.
-    func reserve(_ token: Secret, _ environment: PushEnvironment, now: UInt64) throws(SealingError) -> Reservation? {
+    func reserve(_ address: PushAddress, now: UInt64) throws(SealingError) -> Reservation? {
         try reserve(now: now) { key in
             Self.name(key) { hash in
-                let environment = [environment.rawValue]
-                hash.update(environment.span)
-                token.withBytes { hash.update($0) }
+                let service =
+                    switch address.destination {
+                    case .apns(_, let environment): [environment.rawValue]
+                    case .other(let service): [0, service]
+                    }
+                hash.update(service.span)
+                address.token.withBytes { hash.update($0) }
             }
         }
     }

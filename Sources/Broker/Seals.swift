@@ -1,14 +1,12 @@
-import Sealing
-import Storage
+public import Sealing
+public import Storage
 import Vocabulary
 
 // Rows and their seals. The context of a row is the part that its seal is bound to.
 
 extension TokenRecord {
     var context: TokenContext {
-        TokenContext(
-            generation: generation, kind: kind, environment: environment, slot: slot, expiryMs: expires, purgeID: purgeID,
-            topic: topic)
+        TokenContext(generation: generation, kind: kind, slot: slot, expiryMs: expires, purgeID: purgeID)
     }
 }
 
@@ -16,17 +14,15 @@ extension RegistrationRecord {
     var expirySlot: ExpirySlot { ExpirySlot(generation: generation, expiryMs: expires) }
 
     var context: TokenContext {
-        TokenContext(
-            generation: generation, kind: kind, environment: environment, slot: 0, expiryMs: expires, purgeID: purgeID,
-            topic: topic)
+        TokenContext(generation: generation, kind: kind, slot: 0, expiryMs: expires, purgeID: purgeID)
     }
 }
 
 extension JobRecord {
     var context: JobContext {
         JobContext(
-            generation: generation, job: job, purgeID: purgeID, kind: kind, environment: environment, topic: topic,
-            template: template, deadlineMs: deadline, expiryMs: expires)
+            generation: generation, job: job, purgeID: purgeID, kind: kind, slot: slot, template: template,
+            deadlineMs: deadline, expiryMs: expires)
     }
 }
 
@@ -35,6 +31,22 @@ extension TokenContext {
 
     /// True for a long life. Seals and purges of long lives are published only at the end of a day. Times are unix ms.
     static func isLong(from sealed: UInt64, to expiry: UInt64) -> Bool { expiry > sealed + longestShort }
+}
+
+extension AddressSize {
+    /// The mark of a deployment whose addresses have another size than 160 bytes: the size, u64be.
+    private static let mark = "address.bytes"
+
+    /// Returns the size with which this deployment seals addresses.
+    /// - Throws: `.unavailable` if only another release can read that size; what the store throws.
+    public static func recorded(in store: any Store) async throws(StoreError) -> AddressSize {
+        guard let mark = try await store.mark(mark) else { return .apnsOnly }
+        let bytes = mark.reduce(UInt64(0)) { $0 << 8 | UInt64($1) }
+        guard let size = Int(exactly: bytes).flatMap(AddressSize.init) else {
+            throw .unavailable("its addresses are sealed in a size that this release can't read. Run the release that set it")
+        }
+        return size
+    }
 }
 
 // MARK: Errors

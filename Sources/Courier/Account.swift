@@ -1,3 +1,4 @@
+import Sealing
 public import TLS
 public import Vocabulary
 
@@ -67,8 +68,16 @@ public struct Account: Sendable {
 /// All accounts of a courier.
 public struct Accounts: Sendable {
     public let all: [Account]
+    private let bundleIDs: [AppID: String]
 
-    public init(_ all: [Account]) { self.all = all }
+    public init(_ all: [Account]) {
+        self.all = all
+        let topics = all.flatMap { $0.topics ?? [] }
+        bundleIDs = Dictionary(topics.map { (AppID(bundleID: $0), $0) }) { first, _ in first }
+    }
+
+    /// Returns the bundle id of an app that an account lists.
+    public func bundleID(of app: AppID) -> String? { bundleIDs[app] }
 
     /// Returns the first account that can send such a push, or nil if none can. A token without an account must not be sealed.
     public func account(for topic: String, _ environment: PushEnvironment, _ type: PushType) -> Account? {

@@ -1,12 +1,15 @@
 import Sodium
 import Synchronization
 
-/// The memory of all secrets: guarded, locked slots of 128 bytes, wiped on release.
+/// The memory of secrets: guarded, locked slots of one size, wiped on release.
 ///
 /// It grows in chunks up to its capacity and never shrinks. Thread-safe.
 public final class Arena: Sendable {
-    /// The process's arena. 40,960 slots are 5 MiB. Linux's default limit for locked memory is 8 MiB.
+    /// The process's arena of slots of 128 bytes. 40,960 slots are 5 MiB. Linux's default limit for locked memory is 8 MiB.
     public static let shared = Arena(capacity: 40_960, reserve: 2_560)
+
+    /// For the plaintext of one address while it is sealed or opened. More threads than slots never do so at a time.
+    static let plaintexts = Arena(capacity: 1, slotBytes: AddressSize.largest)
 
     /// The use of a slot.
     enum Purpose {
@@ -16,7 +19,7 @@ public final class Arena: Sendable {
     }
 
     public static let slotBytes = 128
-    static let slotsPerChunk = 512
+    private static let chunkBytes = 65_536
 
     private struct State {
         var chunks: [LockedMemory] = []
@@ -26,31 +29,42 @@ public final class Arena: Sendable {
 
     private let capacity: Int
     private let reserve: Int
+    fileprivate let slotBytes: Int
+    /// The slots of a chunk of 64 KiB.
+    fileprivate let slotsPerChunk: Int
     private let state = Mutex(State())
 
     /// - Parameters:
-    ///   - capacity: the number of slots, rounded up to chunks of 512.
+    ///   - capacity: the number of slots, rounded up to whole chunks.
     ///   - reserve: the number of slots reserved for acknowledged pushes.
-    init(capacity: Int, reserve: Int = 0) {
+    init(capacity: Int, reserve: Int = 0, slotBytes: Int = Arena.slotBytes) {
         self.reserve = reserve
-        self.capacity = (capacity + Self.slotsPerChunk - 1) / Self.slotsPerChunk * Self.slotsPerChunk
+        self.slotBytes = slotBytes
+        slotsPerChunk = Self.chunkBytes / slotBytes
+        self.capacity = (capacity + slotsPerChunk - 1) / slotsPerChunk * slotsPerChunk
     }
 
-    /// Locks the reserve and one more chunk. A limit that is too low is then found at the start.
-    public func prepare() throws(SealingError) {
+    /// Locks memory for the reserve, some more secrets and plaintexts. A limit that is too low is then found at the start.
+    public static func prepare() throws(SealingError) {
+        try shared.prepare()
+        try plaintexts.prepare()
+    }
+
+    /// Locks the reserve and one more chunk.
+    func prepare() throws(SealingError) {
         try state.withLock { state throws(SealingError) in
-            while state.chunks.count * Self.slotsPerChunk <= reserve {
+            while state.chunks.count * slotsPerChunk <= reserve {
                 try grow(&state)
             }
         }
     }
 
     /// The memory that all slots need, without guard pages.
-    public var byteCount: Int { capacity * Self.slotBytes }
+    public var byteCount: Int { capacity * slotBytes }
 
     /// The number of slots in use.
     public var used: Int {
-        state.withLock { $0.chunks.count * Self.slotsPerChunk - $0.free.count }
+        state.withLock { $0.chunks.count * slotsPerChunk - $0.free.count }
     }
 
     func take(for purpose: Purpose = .anything) throws(SealingError) -> Slot {
@@ -59,7 +73,7 @@ public final class Arena: Sendable {
             let left = purpose == .acknowledgedPush ? 0 : reserve
             while state.free.count <= left { try grow(&state) }
             let index = state.free.removeLast()
-            return (state.chunks[Int(index) / Self.slotsPerChunk], index)
+            return (state.chunks[Int(index) / slotsPerChunk], index)
         }
         return Slot(arena: self, memory: memory, index: index)
     }
@@ -69,15 +83,15 @@ public final class Arena: Sendable {
     }
 
     private func grow(_ state: inout State) throws(SealingError) {
-        let first = state.chunks.count * Self.slotsPerChunk
+        let first = state.chunks.count * slotsPerChunk
         guard first < capacity else { throw .outOf(.exhausted) }
         do throws(LockedMemory.Unavailable) {
-            state.chunks.append(try LockedMemory(count: Self.slotsPerChunk * Self.slotBytes))
+            state.chunks.append(try LockedMemory(count: slotsPerChunk * slotBytes))
         } catch {
             throw .outOf(.cannotLock)
         }
-        state.free.reserveCapacity(first + Self.slotsPerChunk)
-        for index in (first..<first + Self.slotsPerChunk).reversed() { state.free.append(UInt32(index)) }
+        state.free.reserveCapacity(first + slotsPerChunk)
+        for index in (first..<first + slotsPerChunk).reversed() { state.free.append(UInt32(index)) }
     }
 }
 
@@ -93,13 +107,13 @@ struct Slot: ~Copyable, Sendable {
         self.index = index
     }
 
-    private var start: Int { Int(index) % Arena.slotsPerChunk * Arena.slotBytes }
+    private var start: Int { Int(index) % arena.slotsPerChunk * arena.slotBytes }
 
     /// Lends the first `count` bytes.
     func withBytes<Result: ~Copyable, Failure: Error>(
         _ count: Int, _ body: (Span<UInt8>) throws(Failure) -> Result
     ) throws(Failure) -> Result {
-        precondition(count <= Arena.slotBytes)
+        precondition(count <= arena.slotBytes)
         return try memory.withBytes(start..<start + count, body)
     }
 
@@ -107,12 +121,12 @@ struct Slot: ~Copyable, Sendable {
     func withMutableBytes<Result: ~Copyable, Failure: Error>(
         _ count: Int, _ body: (inout MutableSpan<UInt8>) throws(Failure) -> Result
     ) throws(Failure) -> Result {
-        precondition(count <= Arena.slotBytes)
+        precondition(count <= arena.slotBytes)
         return try memory.withMutableBytes(start..<start + count, body)
     }
 
     deinit {
-        memory.wipe(start..<start + Arena.slotBytes)
+        memory.wipe(start..<start + arena.slotBytes)
         arena.release(index)
     }
 }

@@ -24,6 +24,7 @@ struct Label: Sendable {
     static let retry = Label("retry")
     static let job = Label("job")
     static let apnsID = Label("apns-id")
+    static let app = Label("app")
     static let room = Label("room")
     static let join = Label("join")
     static let client = Label("client")

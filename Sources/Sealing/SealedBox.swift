@@ -28,10 +28,10 @@ enum SealedBox {
 
     /// Opens a box with exactly `count` bytes of plaintext into a slot.
     static func open(
-        _ sealed: Span<UInt8>, count: Int, associatedData: [UInt8], key: borrowing Slot, for purpose: Arena.Purpose = .anything
+        _ sealed: Span<UInt8>, count: Int, associatedData: [UInt8], key: borrowing Slot, in arena: Arena = .shared
     ) throws(SealingError) -> Slot {
         guard sealed.count == count + overhead else { throw .doesNotOpen }
-        let plaintext = try Arena.shared.take(for: purpose)
+        let plaintext = try arena.take()
         var isGenuine = false
         plaintext.withMutableBytes(count) { isGenuine = open(sealed, into: &$0, associatedData: associatedData, key: key) }
         guard isGenuine else { throw .doesNotOpen }

@@ -1,14 +1,13 @@
-import Sodium
 public import Vocabulary
 
 /// The secret part of a queued push.
 public struct JobContent: Sendable {
-    public let token: Secret
+    public let address: PushAddress
     public let sealedAtMs: UInt64
     public let handle: Handle
 
-    public init(token: Secret, sealedAtMs: UInt64, handle: Handle) {
-        self.token = token
+    public init(address: PushAddress, sealedAtMs: UInt64, handle: Handle) {
+        self.address = address
         self.sealedAtMs = sealedAtMs
         self.handle = handle
     }
@@ -21,8 +20,8 @@ public struct JobContext: Sendable, Equatable {
     /// The token's purge id.
     public var purgeID: EntryID
     public var kind: TokenKind
-    public var environment: PushEnvironment
-    public var topic: String
+    /// That of the token's row.
+    public var slot: UInt8
     public var template: String
     /// The latest time for sending: within two minutes, and not after the expiry. Unix ms.
     public var deadlineMs: UInt64
@@ -30,75 +29,54 @@ public struct JobContext: Sendable, Equatable {
     public var expiryMs: UInt64
 
     public init(
-        generation: UInt32, job: JobID, purgeID: EntryID, kind: TokenKind, environment: PushEnvironment, topic: String,
-        template: String,
-        deadlineMs: UInt64, expiryMs: UInt64
+        generation: UInt32, job: JobID, purgeID: EntryID, kind: TokenKind, slot: UInt8, template: String, deadlineMs: UInt64,
+        expiryMs: UInt64
     ) {
         self.generation = generation
         self.job = job
         self.purgeID = purgeID
         self.kind = kind
-        self.environment = environment
-        self.topic = topic
+        self.slot = slot
         self.template = template
         self.deadlineMs = deadlineMs
         self.expiryMs = expiryMs
     }
 
-    /// `"MFJ1" || g u32be || kind u8 || environment u8 || deadline u64be || expiry u64be || job || purge id || u16be length || topic
-    /// || u16be length || template`.
+    /// `"MFJ2" || g u32be || kind u8 || slot u8 || deadline u64be || expiry u64be || job || purge id || u16be length || template`.
     var associatedData: [UInt8] {
         var data: [UInt8] = []
-        data.reserveCapacity(62 + topic.utf8.count + template.utf8.count)
-        data.append(contentsOf: "MFJ1".utf8)
+        data.reserveCapacity(60 + template.utf8.count)
+        data.append(contentsOf: "MFJ2".utf8)
         data.append(bigEndian: generation)
         data.append(kind.rawValue)
-        data.append(environment.rawValue)
+        data.append(slot)
         data.append(bigEndian: deadlineMs)
         data.append(bigEndian: expiryMs)
         data.append(job)
         data.append(purgeID)
-        data.append(counted: topic)
         data.append(counted: template)
         return data
     }
 }
 
 extension KeyRing {
-    /// Seals a job under `D(epochKey[epoch(deadline)], "job", job)`: `sealedAtMs u64be || handle[16] || length u8 || token`,
-    /// padded to 128.
-    /// - Returns: 168 bytes.
-    public func sealJob(_ content: JobContent, context: JobContext) throws(SealingError) -> [UInt8] {
-        precondition((1...100).contains(content.token.count))
+    /// Seals a job under `D(epochKey[epoch(deadline)], "job", job)`, with the handle where a token has its ref.
+    /// - Parameter size: the deployment's.
+    /// - Returns: as many bytes as a token.
+    public func sealJob(_ content: JobContent, context: JobContext, size: AddressSize) throws(SealingError) -> [UInt8] {
         guard let key = try jobKey(context) else { throw .outOfReach }
-        let plaintext = try Arena.shared.take()
-        plaintext.withMutableBytes(Self.paddedCount) { plaintext in
-            plaintext.write(bigEndian: content.sealedAtMs, at: 0)
-            plaintext.write(bigEndian: content.handle.high, at: 8)
-            plaintext.write(bigEndian: content.handle.low, at: 16)
-            plaintext[24] = UInt8(content.token.count)
-            content.token.withBytes { plaintext.write($0, at: 25) }
-            _ = Sodium.pad(&plaintext, count: 25 + content.token.count, block: Self.paddedCount)
-        }
-        return SealedBox.seal(
-            plaintext, count: Self.paddedCount, associatedData: context.associatedData, nonce: nonce(), key: try key.secret())
+        return try sealAddress(
+            content.address, content.sealedAtMs, content.handle, size.padding(context.kind),
+            associatedData: context.associatedData, key: key.secret())
     }
 
     /// Opens a job. It may use the arena's reserve.
     /// - Throws: `.doesNotOpen` if the job is invalid or its key is gone; `.outOf` if no slot is free.
     public func openJob(_ sealed: Span<UInt8>, context: JobContext) throws(SealingError) -> JobContent {
         guard let key = try jobKey(context) else { throw .doesNotOpen }
-        let plaintext = try SealedBox.open(
-            sealed, count: Self.paddedCount, associatedData: context.associatedData,
-            key: try key.secret(for: .acknowledgedPush), for: .acknowledgedPush)
-        return try plaintext.withBytes(Self.paddedCount) { bytes throws(SealingError) in
-            let count = Int(bytes[24])
-            guard Sodium.unpaddedCount(bytes, block: Self.paddedCount) == 25 + count else { throw .doesNotOpen }
-            return JobContent(
-                token: try Secret(copying: bytes.extracting(25..<25 + count), for: .acknowledgedPush),
-                sealedAtMs: bytes.bigEndian64(at: 0),
-                handle: Handle(high: bytes.bigEndian64(at: 8), low: bytes.bigEndian64(at: 16)))
-        }
+        let (address, sealedAtMs, handle): (PushAddress, UInt64, Handle) = try openAddress(
+            sealed, associatedData: context.associatedData, key: key.secret(for: .acknowledgedPush), for: .acknowledgedPush)
+        return JobContent(address: address, sealedAtMs: sealedAtMs, handle: handle)
     }
 
     /// Returns the job's `apns-id`: a lower-case UUID (RFC 9562, version 8) from `D(epochKey[epoch(deadline)], "apns-id", job)`. The operator can

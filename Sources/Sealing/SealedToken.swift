@@ -1,44 +1,33 @@
-import Sodium
 public import Vocabulary
 
 /// The other columns of a sealed token's row. If one was changed or swapped, the token can't be opened.
 public struct TokenContext: Sendable, Equatable {
     public var generation: UInt32
     public var kind: TokenKind
-    public var environment: PushEnvironment
     /// 1 for the creator, 2 for the joiner, 0 for an audience.
     public var slot: UInt8
     /// Unix ms.
     public var expiryMs: UInt64
     public var purgeID: EntryID
-    /// The APNs topic, at most 65,535 bytes.
-    public var topic: String
 
-    public init(
-        generation: UInt32, kind: TokenKind, environment: PushEnvironment, slot: UInt8, expiryMs: UInt64, purgeID: EntryID,
-        topic: String
-    ) {
+    public init(generation: UInt32, kind: TokenKind, slot: UInt8, expiryMs: UInt64, purgeID: EntryID) {
         self.generation = generation
         self.kind = kind
-        self.environment = environment
         self.slot = slot
         self.expiryMs = expiryMs
         self.purgeID = purgeID
-        self.topic = topic
     }
 
-    /// `"MFT1" || g u32be || kind u8 || environment u8 || slot u8 || expiry u64be || purge id || u16be length || topic`.
+    /// `"MFT2" || g u32be || kind u8 || slot u8 || expiry u64be || purge id`.
     var associatedData: [UInt8] {
         var data: [UInt8] = []
-        data.reserveCapacity(37 + topic.utf8.count)
-        data.append(contentsOf: "MFT1".utf8)
+        data.reserveCapacity(34)
+        data.append(contentsOf: "MFT2".utf8)
         data.append(bigEndian: generation)
         data.append(kind.rawValue)
-        data.append(environment.rawValue)
         data.append(slot)
         data.append(bigEndian: expiryMs)
         data.append(purgeID)
-        data.append(counted: topic)
         return data
     }
 
@@ -55,23 +44,21 @@ public struct TokenContext: Sendable, Equatable {
 
 /// An opened token with its ref.
 public struct OpenedToken: Sendable {
-    public let token: Secret
+    public let address: PushAddress
     public let ref: Ref
     /// Unix ms.
     public let sealedAtMs: UInt64
 }
 
 extension KeyRing {
-    /// The length of a padded token or job.
-    static let paddedCount = 128
-
-    /// Seals a token of 1 to 100 bytes for a room. It can be opened only with the room id, until the epoch after its expiry's is over.
-    /// - Returns: 168 bytes.
+    /// Seals a token for a room. It can be opened only with the room id, until the epoch after its expiry's is over.
+    /// - Parameter size: the deployment's.
+    /// - Returns: `size.sealedCount` bytes, or fewer for a Live Activity.
     public func sealToken(
-        _ token: Secret, ref: Ref, sealedAtMs: UInt64, context: TokenContext, room: RoomID
+        _ address: PushAddress, ref: Ref, sealedAtMs: UInt64, context: TokenContext, room: RoomID, size: AddressSize
     ) throws(SealingError) -> [UInt8] {
         guard let key = try tokenKey(context, room) else { throw .outOfReach }
-        return try sealToken(token, ref, sealedAtMs, context, key: key.secret())
+        return try sealToken(address, ref, sealedAtMs, context, size, key: key.secret())
     }
 
     /// - Throws: `.doesNotOpen` if the sealed bytes are invalid or their key is gone; `.outOf` if no slot is free.
@@ -81,12 +68,13 @@ extension KeyRing {
     }
 
     /// Seals a token for an audience. The broker alone can open it, until the epoch after its expiry's is over.
+    /// - Parameter size: the deployment's.
     /// - Precondition: the context's slot is 0.
     public func sealToken(
-        _ token: Secret, ref: Ref, sealedAtMs: UInt64, context: TokenContext, audience: Span<UInt8>
+        _ address: PushAddress, ref: Ref, sealedAtMs: UInt64, context: TokenContext, audience: Span<UInt8>, size: AddressSize
     ) throws(SealingError) -> [UInt8] {
         guard let key = try tokenKey(context, audience: audience) else { throw .outOfReach }
-        return try sealToken(token, ref, sealedAtMs, context, key: key.secret())
+        return try sealToken(address, ref, sealedAtMs, context, size, key: key.secret())
     }
 
     /// - Throws: `.doesNotOpen` if the sealed bytes are invalid or their key is gone; `.outOf` if no slot is free.
@@ -171,34 +159,19 @@ extension KeyRing {
         return derivation
     }
 
-    /// `sealedAtMs u64be || ref[16] || length u8 || token`, padded to 128.
     private func sealToken(
-        _ token: Secret, _ ref: Ref, _ sealedAtMs: UInt64, _ context: TokenContext, key: consuming Slot
+        _ address: PushAddress, _ ref: Ref, _ sealedAtMs: UInt64, _ context: TokenContext, _ size: AddressSize,
+        key: consuming Slot
     ) throws(SealingError) -> [UInt8] {
-        precondition((1...100).contains(token.count), "a token of 1 to 100 bytes")
-        let plaintext = try Arena.shared.take()
-        plaintext.withMutableBytes(Self.paddedCount) { plaintext in
-            plaintext.write(bigEndian: sealedAtMs, at: 0)
-            plaintext.write(bigEndian: ref.high, at: 8)
-            plaintext.write(bigEndian: ref.low, at: 16)
-            plaintext[24] = UInt8(token.count)
-            token.withBytes { plaintext.write($0, at: 25) }
-            _ = Sodium.pad(&plaintext, count: 25 + token.count, block: Self.paddedCount)
-        }
-        return SealedBox.seal(
-            plaintext, count: Self.paddedCount, associatedData: context.associatedData, nonce: nonce(), key: key)
+        try sealAddress(
+            address, sealedAtMs, ref, size.padding(context.kind), associatedData: context.associatedData, key: key)
     }
 
     private func openToken(
         _ sealed: Span<UInt8>, _ context: TokenContext, key: consuming Slot
     ) throws(SealingError) -> OpenedToken {
-        let plaintext = try SealedBox.open(sealed, count: Self.paddedCount, associatedData: context.associatedData, key: key)
-        return try plaintext.withBytes(Self.paddedCount) { bytes throws(SealingError) in
-            let count = Int(bytes[24])
-            guard Sodium.unpaddedCount(bytes, block: Self.paddedCount) == 25 + count else { throw .doesNotOpen }
-            return OpenedToken(
-                token: try Secret(copying: bytes.extracting(25..<25 + count)),
-                ref: Ref(high: bytes.bigEndian64(at: 8), low: bytes.bigEndian64(at: 16)), sealedAtMs: bytes.bigEndian64(at: 0))
-        }
+        let (address, sealedAtMs, ref): (PushAddress, UInt64, Ref) = try openAddress(
+            sealed, associatedData: context.associatedData, key: key)
+        return OpenedToken(address: address, ref: ref, sealedAtMs: sealedAtMs)
     }
 }

@@ -35,11 +35,9 @@ public struct RegistrationRecord: Sendable, Equatable {
     /// Only for a Live Activity.
     public var session: Digest?
     public var kind: TokenKind
-    public var environment: PushEnvironment
     public var generation: UInt32
     public var expires: UInt64
-    public var topic: String
-    /// Nonce, ciphertext and tag: 168 bytes.
+    /// Nonce, ciphertext and tag. As long as a room's token, but 200 bytes for a Live Activity in any deployment.
     public var sealed: [UInt8]
     /// True if the token was sealed for more than 24 hours. The ledger publishes its entries only at midnight.
     public var isLong: Bool
@@ -56,10 +54,8 @@ public struct RegistrationRecord: Sendable, Equatable {
 
     public init(
         purgeID: EntryID, ref: [UInt8], id: RegistrationID, audience: Digest, owner: Digest, device: Digest,
-        session: Digest? = nil, kind: TokenKind, environment: PushEnvironment, generation: UInt32, expires: UInt64,
-        topic: String,
-        sealed: [UInt8], isLong: Bool = false, preferences: UInt32 = .max, details: [UInt8], opens: UInt64 = 0,
-        stamp: UInt64 = 0, waiting: [UInt8]? = nil
+        session: Digest? = nil, kind: TokenKind, generation: UInt32, expires: UInt64, sealed: [UInt8], isLong: Bool = false,
+        preferences: UInt32 = .max, details: [UInt8], opens: UInt64 = 0, stamp: UInt64 = 0, waiting: [UInt8]? = nil
     ) {
         self.purgeID = purgeID
         self.ref = ref
@@ -69,10 +65,8 @@ public struct RegistrationRecord: Sendable, Equatable {
         self.device = device
         self.session = session
         self.kind = kind
-        self.environment = environment
         self.generation = generation
         self.expires = expires
-        self.topic = topic
         self.sealed = sealed
         self.isLong = isLong
         self.preferences = preferences

@@ -71,9 +71,7 @@ extension PostgresDatabase {
         }
         let version = mark.reduce(0) { $0 << 8 | UInt64($1) }
         guard version == PostgresSchema.version else {
-            throw StoreError.unavailable(
-                "its tables have version \(version), and this release needs \(PostgresSchema.version). Stop all nodes of the other release, "
-                    + "then run mayfly migrate with the newer one")
+            throw StoreError.otherVersion(found: version, needed: PostgresSchema.version)
         }
         for kind in PostgresSchema.partitioned {
             guard try exists("SELECT 1 FROM pg_partitioned_table WHERE partrelid = to_regclass($1)", .text(kind.table)) else {

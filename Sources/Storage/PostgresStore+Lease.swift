@@ -294,8 +294,8 @@ extension PostgresDatabase {
         try owners.flatMap { owner in
             try rows(
                 """
-                UPDATE job SET owner = $1 WHERE owner = $2 RETURNING deadline, job, not_before, purge_id, room, slot, kind, environment, topic,
-                template, generation, expires, sealed, fields, is_last
+                UPDATE job SET owner = $1 WHERE owner = $2 RETURNING deadline, job, not_before, purge_id, room, slot, kind, template,
+                generation, expires, sealed, fields, is_last
                 """, .text(name), .text(owner), read: JobRecord.init)
         }
     }

@@ -12,29 +12,24 @@ public struct TokenRecord: Sendable, Equatable {
     public var room: Digest
     public var slot: UInt8
     public var kind: TokenKind
-    public var environment: PushEnvironment
     public var generation: UInt32
     public var expires: UInt64
-    public var topic: String
-    /// Nonce, ciphertext and tag: 168 bytes.
+    /// Nonce, ciphertext and tag: 200 bytes, or 648 in a deployment that serves other push services, too.
     public var sealed: [UInt8]
     /// True if the token was sealed for more than 24 hours. The ledger publishes its entries only at midnight.
     public var isLong: Bool
 
     public init(
-        purgeID: EntryID, ref: [UInt8], room: Digest, slot: UInt8, kind: TokenKind, environment: PushEnvironment,
-        generation: UInt32,
-        expires: UInt64, topic: String, sealed: [UInt8], isLong: Bool = false
+        purgeID: EntryID, ref: [UInt8], room: Digest, slot: UInt8, kind: TokenKind, generation: UInt32, expires: UInt64,
+        sealed: [UInt8], isLong: Bool = false
     ) {
         self.purgeID = purgeID
         self.ref = ref
         self.room = room
         self.slot = slot
         self.kind = kind
-        self.environment = environment
         self.generation = generation
         self.expires = expires
-        self.topic = topic
         self.sealed = sealed
         self.isLong = isLong
     }
@@ -184,13 +179,11 @@ public struct JobRecord: Sendable, Equatable {
     /// 0 for a push of an audience.
     public var slot: UInt8
     public var kind: TokenKind
-    public var environment: PushEnvironment
-    public var topic: String
     public var template: String
     public var generation: UInt32
     /// The expiry of the token and room.
     public var expires: UInt64
-    /// Token, its sealing time and the handle: 168 bytes.
+    /// The address, the token's sealing time and the handle. As long as a token's.
     public var sealed: [UInt8]
     /// The template's fields as a sealed note.
     public var fields: [UInt8]?
@@ -199,8 +192,7 @@ public struct JobRecord: Sendable, Equatable {
 
     public init(
         job: JobID, deadline: UInt64, notBefore: UInt64, purgeID: EntryID, room: Digest?, slot: UInt8, kind: TokenKind,
-        environment: PushEnvironment, topic: String, template: String, generation: UInt32, expires: UInt64, sealed: [UInt8],
-        fields: [UInt8]? = nil, isLast: Bool = false
+        template: String, generation: UInt32, expires: UInt64, sealed: [UInt8], fields: [UInt8]? = nil, isLast: Bool = false
     ) {
         self.job = job
         self.deadline = deadline
@@ -209,8 +201,6 @@ public struct JobRecord: Sendable, Equatable {
         self.room = room
         self.slot = slot
         self.kind = kind
-        self.environment = environment
-        self.topic = topic
         self.template = template
         self.generation = generation
         self.expires = expires

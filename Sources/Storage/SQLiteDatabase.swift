@@ -49,22 +49,16 @@ final class SQLiteDatabase: Database, EngineRows {
         return version.int(0)
     }
 
-    /// Gives the database the tables of the previous version.
-    func stepBack() throws {
-        guard try version() == Schema.version else { throw StoreError.damaged("not this version's schema") }
-        try connection.execute("BEGIN IMMEDIATE; \(Schema.stepBack) PRAGMA user_version = \(Schema.version - 1); COMMIT")
+    static func otherVersion(_ found: Int64) -> StoreError {
+        found > 0
+            ? .otherVersion(found: UInt64(found), needed: UInt64(Schema.version)) : .damaged("its tables have no version")
     }
 
     private func makeSchema() throws {
         let found = try version()
         if found == Schema.version { return }
-        if found == Schema.version - 1 {
-            return try connection.execute("BEGIN IMMEDIATE; \(Schema.step) PRAGMA user_version = \(Schema.version); COMMIT")
-        }
         let tables = try connection.prepare("SELECT count(*) FROM sqlite_master")
-        guard try tables.step(), found == 0, tables.int(0) == 0 else {
-            throw StoreError.damaged("schema version \(found), expected \(Schema.version)")
-        }
+        guard try tables.step(), found == 0, tables.int(0) == 0 else { throw Self.otherVersion(found) }
         tables.reset()
         try connection.execute("BEGIN IMMEDIATE; \(Schema.statements) PRAGMA user_version = \(Schema.version); COMMIT")
     }

@@ -45,15 +45,6 @@ public final class SQLiteStore: Store {
         }
     }
 
-    /// Gives a database the tables of the previous version, for a return to the previous release. No other connection may be open.
-    public static func stepBack(path: String) throws(StoreError) {
-        do {
-            // Opening migrates the previous version's tables, so a repeated call is right as well.
-            let journal = Journal(resolution: 1, timing: .standard, limit: 0, now: { 0 })
-            try SQLiteDatabase(path: path, access: .readWrite, journal: journal).stepBack()
-        } catch { throw StoreError(any: error) }
-    }
-
     public func hold() {
         reader.hold()
         writer.hold()

@@ -4,21 +4,7 @@
 /// expiry, so rows that expire together are adjacent and go in one sweep. Expiries are unix ms, like in the seal. If a room has a round life,
 /// its expiry reveals when it was created.
 enum Schema {
-    static let version: Int64 = 11
-
-    /// Upgrades the previous version.
-    static let step = """
-        ALTER TABLE entry RENAME COLUMN window TO window_start;
-        ALTER TABLE batch RENAME COLUMN window TO window_start;
-        ALTER TABLE log RENAME COLUMN window TO window_start;
-        """
-
-    /// Undoes `step`, without loss.
-    static let stepBack = """
-        ALTER TABLE entry RENAME COLUMN window_start TO window;
-        ALTER TABLE batch RENAME COLUMN window_start TO window;
-        ALTER TABLE log RENAME COLUMN window_start TO window;
-        """
+    static let version: Int64 = 10
 
     static let statements = shared.joined() + waiting + unpublished + batches
 
@@ -63,17 +49,15 @@ enum Schema {
         """
 
     private static let token = """
-        -- One row per token. `sealed` (168 bytes) and `ref` (56 bytes) are XChaCha20-Poly1305 under keys derived from the room id
+        -- One row per token. `sealed` (200 bytes) and `ref` (56 bytes) are XChaCha20-Poly1305 under keys derived from the room id
         -- and the epoch key of `expires`. `purge_id` is the id of the later purge in the ledger.
-        -- Thief: the token's topic and environment, which two tokens share a room, and the later purge. Earlier entries can't be
-        -- found.
+        -- Thief: which two tokens share a room, and the later purge. Earlier entries can't be found.
         CREATE TABLE token (
             expires INTEGER NOT NULL,
             purge_id BLOB NOT NULL,
             ref BLOB NOT NULL, is_long INTEGER NOT NULL,
             room BLOB NOT NULL,
-            slot INTEGER NOT NULL, kind INTEGER NOT NULL, environment INTEGER NOT NULL,
-            generation INTEGER NOT NULL, topic TEXT NOT NULL, sealed BLOB NOT NULL,
+            slot INTEGER NOT NULL, kind INTEGER NOT NULL, generation INTEGER NOT NULL, sealed BLOB NOT NULL,
             PRIMARY KEY (expires, purge_id)
         ) WITHOUT ROWID;
 
@@ -88,8 +72,8 @@ enum Schema {
             deadline INTEGER NOT NULL,
             job BLOB NOT NULL,
             not_before INTEGER NOT NULL, purge_id BLOB NOT NULL, room BLOB NOT NULL, slot INTEGER NOT NULL,
-            kind INTEGER NOT NULL, environment INTEGER NOT NULL, topic TEXT NOT NULL, template TEXT NOT NULL,
-            generation INTEGER NOT NULL, expires INTEGER NOT NULL, sealed BLOB NOT NULL,
+            kind INTEGER NOT NULL, template TEXT NOT NULL, generation INTEGER NOT NULL, expires INTEGER NOT NULL,
+            sealed BLOB NOT NULL,
             fields BLOB, is_last INTEGER NOT NULL DEFAULT 0,
             PRIMARY KEY (deadline, job)
         ) WITHOUT ROWID;
@@ -134,7 +118,8 @@ enum Schema {
 
         """,
         """
-        -- Marks of this node: the last ratchet step, the latest known time, the provider token's age.
+        -- Marks of this node: the last ratchet step, the latest known time, the provider token's age. Of the deployment: the size of sealed
+        -- addresses, unless it is 160.
         CREATE TABLE node (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
 
         """,
@@ -179,7 +164,7 @@ enum Schema {
         """
         -- One row per token of an audience. `audience`, `owner`, `device` and `session` are keyed by the epoch key of `expires`.
         -- `purge_id` is as in `token`.
-        -- Thief: topic and environment; when it was registered or renewed, rounded to a day or an hour; which registrations of the
+        -- Thief: when it was registered or renewed, rounded to a day or an hour; which registrations of the
         -- same day or hour share an audience, owner or session; when an activity was last updated and whether an update waits; the
         -- mask of wanted pushes. With the key file also: guesses of owners, audiences and tokens can be checked, token and ref
         -- can be opened with the audience's name, `details` and `waiting` without it.
@@ -188,8 +173,7 @@ enum Schema {
             purge_id BLOB NOT NULL,
             ref BLOB NOT NULL, is_long INTEGER NOT NULL,
             id BLOB NOT NULL, audience BLOB NOT NULL, owner BLOB NOT NULL, device BLOB NOT NULL, session BLOB,
-            kind INTEGER NOT NULL, environment INTEGER NOT NULL, generation INTEGER NOT NULL, topic TEXT NOT NULL,
-            sealed BLOB NOT NULL, preferences INTEGER NOT NULL, details BLOB NOT NULL,
+            kind INTEGER NOT NULL, generation INTEGER NOT NULL, sealed BLOB NOT NULL, preferences INTEGER NOT NULL, details BLOB NOT NULL,
             opens INTEGER NOT NULL, stamp INTEGER NOT NULL, waiting BLOB,
             PRIMARY KEY (expires, purge_id)
         ) WITHOUT ROWID;

@@ -87,10 +87,10 @@ public enum StoreError: Error, Sendable, Equatable, CustomStringConvertible {
     case readOnly
     /// The folder or file can't be read or written, or another process holds it.
     case unavailable(String)
-    /// The database is damaged or of another version.
+    /// The database is damaged.
     case damaged(String)
-    /// The database has the tables of the previous version. A start of the broker migrates it.
-    case previousVersion
+    /// The database's tables are those of another release.
+    case otherVersion(found: UInt64, needed: UInt64)
     /// The PostgreSQL database has no tables, or those of another version.
     case noSchema
     /// The policy's `ledger` member differs from the one recorded in the state folder.
@@ -150,8 +150,10 @@ public enum StoreError: Error, Sendable, Equatable, CustomStringConvertible {
                 + "owner or mode changed. Check the kernel's log, and make it writable again"
         case .unavailable(let text): "the database can't be used (\(text))"
         case .damaged(let text):
-            "the database is damaged or of another version (\(text)); restore nothing from a backup, start with an empty state folder"
-        case .previousVersion: "the database has the tables of the previous version: start the broker once"
+            "the database is damaged (\(text)); restore nothing from a backup, start with an empty state folder"
+        case .otherVersion(let found, let needed):
+            "its tables have version \(found), and this release reads only version \(needed). Run the release that made them, or begin anew "
+                + "with an empty state folder and database"
         case .noSchema:
             "it lacks this version's tables. Make them with `mayfly migrate`, and add --move to take a SQLite broker's rows there"
         case .otherTiming(let recorded, let given):

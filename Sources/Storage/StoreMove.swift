@@ -89,8 +89,6 @@ public enum StoreMove {
     private static func open(_ path: String) throws(Failure) -> SQLiteDatabase {
         do {
             guard try DatabaseAddress.file(path).exists() else { throw Failure.noFile }
-            // Opening for writing would migrate the previous version's tables.
-            _ = try StoreSnapshot(.file(path))
             let journal = Journal(resolution: 1, timing: .standard, limit: 0, now: { 0 })
             let source = try SQLiteDatabase(path: path, access: .readWrite, journal: journal)
             if try source.exists("SELECT 1 FROM entry") || source.exists("SELECT 1 FROM unpublished") {

@@ -52,8 +52,8 @@ public final class StoreSnapshot {
     private let engine: Engine
     private let database: any EngineRows & Database
 
-    /// - Throws: `.previousVersion` or `.noSchema`; `.damaged` for any other version's file; `.unavailable` if there is none; `.readOnly` on a
-    ///   read-only file system, since SQLite creates files beside the database even for reading.
+    /// - Throws: `.otherVersion` or `.noSchema`; `.damaged`; `.unavailable` if there is no file; `.readOnly` on a read-only file system, since
+    ///   SQLite creates files beside the database even for reading.
     public init(_ address: DatabaseAddress) throws(StoreError) {
         switch address {
         case .file(let path):
@@ -139,10 +139,8 @@ public final class StoreSnapshot {
 extension SQLiteDatabase {
     func checkVersion() throws {
         let found = try rows("PRAGMA user_version") { $0.int(0) }[0]
-        if found == Schema.version - 1 { throw StoreError.previousVersion }
-        guard found == Schema.version else { throw StoreError.damaged("schema version \(found), expected \(Schema.version)") }
+        guard found == Schema.version else { throw Self.otherVersion(found) }
     }
-
 }
 
 extension EngineRows {

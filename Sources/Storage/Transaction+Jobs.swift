@@ -86,8 +86,8 @@ extension Transaction {
     public func jobs() throws -> [JobRecord] {
         try rows(
             """
-            SELECT deadline, job, not_before, purge_id, room, slot, kind, environment, topic, template, generation, expires, sealed,
-            fields, is_last FROM job ORDER BY deadline
+            SELECT deadline, job, not_before, purge_id, room, slot, kind, template, generation, expires, sealed, fields, is_last
+            FROM job ORDER BY deadline
             """, read: JobRecord.init)
     }
 
@@ -99,12 +99,11 @@ extension Transaction {
         guard let template = EntryText(job.template) else { preconditionFailure("a template's name is invalid in the ledger") }
         try queue(
             """
-            INSERT INTO job (deadline, job, not_before, purge_id, room, slot, kind, environment, topic, template, generation, expires,
-            sealed, fields, is_last) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
+            INSERT INTO job (deadline, job, not_before, purge_id, room, slot, kind, template, generation, expires, sealed, fields,
+            is_last) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
             """, .time(job.deadline), .id(job.job), .time(job.notBefore), .id(job.purgeID),
-            job.room.map { .digest($0) } ?? .blob([]), .number(job.slot), .code(job.kind), .code(job.environment),
-            .text(job.topic), .text(job.template), .number(job.generation), .time(job.expires), .blob(job.sealed),
-            .blob(job.fields), .bool(job.isLast))
+            job.room.map { .digest($0) } ?? .blob([]), .number(job.slot), .code(job.kind), .text(job.template),
+            .number(job.generation), .time(job.expires), .blob(job.sealed), .blob(job.fields), .bool(job.isLast))
         try database.record(.event(.tokenOpened(id: new.openedID, job: job.job, template: template)))
     }
 
@@ -148,7 +147,7 @@ extension JobRecord {
         try self.init(
             job: row.id(1), deadline: row.time(0), notBefore: row.time(2), purgeID: row.id(3),
             room: row.int(5) == 0 ? nil : row.digest(4), slot: UInt8(clamping: row.int(5)), kind: row.code(6),
-            environment: row.code(7), topic: row.text(8), template: row.text(9), generation: UInt32(clamping: row.int(10)),
-            expires: row.time(11), sealed: row.blob(12), fields: row.blobOrNil(13), isLast: row.int(14) != 0)
+            template: row.text(7), generation: UInt32(clamping: row.int(8)), expires: row.time(9), sealed: row.blob(10),
+            fields: row.blobOrNil(11), isLast: row.int(12) != 0)
     }
 }

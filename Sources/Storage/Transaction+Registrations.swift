@@ -25,8 +25,8 @@ extension Transaction {
     private func registrations(_ index: Digest) throws -> [RegistrationRecord] {
         try rows(
             """
-            SELECT expires, purge_id, id, audience, owner, device, session, kind, environment, generation, topic, sealed, preferences,
-            details, opens, stamp, waiting, ref, is_long FROM registration
+            SELECT expires, purge_id, id, audience, owner, device, session, kind, generation, sealed, preferences, details, opens,
+            stamp, waiting, ref, is_long FROM registration
             WHERE expires = $1 AND purge_id IN (SELECT purge_id FROM registration_index WHERE value = $2)
             """, .time(index.indexExpiry), .digest(index), read: Self.registration)
     }
@@ -35,8 +35,8 @@ extension Transaction {
     public func eachRegistration(_ body: (RegistrationRecord) -> Void) throws {
         try each(
             """
-            SELECT expires, purge_id, id, audience, owner, device, session, kind, environment, generation, topic, sealed, preferences,
-            details, opens, stamp, waiting, ref, is_long FROM registration
+            SELECT expires, purge_id, id, audience, owner, device, session, kind, generation, sealed, preferences, details, opens,
+            stamp, waiting, ref, is_long FROM registration
             """
         ) { body(try Self.registration($0)) }
     }
@@ -52,19 +52,18 @@ extension Transaction {
     func dueUpdates(now: UInt64, limit: Int) throws -> [RegistrationRecord] {
         try rows(
             """
-            SELECT expires, purge_id, id, audience, owner, device, session, kind, environment, generation, topic, sealed, preferences,
-            details, opens, stamp, waiting, ref, is_long FROM registration
+            SELECT expires, purge_id, id, audience, owner, device, session, kind, generation, sealed, preferences, details, opens,
+            stamp, waiting, ref, is_long FROM registration
             WHERE waiting IS NOT NULL AND opens <= $1 ORDER BY opens LIMIT $2
             """, .time(now), .number(limit), read: Self.registration)
     }
 
     private static func registration(_ row: any Row) throws(StoreError) -> RegistrationRecord {
         try RegistrationRecord(
-            purgeID: row.id(1), ref: row.blob(17), id: row.id(2), audience: row.digest(3), owner: row.digest(4),
-            device: row.digest(5), session: row.digestOrNil(6), kind: row.code(7), environment: row.code(8),
-            generation: UInt32(clamping: row.int(9)), expires: row.time(0), topic: row.text(10), sealed: row.blob(11),
-            isLong: row.int(18) != 0, preferences: UInt32(clamping: row.int(12)), details: row.blob(13), opens: row.time(14),
-            stamp: row.time(15), waiting: row.blobOrNil(16))
+            purgeID: row.id(1), ref: row.blob(15), id: row.id(2), audience: row.digest(3), owner: row.digest(4),
+            device: row.digest(5), session: row.digestOrNil(6), kind: row.code(7), generation: UInt32(clamping: row.int(8)),
+            expires: row.time(0), sealed: row.blob(9), isLong: row.int(16) != 0, preferences: UInt32(clamping: row.int(10)),
+            details: row.blob(11), opens: row.time(12), stamp: row.time(13), waiting: row.blobOrNil(14))
     }
 
     /// Inserts a registration and purges those that it replaces.
@@ -151,15 +150,14 @@ extension Transaction {
         let registration = new.record
         try queue(
             """
-            INSERT INTO registration (expires, purge_id, ref, is_long, id, audience, owner, device, session, kind, environment,
-            generation, topic, sealed, preferences, details, opens, stamp, waiting)
-            VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)
+            INSERT INTO registration (expires, purge_id, ref, is_long, id, audience, owner, device, session, kind, generation,
+            sealed, preferences, details, opens, stamp, waiting)
+            VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
             """, .time(registration.expires), .id(registration.purgeID), .blob(registration.ref), .bool(registration.isLong),
             .id(registration.id), .digest(registration.audience), .digest(registration.owner), .digest(registration.device),
-            .digest(registration.session), .code(registration.kind), .code(registration.environment),
-            .number(registration.generation), .text(registration.topic), .blob(registration.sealed),
-            .number(registration.preferences), .blob(registration.details), .time(registration.opens),
-            .time(registration.stamp), .blob(registration.waiting))
+            .digest(registration.session), .code(registration.kind), .number(registration.generation),
+            .blob(registration.sealed), .number(registration.preferences), .blob(registration.details),
+            .time(registration.opens), .time(registration.stamp), .blob(registration.waiting))
         for index in registration.indexes {
             try queue(
                 "INSERT INTO registration_index (value, purge_id) VALUES ($1, $2)", .digest(index), .id(registration.purgeID))

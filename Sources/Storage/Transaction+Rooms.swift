@@ -309,14 +309,13 @@ extension Transaction {
     public func token(_ purgeID: EntryID, expires: UInt64) throws -> TokenRecord? {
         try first(
             """
-            SELECT room, slot, kind, environment, generation, topic, sealed, ref, is_long FROM token
-            WHERE expires = $1 AND purge_id = $2
+            SELECT room, slot, kind, generation, sealed, ref, is_long FROM token WHERE expires = $1 AND purge_id = $2
             """, .time(expires), .id(purgeID)
         ) { row in
             try TokenRecord(
-                purgeID: purgeID, ref: row.blob(7), room: row.digest(0), slot: UInt8(clamping: row.int(1)),
-                kind: row.code(2), environment: row.code(3), generation: UInt32(clamping: row.int(4)), expires: expires,
-                topic: row.text(5), sealed: row.blob(6), isLong: row.int(8) != 0)
+                purgeID: purgeID, ref: row.blob(5), room: row.digest(0), slot: UInt8(clamping: row.int(1)),
+                kind: row.code(2), generation: UInt32(clamping: row.int(3)), expires: expires, sealed: row.blob(4),
+                isLong: row.int(6) != 0)
         }
     }
 
@@ -334,11 +333,10 @@ extension Transaction {
         let token = new.record
         try queue(
             """
-            INSERT INTO token (expires, purge_id, ref, is_long, room, slot, kind, environment, generation, topic, sealed)
-            VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+            INSERT INTO token (expires, purge_id, ref, is_long, room, slot, kind, generation, sealed)
+            VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
             """, .time(token.expires), .id(token.purgeID), .blob(token.ref), .bool(token.isLong), .digest(token.room),
-            .number(token.slot), .code(token.kind), .code(token.environment), .number(token.generation),
-            .text(token.topic), .blob(token.sealed))
+            .number(token.slot), .code(token.kind), .number(token.generation), .blob(token.sealed))
         try database.record(.sealed(new.sealedID, expires: token.expires, isLong: token.isLong))
     }
 

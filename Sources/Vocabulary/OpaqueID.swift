@@ -52,6 +52,13 @@ public struct RequestID: OpaqueID {
     public static func random() -> RequestID { drawn { Sodium.fillPublicRandom(&$0) } }
 }
 
+/// An app in a sealed address. Derived from its bundle id, whose length would differ. Not secret.
+@frozen
+public struct AppID: OpaqueID {
+    public let high, low: UInt64
+    @inlinable public init(high: UInt64, low: UInt64) { (self.high, self.low) = (high, low) }
+}
+
 /// The value in a push that tells the phone its subject. Only a holder of the key can interpret it.
 @frozen
 public struct Handle: OpaqueID {

@@ -5,7 +5,7 @@ public enum TokenKind: UInt8, Sendable, CaseIterable {
     case liveActivity = 3
 }
 
-/// The APNs service that issued a token. The raw value is in rows and bound into seals.
+/// The APNs service that issued a token. The raw value is in sealed addresses.
 public enum PushEnvironment: UInt8, Sendable, CaseIterable {
     case production = 1
     case sandbox = 2

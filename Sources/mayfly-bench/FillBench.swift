@@ -14,7 +14,7 @@ struct FillBench {
     /// Each transaction touches pages all over the indexes. So it has many rooms, and the cache holds the whole indexes.
     private static let roomsPerTransaction = 20_000
     private static let cacheKiB = 262_144
-    private static let topic = "com.example.app"
+    private static let destination = Destination.apns(AppID(bundleID: "com.example.app"), .production)
 
     private let keys: KeyRing
     private let first: UInt64
@@ -32,7 +32,7 @@ struct FillBench {
         }
         let lock = try OpenFile(state, .read)
         guard try lock.tryLock() else { throw BenchError("a broker runs on \(ShownPath(state)): stop it first") }
-        try Arena.shared.prepare()
+        try Arena.prepare()
         let start = Clock.monotonicNs
         try await bench.fill(state)
         withExtendedLifetime(lock) {}
@@ -85,13 +85,14 @@ struct FillBench {
         let until = timing.untilMs(expiryMs: expires)
         let now = Clock.wallMs
         let context = TokenContext(
-            generation: keys.currentGeneration, kind: .alert, environment: .production, slot: slot, expiryMs: expires,
-            purgeID: ref.purgeID(untilMs: until), topic: Self.topic)
+            generation: keys.currentGeneration, kind: .alert, slot: slot, expiryMs: expires,
+            purgeID: ref.purgeID(untilMs: until))
+        let address = PushAddress(Self.destination, token: try Secret.random(32))
         let row = TokenRecord(
             purgeID: context.purgeID, ref: try keys.sealRef(ref, context: context, room: room), room: index, slot: slot,
-            kind: context.kind, environment: context.environment,
-            generation: context.generation, expires: expires, topic: context.topic,
-            sealed: try keys.sealToken(try Secret.random(32), ref: ref, sealedAtMs: now, context: context, room: room),
+            kind: context.kind, generation: context.generation, expires: expires,
+            sealed: try keys.sealToken(
+                address, ref: ref, sealedAtMs: now, context: context, room: room, size: .apnsOnly),
             isLong: expires > now + 86_400_000)
         return NewToken(row, sealedID: ref.sealedID(untilMs: until))
     }

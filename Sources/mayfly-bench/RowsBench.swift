@@ -42,8 +42,7 @@ enum RowsBench {
         func token(_ slot: UInt8) -> NewToken {
             let row = TokenRecord(
                 purgeID: random.id(), ref: random.bytes(KeyRing.sealedRefCount), room: room, slot: slot, kind: .alert,
-                environment: .production, generation: 1, expires: expires,
-                topic: "com.example.app", sealed: random.bytes(168))
+                generation: 1, expires: expires, sealed: random.bytes(AddressSize.apnsOnly.sealedCount))
             return NewToken(row, sealedID: random.id())
         }
         let (creatorToken, joinerToken) = (token(1), token(2))

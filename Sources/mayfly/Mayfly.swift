@@ -96,7 +96,6 @@ struct Mayfly {
           apns-simulator            run an APNs for tests and development
           drill                     show what you could hand over now, and why no more
           migrate --database URI    make the tables in PostgreSQL; with --move, move the SQLite broker there
-          migrate --back            prepare the database for a return to the previous release
         Each command has --help.
         """
 }

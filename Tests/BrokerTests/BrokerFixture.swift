@@ -19,9 +19,10 @@ struct BrokerFixture {
     let loop: EventLoop
     let broker: Broker
     let sweeper: Sweeper
+    let prints = LogLines()
 
     /// - Parameter courier: replaces the courier that never reaches anyone.
-    init(courier: ((EventLoop) -> any PushSender)? = nil) async throws {
+    init(courier: ((EventLoop) -> any PushSender)? = nil, addressSize: AddressSize = .apnsOnly) async throws {
         folder = try SimulatedBroker.makeFolder()
         let clock = TestClock(1_800_000_000_000)
         self.clock = clock
@@ -43,9 +44,7 @@ struct BrokerFixture {
             loop: loop, store: StoreAccess(loop: loop, store: store, metrics: metrics, log: Logger { _, _ in }), keys: keys,
             time: time,
             policies: policies, courier: try courier?(loop) ?? Courier(loop: loop, configuration), sweeper: sweeper,
-            settings: Broker.Settings(topic: "com.example.app", environment: .production) { _, topic, _ in
-                topic == "com.example.app"
-            }, metrics: metrics, log: Logger { _, _ in })
+            settings: .test(addressSize: addressSize), metrics: metrics, log: Logger { [prints] _, line in prints.add(line) })
     }
 
     func end() async throws {
@@ -96,8 +95,7 @@ extension SQLiteStore {
         let token = TokenRecord(
             purgeID: EntryID(bytes: blob(1, 16, of: number).span)!, ref: blob(9, 56, of: id),
             room: Digest(leading: expires, digest(2)), slot: 1,
-            kind: .alert, environment: .production, generation: 1, expires: expires, topic: "com.example.app",
-            sealed: blob(3, 168, of: id))
+            kind: .alert, generation: 1, expires: expires, sealed: blob(3, 200, of: id))
         let creator = SideRecord(generation: 1, client: digest(4), member: digest(5), token: token.purgeID)
         let room = RoomRecord(room: token.room, expires: expires, creator: creator)
         let code = PendingCode(

@@ -105,7 +105,8 @@ import Vocabulary
             _ token: Int, _ environment: PushEnvironment = .production, at now: UInt64 = 0
         ) throws -> KeyedBudget.Reservation? {
             let bytes = (0..<8).map { UInt8(truncatingIfNeeded: token >> ($0 * 8)) }
-            return try budget.reserve(try Secret(copying: bytes.span), environment, now: now)
+            let destination = Destination.apns(AppID(bundleID: "com.example.app"), environment)
+            return try budget.reserve(PushAddress(destination, token: try Secret(copying: bytes.span)), now: now)
         }
     }
 

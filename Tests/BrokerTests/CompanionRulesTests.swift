@@ -404,31 +404,41 @@ import Vocabulary
         }
     }
 
-    /// Thousands of pushes to one of two environments hang. Pushes to the other are accepted and leave in time.
-    @Test func anAppWithHangingPushesLeavesRoomForOthers() async throws {
+    /// A request that times out with more pushes than the queue has room for waits, and delays no other.
+    @Test func aTimerThatDoesNotFitDelaysNoOther() async throws {
         try await Stage.play { stage in
-            for (user, byte, environment) in [(Stage.alice, UInt8(1), PushEnvironment.production), (Stage.bob, 3, .sandbox)] {
-                _ = try await stage.companion.registerDevice(
-                    user, token: stage.token(byte), environment: environment, topic: nil)
-                _ = try await stage.companion.registerActivity(
-                    user, token: stage.token(byte + 1), activity: [1], session: Stage.session, previous: nil,
-                    environment: environment, topic: nil)
-                try await stage.take(.state("processing"), of: user)
-                _ = try await stage.ask(of: user)
-            }
+            for byte: UInt8 in 1...3 { try await stage.register(byte) }
+            try await stage.register(4, of: Stage.bob)
+            _ = try await stage.ask()
+            _ = try await stage.ask(of: Stage.bob)
             await stage.advance(1_000)
             let outbox = try #require(await stage.simulated.run?.broker.outbox)
-            await outbox.fillItsShare(environment: .production)
-            await #expect(throws: BrokerError.tooManyPushes) { try await stage.take(.question) }
+            await outbox.fill(leaving: 2)
             await stage.advance(60_000)
-            func texts(_ byte: UInt8, _ text: String) -> Int { stage.pushes(to: byte).count { $0.says(text) } }
-            #expect(texts(4, "awaitingApproval") == 1 && texts(3, "timed_out") == 1)
-            #expect(try await stage.take(.question, of: Stage.bob).pushes == 2)
-            #expect(texts(2, "awaitingApproval") == 0 && texts(1, "timed_out") == 0)
+            func timedOut(_ byte: UInt8) -> Int { stage.pushes(to: byte).count { $0.says("timed_out") } }
+            #expect(timedOut(4) == 1 && timedOut(1) + timedOut(2) + timedOut(3) == 0)
             await outbox.empty()
             await stage.advance(20_000)
-            #expect(stage.pushes(to: 2).count == 2 && texts(1, "timed_out") == 1)
+            #expect((1...3).allSatisfy { timedOut($0) == 1 })
             #expect(await stage.count(.alarms) == 0)
+        }
+    }
+
+    /// Of the updates that are due, those that fit into the queue leave.
+    @Test func dueUpdatesLeaveAsFarAsTheyFit() async throws {
+        try await Stage.play { stage in
+            for byte: UInt8 in 1...3 { try await stage.start(byte) }
+            try await stage.take(.state("processing"))
+            try await stage.take(.state("idle"))
+            await stage.advance(1_000)
+            let outbox = try #require(await stage.simulated.run?.broker.outbox)
+            func updated() -> Int { (1...3 as ClosedRange<UInt8>).count { stage.pushes(to: $0).count == 2 } }
+            await outbox.fill(leaving: 2)
+            await stage.advance(15_000)
+            #expect(updated() >= 2)
+            await outbox.empty()
+            await stage.advance(15_000)
+            #expect(updated() == 3)
         }
     }
 

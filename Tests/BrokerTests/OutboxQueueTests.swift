@@ -1,3 +1,4 @@
+import Sealing
 import Storage
 import Testing
 import Vocabulary
@@ -5,8 +6,12 @@ import Vocabulary
 @testable import Broker
 
 @Suite struct OutboxQueueTests {
-    private func entry(_ number: UInt8, topic: String = "") -> OutboxQueue.Entry {
-        OutboxQueue.Entry(job: .dummy(number, topic: topic), reservation: nil)
+    private func entry(_ number: UInt8) -> OutboxQueue.Entry {
+        OutboxQueue.Entry(job: .dummy(number), reservation: nil)
+    }
+
+    private func destination(_ app: String, _ environment: PushEnvironment = .production) -> Destination {
+        .apns(AppID(bundleID: app), environment)
     }
 
     @Test func jobsOfOneTimeLeaveInRandomOrder() {
@@ -36,7 +41,7 @@ import Vocabulary
         var started = 0
         while queue.startNext() != nil { started += 1 }
         #expect(started == OutboxQueue.maxPreparing && queue.openCount == count)
-        while started < Self.mostOfOne {
+        while started < OutboxQueue.maxUnderWay {
             queue.endPreparation()
             #expect(queue.startNext() != nil && queue.startNext() == nil)
             started += 1
@@ -49,69 +54,105 @@ import Vocabulary
             #expect(queue.startNext()?.job.job == JobID(UInt128(UInt8(truncatingIfNeeded: number))))
             queue.endPreparation()
         }
-        for _ in 0..<Self.mostOfOne { queue.endDelivery(of: entry(0)) }
+        for _ in 0..<OutboxQueue.maxUnderWay { queue.endDelivery(of: entry(0)) }
         #expect(queue.openCount == 0 && queue.startNext() == nil)
     }
 
     /// The limit of one app if no other app has jobs under way: eight times the free places.
     private static let mostOfOne = OutboxQueue.maxUnderWay / 9 * 8
 
-    @Test func anAppWithHangingPushesLeavesRoomForOthers() {
+    /// A queue whose jobs are opened once they start, as the outbox does.
+    private struct OpenedQueue {
         var queue = OutboxQueue(shuffles: false)
-        func startAll() -> [String] {
-            var topics: [String] = []
-            while let started = queue.startNext() {
-                topics.append(started.job.topic)
-                queue.endPreparation()
+        /// The destinations that the jobs' seals name, by the jobs' numbers.
+        var sealed: [JobID: Destination] = [:]
+        var underWay: [OutboxQueue.Entry] = []
+        var opened = 0
+
+        mutating func makeDue(_ count: Int, to destination: Destination) {
+            for _ in 0..<count {
+                let job = JobRecord.dummy(number: sealed.count)
+                sealed[job.job] = destination
+                queue.makeDue(OutboxQueue.Entry(job: job, reservation: nil))
             }
-            return topics
         }
-        for number in 0..<25_000 { queue.makeDue(entry(UInt8(truncatingIfNeeded: number), topic: "dead")) }
-        #expect(startAll().count == Self.mostOfOne)
-        for app in ["a", "b"] { for number in 0..<100 as Range<UInt8> { queue.makeDue(entry(number, topic: app)) } }
-        #expect(startAll().sorted() == Array(repeating: "a", count: 100) + Array(repeating: "b", count: 100))
-        // Another app with hanging pushes gets most of the rest.
-        for number in 0..<25_000 { queue.makeDue(entry(UInt8(truncatingIfNeeded: number), topic: "dying")) }
-        #expect(Set(startAll()) == ["dying"])
-        queue.makeDue(entry(0, topic: "c"))
-        #expect(startAll() == ["c"])
-        #expect(queue.openCount == 50_201)
-        // Held jobs start when there is room again.
-        for _ in 0..<4_000 { queue.endDelivery(of: entry(0, topic: "dead")) }
-        #expect(Set(startAll()).isSuperset(of: ["dying"]))
-        for _ in 0..<Self.mostOfOne - 4_000 { queue.endDelivery(of: entry(0, topic: "dead")) }
-        #expect(Set(startAll()) == ["dead", "dying"])
+
+        /// Starts what may start. Returns how many pushes leave to each destination.
+        mutating func startAll() -> [Destination: Int] {
+            var left: [Destination: Int] = [:]
+            while var entry = queue.startNext() {
+                queue.endPreparation()
+                opened += 1
+                let destination = sealed[entry.job.job]!
+                if queue.admit(&entry, to: destination) {
+                    left[destination, default: 0] += 1
+                    underWay.append(entry)
+                } else {
+                    queue.hold(entry)
+                    queue.endDelivery(of: entry)
+                }
+            }
+            return left
+        }
+
+        mutating func end(_ count: Int, to destination: Destination) {
+            for _ in 0..<count {
+                let index = underWay.firstIndex { $0.destination == destination }!
+                queue.endDelivery(of: underWay.remove(at: index))
+            }
+        }
     }
 
-    /// Reserves all room of an app, and returns how many jobs fit.
-    private func fill(_ queue: inout OutboxQueue, _ topic: String, _ environment: PushEnvironment = .production) -> Int {
-        let job = entry(0, topic: topic).job
-        var taken = 0
-        while !queue.isFull(topic: topic, environment: environment), taken <= OutboxQueue.maxQueued {
-            queue.reserve(job)
-            taken += 1
-        }
-        return taken
-    }
-
-    @Test func theLastPlacesAreForOtherApps() {
-        var queue = OutboxQueue(shuffles: false)
-        // 177,778 fit, and 22,222 places are left.
-        #expect(fill(&queue, "dead") == OutboxQueue.maxQueued * 8 / 9 + 1)
-        #expect(!queue.isFull(topic: "a", environment: .production))
+    // Promise: hanging-app-leaves-room
+    @Test func anAppWithHangingPushesLeavesRoomForOthers() {
+        var queue = OpenedQueue()
+        let (dead, dying) = (destination("dead"), destination("dying"))
+        queue.makeDue(25_000, to: dead)
+        let most = queue.startAll()
+        #expect(most.keys.elementsEqual([dead]) && abs(most[dead, default: 0] - Self.mostOfOne) <= 1)
+        // Each was opened once, and none again without room.
+        #expect(queue.opened == 25_000 && queue.startAll().isEmpty && queue.opened == 25_000)
+        for app in ["a", "b"] { queue.makeDue(100, to: destination(app)) }
         // Environments of one app are separate.
-        #expect(!queue.isFull(topic: "dead", environment: .sandbox))
-        #expect(fill(&queue, "dying") > 19_000 && !queue.isFull(topic: "a", environment: .production))
-        #expect(fill(&queue, "a") > 2_000 && !queue.isFull(topic: "b", environment: .production))
-        for number in 0..<100 { _ = fill(&queue, "many \(number)") }
-        #expect(queue.queued == OutboxQueue.maxQueued && queue.isFull(topic: "new", environment: .production))
-        // A place that becomes free is for an app with few jobs.
-        queue.release(entry(0, topic: "dead").job)
-        #expect(
-            !queue.isFull(topic: "new", environment: .production)
-                && queue.isFull(topic: "dead", environment: .production))
-        for _ in 0..<30_000 { queue.release(entry(0, topic: "dead").job) }
-        #expect(!queue.isFull(topic: "dead", environment: .production))
+        queue.makeDue(100, to: destination("dead", .sandbox))
+        #expect(queue.startAll() == [destination("a"): 100, destination("b"): 100, destination("dead", .sandbox): 100])
+        // Another app with hanging pushes gets most of the rest.
+        queue.makeDue(25_000, to: dying)
+        #expect(Set(queue.startAll().keys) == [dying])
+        queue.makeDue(1, to: destination("c"))
+        #expect(queue.startAll() == [destination("c"): 1])
+        #expect(queue.queue.openCount == 50_301)
+        // Held jobs start when there is room again.
+        queue.end(4_000, to: dead)
+        #expect(Set(queue.startAll().keys).isSuperset(of: [dying]))
+        queue.end(queue.underWay.count { $0.destination == dead }, to: dead)
+        #expect(Set(queue.startAll().keys) == [dead, dying])
+    }
+
+    /// Of one app the jobs that wait leave in their order, also behind those that were held back.
+    @Test func heldJobsKeepTheirOrder() {
+        var queue = OpenedQueue()
+        let app = destination("app")
+        queue.makeDue(Self.mostOfOne + 500, to: app)
+        _ = queue.startAll()
+        queue.makeDue(500, to: app)
+        while !queue.underWay.isEmpty {
+            let before = queue.underWay.last?.job.job.low
+            queue.end(queue.underWay.count, to: app)
+            _ = queue.startAll()
+            let numbers = queue.underWay.map(\.job.job.low)
+            #expect(numbers == numbers.sorted() && numbers.first ?? .max > before ?? 0)
+        }
+        #expect(queue.queue.openCount == 0)
+    }
+
+    @Test func theQueueHasAnEnd() {
+        var queue = OutboxQueue(shuffles: false)
+        queue.queued = OutboxQueue.maxQueued - 1
+        #expect(queue.freePlaces == 1)
+        // A start resumes all jobs that it finds.
+        queue.queued += 10
+        #expect(queue.freePlaces == 0)
     }
 }
 

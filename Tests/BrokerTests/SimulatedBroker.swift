@@ -174,13 +174,10 @@ actor SimulatedBroker: LoopActor {
         var deadlineClock: (@Sendable () -> UInt64)?
         if meetsDeadlines { deadlineClock = { time.now } }
         let courier = ScriptedCourier(loop: loop, deadlineClock: deadlineClock, script: script)
-        let settings = Broker.Settings(topic: "com.example.app", environment: .production) { _, topic, _ in
-            topic == "com.example.app"
-        }
         let access = StoreAccess(loop: loop, store: store, metrics: metrics, log: log)
         let broker = await Broker(
             loop: loop, store: access, keys: keys, time: time, policies: policies, courier: courier, sweeper: sweeper,
-            settings: settings, metrics: metrics, log: log)
+            settings: .test(), metrics: metrics, log: log)
         func audiences(_ kind: Policy.Kind) async throws -> Audiences? {
             guard let (policy, limits) = policies.audience(kind) else { return nil }
             let audiences = Audiences(broker: broker, policy: policy, limits: limits)

@@ -1,6 +1,7 @@
 import Courier
 import EventLoop
 import Policy
+import Sealing
 import Storage
 import Synchronization
 import Testing
@@ -176,31 +177,31 @@ extension Policy {
     }
 }
 
+extension Broker.Settings {
+    /// The settings of a broker for one app.
+    static func test(addressSize: AddressSize = .apnsOnly) -> Self {
+        let topic = "com.example.app"
+        let app = AppID(bundleID: topic)
+        return Self(
+            topic: topic, environment: .production, addressSize: addressSize, bundleID: { $0 == app ? topic : nil },
+            serves: { _, other, _ in other == topic })
+    }
+}
+
 extension JobRecord {
     /// A job that is never sent.
-    static func dummy(
-        _ number: UInt8 = 0, topic: String = "com.example.app", environment: PushEnvironment = .production
-    ) -> JobRecord {
+    static func dummy(_ number: UInt8 = 0) -> JobRecord { dummy(number: Int(number)) }
+
+    static func dummy(number: Int) -> JobRecord {
         JobRecord(
             job: JobID(UInt128(number)), deadline: 0, notBefore: 0, purgeID: EntryID(1), room: nil, slot: 1, kind: .alert,
-            environment: environment, topic: topic, template: "", generation: 1, expires: 0, sealed: [])
+            template: "", generation: 1, expires: 0, sealed: [])
     }
 }
 
 extension Outbox {
-    /// Reserves room for jobs that are never sent.
-    func fill(_ count: Int = OutboxQueue.maxQueued, of topic: String = "com.example.app") {
-        for _ in 0..<count { queue.reserve(.dummy(topic: topic)) }
-    }
-
-    /// Reserves room until this many more jobs fit.
-    func fill(leaving places: Int) { fill(OutboxQueue.maxQueued - places - queue.queued, of: "") }
-
-    /// Reserves as much room as one app may have.
-    func fillItsShare(environment: PushEnvironment) {
-        let job = JobRecord.dummy(environment: environment)
-        while !queue.isFull(topic: job.topic, environment: environment) { queue.reserve(job) }
-    }
+    /// Reserves room for jobs that are never sent, until this many more fit.
+    func fill(leaving places: Int) { queue.queued = OutboxQueue.maxQueued - places }
 
     func empty() { queue = OutboxQueue(shuffles: false) }
 }

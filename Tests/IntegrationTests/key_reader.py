@@ -94,11 +94,10 @@ def opens(file, row, roomid):
         return None
     key = found.epoch_key(row["generation"], row["expires"])
     key = sealing.derive(key, "token", bytes([row["slot"]]), base64url_bytes(roomid))
-    data = struct.pack(
-        ">4sIBBBQ", b"MFT1", row["generation"], row["kind"], row["environment"], row["slot"], row["expires"])
-    data += row["purge_id"] + sealing.counted(row["topic"])
+    data = struct.pack(">4sIBBQ", b"MFT2", row["generation"], row["kind"], row["slot"], row["expires"]) + row["purge_id"]
     try:
         plaintext = sealing.aead_open(row["sealed"][24:], data, row["sealed"][:24], key)
     except CryptoError:
         return None
-    return plaintext[25:25 + plaintext[24]].hex()
+    # Behind the head and the app.
+    return plaintext[45:29 + int.from_bytes(plaintext[27:29], "big")].hex()

@@ -113,6 +113,49 @@ def test_an_app_unknown_to_apple_keeps_its_tokens(several):
     assert several.client().status(room["roomid"]).expect(200).json["creatorHasToken"]
 
 
+# Promise: unserved-address-keeps-its-token
+def test_an_app_that_left_the_list_keeps_its_tokens():
+    """Its pushes fail with an alarm that names no app. Once it is listed again, they arrive."""
+    with World(apns=False, start=False) as world:
+        app = world.state.prints / "app.json"
+        app.write_text(json.dumps(
+            {"keyID": KEY_ID, "teamID": TEAM_ID, "key": str(world.state / "keys/apns.p8"), "topics": [BUNDLE_ID, "org.example.other"]}))
+        world.simulator.more = ["--app", app]
+        world.simulator.start()
+        both = (f"{BUNDLE_ID} production {KEY}", f"org.example.other production {KEY}")
+
+        def start(*lines):
+            world.broker.options |= {name.replace("_", "-"): value for name, value in ALONE.items()} | {"apns-apps": write(world.state, *lines)}
+            world.broker.start()
+        start(*both)
+        client, token, joiner, rooms = world.client(), new_token(), new_client(), []
+        for _ in range(2):
+            rooms.append(client.create(code := new_code(), new_client(), token, bundleId="org.example.other").expect(201).json)
+            client.accept(code, joiner).expect(200)
+        client.close()
+        assert world.broker.stop() == 0
+
+        start(both[0])
+        client, [room, _] = world.client(), rooms
+        # A start's grace delays the push.
+        assert client.presence(room["roomid"], joiner).expect(202).json["delivery"] == "queued"
+        [failed] = eventually(lambda: ledger.read(world.state).outcomes(room["ref"]), 30, what="the outcome")
+        assert (failed["op"], failed["reason"], failed["status"]) == ("push.failed", "TopicDisallowed", 0)
+        assert client.status(room["roomid"]).expect(200).json["creatorHasToken"]
+        printed = world.broker.printed()
+        assert "courier: pushes to an app fail, because it is not configured any more. No token is purged" in printed, printed
+        assert "org.example.other" not in printed
+        client.close()
+        assert world.broker.stop() == 0
+
+        start(*both)
+        client, [_, room] = world.client(), rooms
+        assert client.presence(room["roomid"], joiner).expect(202).json["delivery"] == "queued"
+        [push] = eventually(lambda: world.simulator.pushes(token), 30, what="the push")
+        assert push["headers"]["apns-topic"] == "org.example.other"
+        client.close()
+
+
 def test_pushes_by_certificate_and_by_key(authority):
     """Two apps, each over its own connections."""
     pem, _ = issued(authority, "pushes", f"/UID={BUNDLE_ID}/CN=Apple Push Services")

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import sqlite3
 import subprocess
 import time
 from pathlib import Path
@@ -13,7 +14,8 @@ import pytest
 from certificates import Authority, openssl
 from mayfly import Client
 from nodes import Deployment
-from processes import BINARY, BUNDLE_ID, Broker, State, audit_verify, clean_environment, eventually, free_port, mayfly, quick_rooms
+from processes import BINARY, BUNDLE_ID, Broker, State, clean_environment, eventually, free_port, mayfly, quick_rooms
+from test_startup_errors import start_fails
 from world import World
 
 NAMES = ["logging", "listeners", "proxies", "policies", "users", "webhooks", "state", "disk", "database", "keys", "clock", "witnesses", "log key", "copies", "log", "memory", "swap",
@@ -355,27 +357,22 @@ def test_little_space_is_a_warning(small_disk):
         assert [line for line in done.stdout.splitlines() if line.startswith("warning  disk ") and words in line], done.stdout
 
 
-def test_the_way_back_to_the_previous_release_and_forward_again(stopped, tmp_path):
-    """`mayfly migrate --back` gives the database the previous version's tables. The next start of this release continues."""
+# Promise: other-formats-refused
+def test_a_database_of_another_format_is_refused(stopped, tmp_path):
+    """Its seals can't be opened. Start, `check`, `drill` and `migrate` say what to do, and change nothing."""
     broker = copied(stopped, tmp_path)
     broker.start()
-    client = Client(broker.port)
-    room = client.room()
-    client.close()
-    running = mayfly("migrate", "--back", "--state", broker.state.folder)
-    assert running.returncode == 1 and "another broker" in running.stderr, running
     assert broker.stop() == 0
-    assert mayfly("migrate", "--state", broker.state.folder).returncode == 2
-    for _ in range(2):
-        done = mayfly("migrate", "--back", "--state", broker.state.folder)
-        assert done.returncode == 0, done.stderr
-        with broker.state.database() as database:
-            assert database.execute("PRAGMA user_version").fetchone() == (9,)
-            columns = {table: [row[1] for row in database.execute(f"PRAGMA table_info({table})")] for table in ("entry", "batch", "log")}
-        assert all("window" in names and "window_start" not in names for names in columns.values()), columns
-    found = check(broker, "--offline")
-    assert found["database"][0] == "warning" and "The next start migrates it" in found["database"][1]
-    broker.start()
-    assert Client(broker.port).status(room.roomid).expect(200).json["creatorHasToken"]
-    assert broker.stop() == 0
-    assert audit_verify(broker.state).returncode == 0
+    path = broker.state / "mayfly.sqlite"
+    with sqlite3.connect(path) as database:
+        version, = database.execute("PRAGMA user_version").fetchone()
+        database.execute(f"PRAGMA user_version = {version - 1}")
+    database.close()
+    before = path.read_bytes()
+    told = f"its tables have version {version - 1}, and this release reads only version {version}"
+    found = check(broker, "--offline", status=1)
+    assert found["database"][0] == "bad" and told in found["database"][1] and "empty state folder" in found["database"][1], found
+    start_fails(broker, f"mayfly.sqlite: {told}")
+    drill = mayfly("drill", "--state", broker.state.folder)
+    assert drill.returncode == 1 and told in drill.stderr, drill
+    assert path.read_bytes() == before

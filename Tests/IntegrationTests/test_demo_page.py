@@ -97,7 +97,7 @@ def test_the_page_plays_the_story_by_the_keyboard(demo, browser):
         # The longest life, so that a slow machine gets to the end of the story first.
         page.value("document.getElementById('life').value = 120; document.getElementById('next').focus()")
         press_next(page, "made")
-        assert demo.tokens() == 1 and "168 bytes" in page.text("#told")
+        assert demo.tokens() == 1 and "200 bytes" in page.text("#told")
         press_next(page, "locked")
         assert page.value("document.getElementById('ann').hasAttribute('data-locked')")
         # Ann's socket is open and answers nothing. So the broker asks, waits, and pushes.

@@ -41,6 +41,13 @@ extension Secret {
     }
 }
 
+extension PushAddress {
+    /// A device token of an app in production.
+    static func at(_ token: [UInt8]) throws -> PushAddress {
+        PushAddress(.apns(AppID(bundleID: "org.example.app"), .production), token: try .copy(token))
+    }
+}
+
 // `#expect` can't take spans, so these take arrays.
 extension KeyRing {
     func open(_ sealed: [UInt8], _ context: TokenContext, _ room: RoomID) throws -> OpenedToken {

@@ -20,31 +20,29 @@ import Vocabulary
     }
 
     private var context: TokenContext {
-        TokenContext(
-            generation: 1, kind: .alert, environment: .production, slot: 1, expiryMs: expiry,
-            purgeID: EntryID(high: 1, low: 2), topic: "org.example.app")
+        TokenContext(generation: 1, kind: .alert, slot: 1, expiryMs: expiry, purgeID: EntryID(high: 1, low: 2))
     }
 
     private var jobContext: JobContext {
         JobContext(
-            generation: 1, job: JobID(high: 3, low: 4), purgeID: EntryID(high: 1, low: 2), kind: .alert, environment: .production,
-            topic: "org.example.app", template: "waiting", deadlineMs: start + 120_000, expiryMs: expiry)
+            generation: 1, job: JobID(high: 3, low: 4), purgeID: EntryID(high: 1, low: 2), kind: .alert, slot: 1,
+            template: "waiting", deadlineMs: start + 120_000, expiryMs: expiry)
     }
 
     private func seal(_ token: [UInt8]) throws -> [UInt8] {
-        try ring.sealToken(.copy(token), ref: ref, sealedAtMs: start, context: context, room: room)
+        try ring.sealToken(.at(token), ref: ref, sealedAtMs: start, context: context, room: room, size: .apnsOnly)
     }
 
     // Promise: tokens-padded, ref-sealed-with-the-token
     @Test(arguments: [1, 32, 99, 100]) func tokensAreReopened(count: Int) throws {
         let token = Sodium.randomBytes(count)
         let sealed = try seal(token)
-        #expect(sealed.count == 168)
+        #expect(sealed.count == 200)
         let opened = try ring.open(sealed, context, room)
-        #expect(opened.token.plain == token && opened.ref == ref && opened.sealedAtMs == start)
+        #expect(try opened.address == .at(token) && opened.ref == ref && opened.sealedAtMs == start)
         #expect(try seal(token) != sealed)
         // Another process with the same file can open it.
-        #expect(try folder.load().open(sealed, context, room).token.plain == token)
+        #expect(try folder.load().open(sealed, context, room).address == .at(token))
     }
 
     /// A repeated call returns the ref without opening the token.
@@ -89,7 +87,7 @@ import Vocabulary
 
     @Test func paddingBytesInTokensAreKept() throws {
         for token in [[0x80], [0x80, 0], [0, 0, 0], [0x80, 0x80, 0]] as [[UInt8]] {
-            #expect(try ring.open(seal(token), context, room).token.plain == token)
+            #expect(try ring.open(seal(token), context, room).address == .at(token))
         }
     }
 
@@ -100,7 +98,7 @@ import Vocabulary
             changed[index] ^= 0x01
             #expect(throws: SealingError.doesNotOpen) { try ring.open(changed, context, room) }
         }
-        for count in [0, 1, 39, 40, 167] {
+        for count in [0, 1, 39, 40, 168, 199] {
             #expect(throws: SealingError.doesNotOpen) { try ring.open(Array(sealed.prefix(count)), context, room) }
         }
         #expect(throws: SealingError.doesNotOpen) { try ring.open(sealed + [0], context, room) }
@@ -110,11 +108,9 @@ import Vocabulary
     @Test func aMovedOrEditedRowDoesNotOpen() throws {
         let sealed = try seal([1, 2, 3])
         let edits: [(inout TokenContext) -> Void] = [
-            { $0.generation = 2 }, { $0.kind = .voip }, { $0.environment = .sandbox }, { $0.slot = 2 }, { $0.slot = 0 },
+            { $0.generation = 2 }, { $0.kind = .voip }, { $0.slot = 2 }, { $0.slot = 0 },
             { $0.expiryMs += 1 }, { $0.expiryMs += 300_000 }, { $0.expiryMs = .max }, { $0.expiryMs = 0 },
             { $0.purgeID = EntryID(high: 1, low: 3) }, { $0.purgeID = EntryID(high: 0, low: 2) },
-            { $0.topic = "org.example.apq" },
-            { $0.topic = "" }, { $0.topic += " " },
         ]
         for (number, edit) in edits.enumerated() {
             var changed = context
@@ -136,13 +132,13 @@ import Vocabulary
         #expect(throws: SealingError.doesNotOpen) { try ring.open(sealed, later, room) }
         var old = later
         old.generation = 1
-        let token = try Secret.copy([9])
-        let inOld = try ring.sealToken(token, ref: ref, sealedAtMs: start, context: old, room: room)
-        #expect(try ring.open(inOld, old, room).token == token)
+        let token = try PushAddress.at([9])
+        let inOld = try ring.sealToken(token, ref: ref, sealedAtMs: start, context: old, room: room, size: .apnsOnly)
+        #expect(try ring.open(inOld, old, room).address == token)
         #expect(throws: SealingError.doesNotOpen) { try ring.open(inOld, later, room) }
         later.generation = 3
         #expect(throws: SealingError.outOfReach) {
-            try ring.sealToken(token, ref: ref, sealedAtMs: start, context: later, room: room)
+            try ring.sealToken(token, ref: ref, sealedAtMs: start, context: later, room: room, size: .apnsOnly)
         }
     }
 
@@ -150,7 +146,7 @@ import Vocabulary
     @Test func nothingOpensTenMinutesAfterItsExpiry() throws {
         let sealed = try seal([1, 2, 3])
         _ = try ring.step(nowMs: expiry)
-        #expect(try ring.open(sealed, context, room).token.plain == [1, 2, 3])
+        #expect(try ring.open(sealed, context, room).address == .at([1, 2, 3]))
         _ = try ring.step(nowMs: expiry + 600_000)
         #expect(throws: SealingError.doesNotOpen) { try ring.open(sealed, context, room) }
         #expect(throws: SealingError.doesNotOpen) { try folder.load().open(sealed, context, room) }
@@ -161,9 +157,10 @@ import Vocabulary
     @Test func audiencesNeedNoRoom() throws {
         var context = context
         context.slot = 0
-        let token = try Secret.copy([5, 6])
-        let sealed = try ring.sealToken(token, ref: ref, sealedAtMs: start, context: context, audience: "user-1".bytes.span)
-        #expect(try ring.open(sealed, context, audience: "user-1".bytes).token == token)
+        let token = try PushAddress.at([5, 6])
+        let sealed = try ring.sealToken(
+            token, ref: ref, sealedAtMs: start, context: context, audience: "user-1".bytes.span, size: .apnsOnly)
+        #expect(try ring.open(sealed, context, audience: "user-1".bytes).address == token)
         #expect(throws: SealingError.doesNotOpen) { try ring.open(sealed, context, audience: "user-2".bytes) }
         #expect(throws: SealingError.doesNotOpen) { try ring.open(sealed, context, room) }
     }
@@ -228,19 +225,15 @@ import Vocabulary
 
     // Promise: job-key
     @Test func jobsOpenOnlyUnchanged() throws {
-        let content = JobContent(token: try .random(100), sealedAtMs: start, handle: Handle(1))
-        let sealed = try ring.sealJob(content, context: jobContext)
-        #expect(sealed.count == 168)
+        let address = try PushAddress.at(Sodium.randomBytes(100))
+        let content = JobContent(address: address, sealedAtMs: start, handle: Handle(1))
+        let sealed = try ring.sealJob(content, context: jobContext, size: .apnsOnly)
+        #expect(sealed.count == 200)
         let opened = try ring.open(sealed, jobContext)
-        #expect(opened.token == content.token && opened.sealedAtMs == start && opened.handle == content.handle)
+        #expect(opened.address == address && opened.sealedAtMs == start && opened.handle == content.handle)
         let edits: [(inout JobContext) -> Void] = [
             { $0.generation = 2 }, { $0.job = JobID(high: 3, low: 5) }, { $0.purgeID = EntryID(high: 0, low: 2) },
-            { $0.kind = .liveActivity },
-            { $0.environment = .sandbox },
-            {
-                $0.topic = "org.example.ap"
-                $0.template = "pwaiting"
-            }, { $0.template = "waitinG" },
+            { $0.kind = .liveActivity }, { $0.slot = 2 }, { $0.template = "waitinG" }, { $0.template = "" },
             { $0.deadlineMs += 1 }, { $0.expiryMs += 1 }, { $0.deadlineMs = 0 }, { $0.deadlineMs = .max },
         ]
         for (number, edit) in edits.enumerated() {

@@ -38,7 +38,8 @@ import Vocabulary
         }
         let op: String, output: Output
         var room, member, token, ref, purge, job, nonce, handle, code, key, id: String?
-        var joinid, client, audience, topic, template, kind, environment: String?
+        var joinid, client, audience, app, template, kind, environment: String?
+        var size: Int?
         var generation: UInt32?
         var slot: UInt8?
         var label, owner, note: String?
@@ -89,7 +90,7 @@ import Vocabulary
         for (number, vector) in vectors.cases.enumerated() {
             #expect(try output(vector) == vector.output, "case \(number): \(vector.op)")
         }
-        #expect(Set(vectors.cases.map(\.op)).count == 19)
+        #expect(Set(vectors.cases.map(\.op)).count == 20)
     }
 
     private func output(_ v: Case) throws -> Case.Output {
@@ -113,16 +114,17 @@ import Vocabulary
                 room(), slot: some(v.slot), client: client.span, expiryMs: some(v.expiry), generation: generation)
             return .one(hex(index.bytes))
         case "seal_token":
-            let (token, context) = (try Secret.copy(bytes(some(v.token))), try tokenContext(v))
-            let sealed = try ring.sealToken(token, ref: ref(v), sealedAtMs: some(v.sealed), context: context, room: room())
-            #expect(try ring.open(sealed, context, room()).token == token)
+            let (address, context) = (try address(v), try tokenContext(v))
+            let sealed = try ring.sealToken(
+                address, ref: ref(v), sealedAtMs: some(v.sealed), context: context, room: room(), size: size(v))
+            #expect(try ring.open(sealed, context, room()).address == address)
             return .one(hex(sealed))
         case "seal_audience_token":
-            let (token, context) = (try Secret.copy(bytes(some(v.token))), try tokenContext(v))
+            let (address, context) = (try address(v), try tokenContext(v))
             let audience = Array(try some(v.audience).utf8)
             let sealed = try ring.sealToken(
-                token, ref: ref(v), sealedAtMs: some(v.sealed), context: context, audience: audience.span)
-            #expect(try ring.open(sealed, context, audience: audience).token == token)
+                address, ref: ref(v), sealedAtMs: some(v.sealed), context: context, audience: audience.span, size: size(v))
+            #expect(try ring.open(sealed, context, audience: audience).address == address)
             return .one(hex(sealed))
         case "seal_ref":
             let sealed = try ring.sealRef(ref(v), context: tokenContext(v), room: room())
@@ -176,9 +178,10 @@ import Vocabulary
                         generation: generation, codeIndex: code())))
         case "seal_job":
             let content = JobContent(
-                token: try .copy(bytes(some(v.token))), sealedAtMs: try some(v.sealed),
-                handle: try id(v.handle))
-            return .one(hex(try ring.sealJob(content, context: jobContext(v))))
+                address: try address(v), sealedAtMs: try some(v.sealed), handle: try id(v.handle))
+            return .one(hex(try ring.sealJob(content, context: jobContext(v), size: size(v))))
+        case "app_id":
+            return .one("\(AppID(bundleID: try some(v.app)))")
         case "apns_id":
             return .one(try ring.apnsID(jobID(v), deadlineMs: some(v.deadline), generation: generation))
         case "make_handle":
@@ -199,16 +202,23 @@ import Vocabulary
 
     private func tokenContext(_ v: Case) throws -> TokenContext {
         TokenContext(
-            generation: try some(v.generation), kind: try kind(v), environment: try environment(v), slot: try some(v.slot),
-            expiryMs: try some(v.expiry), purgeID: try id(v.purge), topic: try some(v.topic))
+            generation: try some(v.generation), kind: try kind(v), slot: try some(v.slot), expiryMs: try some(v.expiry),
+            purgeID: try id(v.purge))
     }
 
     private func jobContext(_ v: Case) throws -> JobContext {
         JobContext(
             generation: try some(v.generation), job: try jobID(v), purgeID: try id(v.purge), kind: try kind(v),
-            environment: try environment(v), topic: try some(v.topic), template: try some(v.template),
-            deadlineMs: try some(v.deadline), expiryMs: try some(v.expiry))
+            slot: try some(v.slot), template: try some(v.template), deadlineMs: try some(v.deadline),
+            expiryMs: try some(v.expiry))
     }
+
+    private func address(_ v: Case) throws -> PushAddress {
+        PushAddress(
+            .apns(AppID(bundleID: try some(v.app)), try environment(v)), token: try .copy(bytes(some(v.token))))
+    }
+
+    private func size(_ v: Case) throws -> AddressSize { try some(AddressSize(rawValue: some(v.size))) }
 
     private func ref(_ v: Case) throws -> Ref { try id(v.ref) }
     private func slot(_ v: Case) throws -> ExpirySlot {

@@ -144,14 +144,28 @@ import Vocabulary
 
     // MARK: Versions
 
+    // Promise: other-formats-refused
     @Test func otherVersionsAreRefused() async throws {
-        for version in [1, 2, 7, 9, 99] {
+        for version in [1, 2, 8, 9, 11, 99] as [UInt64] {
             let fixture = try Fixture()
             await fixture.store.shutDown()
             try Connection(path: fixture.path).execute("PRAGMA user_version = \(version)")
-            #expect(throws: StoreError.damaged("schema version \(version), expected 11")) { try fixture.reopen() }
+            let before = try File.read(fixture.path, limit: 10_000_000)
+            let refusal = StoreError.otherVersion(found: version, needed: 10)
+            #expect(throws: refusal) { try fixture.reopen() }
+            #expect(throws: refusal) { try StoreSnapshot(.file(fixture.path)) }
+            #expect(try File.read(fixture.path, limit: 10_000_000) == before)
+            #expect(refusal.description.contains("have version \(version)") && refusal.description.contains("empty state folder"))
             try fixture.remove()
         }
+    }
+
+    @Test func tablesOfAnotherProgramAreRefused() async throws {
+        let fixture = try Fixture()
+        await fixture.store.shutDown()
+        try Connection(path: fixture.path).execute("PRAGMA user_version = 0")
+        #expect(throws: StoreError.damaged("its tables have no version")) { try fixture.reopen() }
+        try fixture.remove()
     }
 
     // MARK: Parts

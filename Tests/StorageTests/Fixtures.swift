@@ -109,17 +109,14 @@ struct Fixture {
 
     func token(_ id: UInt8, room: RoomRecord, slot: UInt8 = 1) -> TokenRecord {
         TokenRecord(
-            purgeID: Self.id(id), ref: Self.blob(id, 56), room: room.room, slot: slot, kind: .alert, environment: .production,
-            generation: 1,
-            expires: room.expires, topic: "com.example.app", sealed: Self.blob(9, 168))
+            purgeID: Self.id(id), ref: Self.blob(id, 56), room: room.room, slot: slot, kind: .alert, generation: 1,
+            expires: room.expires, sealed: Self.blob(9, 200))
     }
 
     func job(_ id: UInt8, token: TokenRecord, deadline: UInt64) -> JobRecord {
         JobRecord(
             job: Self.id(id), deadline: deadline, notBefore: 0, purgeID: token.purgeID, room: token.room, slot: token.slot,
-            kind: .alert, environment: .production, topic: token.topic, template: "peer_waiting", generation: 1,
-            expires: token.expires,
-            sealed: Self.blob(5, 168))
+            kind: .alert, template: "peer_waiting", generation: 1, expires: token.expires, sealed: Self.blob(5, 200))
     }
 
     /// An index like those of `KeyRing.index`: the expiry, then 24 bytes with label and name.
@@ -142,8 +139,8 @@ struct Fixture {
             purgeID: Self.ref(number), ref: Self.blob(11, 56), id: Self.ref(number + 1_000_000),
             audience: Self.index(1, owner, expires: expires),
             owner: Self.index(2, owner, expires: expires), device: Self.index(3, device ?? number, expires: expires),
-            session: session.map { Self.index(4, $0, expires: expires) }, kind: kind, environment: .production, generation: 1,
-            expires: expires, topic: "com.example.app", sealed: Self.blob(9, 168), details: Self.blob(10, 104))
+            session: session.map { Self.index(4, $0, expires: expires) }, kind: kind, generation: 1, expires: expires,
+            sealed: Self.blob(9, 200), details: Self.blob(10, 104))
     }
 
     @discardableResult
@@ -169,9 +166,8 @@ struct Fixture {
             job: Self.ref(number + 2_000_000), deadline: clock.now + 20_000, notBefore: 0, purgeID: registration.purgeID,
             room: nil,
             slot: 0,
-            kind: registration.kind, environment: .production, topic: registration.topic, template: "task_complete",
-            generation: 1,
-            expires: registration.expires, sealed: Self.blob(5, 168), fields: fields)
+            kind: registration.kind, template: "task_complete", generation: 1, expires: registration.expires,
+            sealed: Self.blob(5, 200), fields: fields)
     }
 
     func apply(_ change: AudienceChange) async throws -> ChangeOutcome {

@@ -13,6 +13,7 @@ from nacl.bindings import crypto_aead_xchacha20poly1305_ietf_encrypt as aead_sea
 
 KINDS = {"alert": 1, "voip": 2, "liveactivity": 3}
 ENVIRONMENTS = {"production": 1, "sandbox": 2}
+APNS = 1
 KEY_0 = bytes(32)
 
 
@@ -24,8 +25,12 @@ def derive(key, label, *fields):
     return hashlib.blake2b(message, digest_size=32, key=key).digest()
 
 
-def pad(plaintext, block=128):
+def pad(plaintext, block):
     return plaintext + b"\x80" + bytes(-(len(plaintext) + 1) % block)
+
+
+def app_id(bundle_id):
+    return derive(KEY_0, "app", bundle_id.encode())[:16]
 
 
 def counted(text):
@@ -105,6 +110,9 @@ class Case:
     def member_hash(self):
         return derive(KEY_0, "member", self.member).hex()
 
+    def app_id(self):
+        return app_id(self.app).hex()
+
     def code_indexes(self):
         today = self.now // 86_400_000
         return [derive(self.keys.day_key(day), "join", self.joinid).hex() for day in (today, today - 1, today - 2)]
@@ -138,24 +146,24 @@ class Case:
         return self.seal(key, data, pad(struct.pack(">H", len(self.note)) + self.note, self.block))
 
     def token_data(self):
-        head = struct.pack(
-            ">4sIBBBQ", b"MFT1", self.generation, KINDS[self.kind], ENVIRONMENTS[self.environment], self.slot, self.expiry
-        )
-        return head + self.purge + counted(self.topic)
+        return struct.pack(">4sIBBQ", b"MFT2", self.generation, KINDS[self.kind], self.slot, self.expiry) + self.purge
 
-    def token_text(self):
-        return pad(struct.pack(">Q16sB", self.sealed, self.ref, len(self.token)) + self.token)
+    def address_text(self, name):
+        """The plaintext of a token, named by its ref, or of a job, named by its handle."""
+        address = app_id(self.app) + self.token
+        text = struct.pack(">Q16sBBBH", self.sealed, name, APNS, ENVIRONMENTS[self.environment], 0, len(address)) + address
+        return pad(text, self.size)
 
     def ref_data(self):
         return struct.pack(">4sIBQ", b"MFI1", self.generation, self.slot, self.expiry) + self.purge
 
     def seal_token(self):
         key = derive(self.epoch_key(self.expiry), "token", bytes([self.slot]), self.room)
-        return self.seal(key, self.token_data(), self.token_text())
+        return self.seal(key, self.token_data(), self.address_text(self.ref))
 
     def seal_audience_token(self):
         key = derive(self.epoch_key(self.expiry), "audience", self.audience)
-        return self.seal(key, self.token_data(), self.token_text())
+        return self.seal(key, self.token_data(), self.address_text(self.ref))
 
     def seal_ref(self):
         key = derive(self.epoch_key(self.expiry), "ref", bytes([self.slot]), self.room)
@@ -183,11 +191,10 @@ class Case:
     def seal_job(self):
         key = derive(self.epoch_key(self.deadline), "job", self.job)
         data = struct.pack(
-            ">4sIBBQQ", b"MFJ1", self.generation, KINDS[self.kind], ENVIRONMENTS[self.environment], self.deadline, self.expiry
+            ">4sIBBQQ", b"MFJ2", self.generation, KINDS[self.kind], self.slot, self.deadline, self.expiry
         )
-        data += self.job + self.purge + counted(self.topic) + counted(self.template)
-        plaintext = struct.pack(">Q16sB", self.sealed, self.handle, len(self.token)) + self.token
-        return self.seal(key, data, pad(plaintext))
+        data += self.job + self.purge + counted(self.template)
+        return self.seal(key, data, self.address_text(self.handle))
 
     # -- names outside
     def ledger_ids(self):

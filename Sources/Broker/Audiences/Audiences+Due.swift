@@ -42,7 +42,7 @@ extension Audiences {
     /// Does the work that is due.
     /// - Returns: when the next work is due.
     func work() async throws(BrokerError) -> UInt64 {
-        // Timers of an app whose pushes hang don't delay those of other apps.
+        // A timer whose pushes don't fit into the queue doesn't delay the others.
         var held: Set<RequestID> = []
         while true {
             let (now, limit) = (time.now, Self.batch + held.count)
@@ -64,28 +64,18 @@ extension Audiences {
     /// Sends the updates whose windows are open now, and drops those that can't be sent any more.
     private func send(_ activities: [RegistrationRecord]) async throws(BrokerError) {
         guard !activities.isEmpty else { return }
-        guard await !outbox.isFull else { throw .tooManyPushes }
-        let fitting = Set(await outbox.fitting(activities).map(\.purgeID))
+        // The others are still due.
+        let fitting = activities.prefix(await outbox.freePlaces)
+        guard !fitting.isEmpty else { throw .tooManyPushes }
         // An activity that changed meanwhile must not hold up the others. It is tried again.
-        if try await send(activities, fitting) != .done { for activity in activities { _ = try await send([activity], fitting) } }
+        if try await sendTogether(fitting) != .done { for activity in fitting { _ = try await sendTogether([activity]) } }
     }
 
-    private func send(_ activities: [RegistrationRecord], _ fitting: Set<EntryID>) async throws(BrokerError) -> ChangeOutcome {
-        let fanout = try await build { fanout throws(BrokerError) in
-            for activity in activities {
-                if fitting.contains(activity.purgeID) {
-                    try add(activity, to: &fanout)
-                } else {
-                    // Wait for the window after this one.
-                    fanout.change.waits.append(
-                        WaitingUpdate(
-                            row: activity.row, wasOpens: activity.opens,
-                            opens: time.now + (limits.activities?.updateMs ?? Self.pause),
-                            waiting: activity.waiting))
-                }
-            }
-        }
-        return try await apply(fanout)
+    private func sendTogether(_ activities: ArraySlice<RegistrationRecord>) async throws(BrokerError) -> ChangeOutcome {
+        try await apply(
+            try await build { fanout throws(BrokerError) in
+                for activity in activities { try add(activity, to: &fanout) }
+            })
     }
 
     private func add(_ activity: RegistrationRecord, to fanout: inout Fanout) throws(BrokerError) {

@@ -229,7 +229,7 @@ extension Audiences {
 
     /// An event queues all of its pushes or none. Otherwise nobody would know which devices were left out.
     private func admit(_ registrations: [RegistrationRecord]) async throws(BrokerError) {
-        guard await outbox.fitting(registrations).count == registrations.count else { throw .tooManyPushes }
+        guard await outbox.freePlaces >= registrations.count else { throw .tooManyPushes }
     }
 
     /// When the budgets of tokens are renewed.
@@ -239,7 +239,7 @@ extension Audiences {
     func reserve(_ registration: OpenedRegistration) throws(BrokerError) -> KeyedBudget.Reservation? {
         let now = time.now
         let reservation = try available { () throws(SealingError) in
-            try tokenPushes.reserve(registration.token.token, registration.context.environment, now: now)
+            try tokenPushes.reserve(registration.token.address, now: now)
         }
         if reservation == nil { metrics.add(.knocksThrottled) }
         watchWindows()
@@ -269,7 +269,7 @@ extension Audiences {
         return try available { () throws(SealingError) in
             try keys.newJob(
                 registration.token, registration.context, template: content.template, plan: plan, handle: content.collapse,
-                content: content)
+                content: content, size: settings.addressSize)
         }
     }
 }

@@ -48,7 +48,8 @@ extension Audiences {
     /// owners are not changed, even for the same token.
     /// - Throws: `.appNotServed`, `.tooManyRegistrations` and `.tooManyRequests`; `.storageUnavailable`.
     func register(_ asked: Registration) async throws(BrokerError) -> Registered {
-        let (topic, environment) = try settings.destination(asked.kind, topic: asked.topic, environment: asked.environment)
+        let address = PushAddress(
+            try settings.destination(asked.kind, topic: asked.topic, environment: asked.environment), token: asked.token)
         try await beginRegistering(asked.owner)
         defer { endRegistering(asked.owner) }
         // A failed try means that an update of a Live Activity or a change of preferences came between.
@@ -65,15 +66,15 @@ extension Audiences {
                 try details(of: record).map { (record, $0) }
             }
             if replaced.count == 1, let (record, details) = kept, same.count == 1, record.expirySlot == slot,
-                record.topic == topic, record.environment == environment,
                 record.audience == (try index(.audience, slot, asked.audience)),
                 details.activity == asked.activity?.id ?? [], details.session == asked.activity?.session ?? [],
+                try self.address(of: record, audience: asked.audience) == address,
                 let ref = try ref(of: record, audience: asked.audience)
             {
                 // Nothing has changed, and a new seal would not live longer.
                 return Registered(id: record.id, ref: ref, expires: record.expires, handleKey: details.handleKey, isNew: false)
             }
-            var record = try seal(asked, at: slot, topic: topic, environment: environment, after: kept)
+            var record = try seal(asked, address, at: slot, after: kept)
             // State of another activity is not carried over to this token.
             var sameActivity: [RegistrationRecord] = []
             for record in replaced {
@@ -128,6 +129,13 @@ extension Audiences {
         }
     }
 
+    /// Returns nil if the row was edited.
+    private func address(of record: RegistrationRecord, audience: [UInt8]) throws(BrokerError) -> PushAddress? {
+        try ifItOpens { () throws(SealingError) in
+            try keys.openToken(record.sealed.span, context: record.context, audience: ownerField(audience).span).address
+        }
+    }
+
     /// Returns the token's indexes in every slot in which its owner may have it.
     private func deviceIndexes(_ asked: Registration) throws(BrokerError) -> [Digest] {
         let owner = ownerField(asked.owner)
@@ -139,14 +147,14 @@ extension Audiences {
     }
 
     private func seal(
-        _ asked: Registration, at slot: ExpirySlot, topic: String, environment: PushEnvironment,
+        _ asked: Registration, _ address: PushAddress, at slot: ExpirySlot,
         after kept: (record: RegistrationRecord, details: RegistrationDetails)?
     ) throws(BrokerError) -> (row: RegistrationRecord, sealedID: EntryID, ref: Ref, handleKey: HandleKey) {
         let ref = Ref.random()
         let until = policies.ledger.untilMs(expiryMs: slot.expiryMs)
         let context = TokenContext(
-            generation: slot.generation, kind: asked.kind, environment: environment, slot: 0, expiryMs: slot.expiryMs,
-            purgeID: ref.purgeID(untilMs: until), topic: topic)
+            generation: slot.generation, kind: asked.kind, slot: 0, expiryMs: slot.expiryMs,
+            purgeID: ref.purgeID(untilMs: until))
         let details = RegistrationDetails(
             handleKey: try available { () throws(SealingError) in
                 if let kept { kept.details.handleKey } else { try HandleKey.random() }
@@ -155,7 +163,9 @@ extension Audiences {
         let audience = ownerField(asked.audience)
         let (sealed, sealedRef) = try available { () throws(SealingError) in
             (
-                try keys.sealToken(asked.token, ref: ref, sealedAtMs: time.now, context: context, audience: audience.span),
+                try keys.sealToken(
+                    address, ref: ref, sealedAtMs: time.now, context: context, audience: audience.span,
+                    size: settings.addressSize),
                 try keys.sealRef(ref, context: context, audience: audience.span)
             )
         }
@@ -165,8 +175,7 @@ extension Audiences {
             device: try available { () throws(SealingError) in
                 try keys.deviceIndex(slot, owner: ownerField(asked.owner), kind: asked.kind, token: asked.token)
             },
-            session: nil, kind: asked.kind, environment: environment, generation: slot.generation,
-            expires: slot.expiryMs, topic: topic, sealed: sealed,
+            session: nil, kind: asked.kind, generation: slot.generation, expires: slot.expiryMs, sealed: sealed,
             isLong: TokenContext.isLong(from: time.now, to: slot.expiryMs), preferences: kept?.record.preferences ?? .max,
             details: try available { () throws(SealingError) in try keys.sealDetails(details, context) })
         if let session = asked.activity?.session {

@@ -204,7 +204,8 @@ extension Drill {
     }
 
     private func token(_ record: RegistrationRecord, _ kind: Policy.Kind, _ audience: [UInt8]) -> Secret? {
-        attempt { try keys.openToken(record.sealed.span, context: record.context, audience: kind.field(audience).span) }?.token
+        attempt { try keys.openToken(record.sealed.span, context: record.context, audience: kind.field(audience).span) }?.address
+            .token
     }
 
     private func registrationSlots() throws(StoreError) -> [ExpirySlot] {

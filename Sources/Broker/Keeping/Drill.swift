@@ -127,7 +127,7 @@ public struct Drill {
     public func token(_ token: Secret) throws(StoreError) -> [Finding] {
         let jobs = try store.read { try $0.jobs() }
         var matches: [JobRecord] = []
-        for job in jobs where open(job)?.token == token { matches.append(job) }
+        for job in jobs where open(job)?.address.token == token { matches.append(job) }
         let holdings = try store.holdings()
         return [
             Finding(

@@ -153,15 +153,16 @@ extension KeyRing {
     ///   - context: that of the token's row.
     ///   - room: nil for an audience.
     ///   - content: nil in rooms.
+    ///   - size: the deployment's.
     func newJob(
         _ token: OpenedToken, _ context: TokenContext, template: String, plan: JobTimes.Plan, handle: Handle,
-        room: Digest? = nil, content: PushContent? = nil
+        room: Digest? = nil, content: PushContent? = nil, size: AddressSize
     ) throws(SealingError) -> NewJob {
         let job = JobContext(
-            generation: currentGeneration, job: JobID.random(), purgeID: context.purgeID, kind: context.kind,
-            environment: context.environment, topic: context.topic, template: template, deadlineMs: plan.deadline,
-            expiryMs: context.expiryMs)
-        let sealed = try sealJob(JobContent(token: token.token, sealedAtMs: token.sealedAtMs, handle: handle), context: job)
+            generation: currentGeneration, job: JobID.random(), purgeID: context.purgeID, kind: context.kind, slot: context.slot,
+            template: template, deadlineMs: plan.deadline, expiryMs: context.expiryMs)
+        let sealed = try sealJob(
+            JobContent(address: token.address, sealedAtMs: token.sealedAtMs, handle: handle), context: job, size: size)
         let fields = try content.map { content throws(SealingError) in
             try sealNote(
                 content.encoded, .fields, ExpirySlot(generation: job.generation, expiryMs: job.deadlineMs), [job.job.bytes],
@@ -169,8 +170,8 @@ extension KeyRing {
         }
         let record = JobRecord(
             job: job.job, deadline: job.deadlineMs, notBefore: plan.notBefore, purgeID: job.purgeID, room: room,
-            slot: context.slot, kind: job.kind, environment: job.environment, topic: job.topic, template: template,
-            generation: job.generation, expires: job.expiryMs, sealed: sealed, fields: fields)
+            slot: context.slot, kind: job.kind, template: template, generation: job.generation, expires: job.expiryMs,
+            sealed: sealed, fields: fields)
         return NewJob(record, openedID: token.ref.openedID(job.job))
     }
 

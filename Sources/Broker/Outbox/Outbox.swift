@@ -42,22 +42,20 @@ public actor Outbox: LoopActor, BrokerPart {
 
     // MARK: Quota
 
-    var isFull: Bool { queue.isFull }
+    var isFull: Bool { freePlaces == 0 }
 
-    func isFull(topic: String, environment: PushEnvironment) -> Bool { queue.isFull(topic: topic, environment: environment) }
-
-    /// Returns the registrations for which there is room in the queue.
-    func fitting(_ registrations: [RegistrationRecord]) -> [RegistrationRecord] { queue.fitting(registrations) }
+    /// How many more jobs the queue takes.
+    var freePlaces: Int { queue.freePlaces }
 
     /// Reserves room for a job that is about to be stored. From now on the sweeper leaves the job alone.
     func reserve(_ job: JobRecord) {
-        queue.reserve(job)
+        queue.queued += 1
         sweeper.assumeIsolated { $0.hold(jobDue: job.deadline) }
     }
 
     /// Releases a job that was not stored, or whose outcome is recorded.
     func release(_ job: JobRecord) {
-        queue.release(job)
+        queue.queued -= 1
         sweeper.assumeIsolated { $0.release(jobDue: job.deadline) }
     }
 
@@ -176,12 +174,15 @@ public actor Outbox: LoopActor, BrokerPart {
         /// Its side is being probed.
         case probing(RoomSide)
         case short(SlotShortage)
+        /// Too many pushes of its app are under way.
+        case held
         /// The broker is stopping. The next start resumes the job.
         case stopping
     }
 
     /// Handles a job from its time to its recorded outcome: check, render, send, record, release.
-    private func deliver(_ entry: Entry) async {
+    private func deliver(_ started: Entry) async {
+        var entry = started
         defer {
             queue.endDelivery(of: entry)
             startDue()
@@ -195,7 +196,7 @@ public actor Outbox: LoopActor, BrokerPart {
                     startDue()
                 }
                 try await check(entry)
-                push = try render(entry)
+                push = try render(&entry)
             }
             outcome = try await send(push, of: entry)
         } catch {
@@ -204,6 +205,7 @@ public actor Outbox: LoopActor, BrokerPart {
             case .probing(let side): return wait(entry, forProbeOf: side)
             // The push was acknowledged, so it is tried again until its deadline.
             case .short: return queue.makeDue(entry)
+            case .held: return queue.hold(entry)
             case .stopping: return
             }
         }
@@ -268,38 +270,79 @@ public actor Outbox: LoopActor, BrokerPart {
     }
 
     /// Opens the job and renders its push.
-    /// - Throws: `.ended` if the row was edited or its key is gone; `.short` after a shortage, which pauses the queue.
-    private func render(_ entry: Entry) throws(Unsent) -> Push {
+    /// - Throws: `.ended` if the row was edited, its key is gone, or this broker can't send to its address; `.short` after a shortage, which
+    ///   pauses the queue; `.held`.
+    private func render(_ entry: inout Entry) throws(Unsent) -> Push {
+        let job = entry.job
+        let content = try orPause { () throws(SlotShortage) in
+            try opened { () throws(SealingError) in try keys.openJob(job.sealed.span, context: job.context) }
+        }
+        guard let content else { throw invalid() }
+        let destination = content.address.destination
+        guard case .apns(let app, let environment) = destination, let topic = settings.bundleID(app) else {
+            noteUnserved(destination)
+            throw .ended(JobOutcome(status: 0, reason: .topicDisallowed))
+        }
+        guard queue.admit(&entry, to: destination) else { throw .held }
+        let (target, asks) = (entry.target, entry.asks)
+        let push = try orPause { () throws(SlotShortage) in
+            try self.push(of: job, content, topic, environment) { [wanted] in wanted.isWanted(job, of: target, asks: asks) }
+        }
+        guard let push else { throw invalid() }
+        return push
+    }
+
+    private func orPause<Value>(_ body: () throws(SlotShortage) -> Value) throws(Unsent) -> Value {
         do throws(SlotShortage) {
-            if let push = try push(of: entry) { return push }
+            return try body()
         } catch {
             pause(error)
             throw .short(error)
         }
-        metrics.add(.alarms)
-        throw .ended(JobOutcome(status: 0, reason: .other))
     }
 
-    /// Returns nil if the row does not open or does not fit its template.
-    private func push(of entry: Entry) throws(SlotShortage) -> Push? {
-        let job = entry.job
+    /// The row does not open or does not fit its template.
+    private func invalid() -> Unsent {
+        metrics.add(.alarms)
+        return .ended(JobOutcome(status: 0, reason: .other))
+    }
+
+    /// Alarms, at most once a minute, that a token's app or push service can't be served any more. Its tokens are kept.
+    private func noteUnserved(_ destination: Destination) {
+        metrics.add(.pushesFailed)
+        let text =
+            switch destination {
+            case .apns:
+                "pushes to an app fail, because it is not configured any more. No token is purged. Configure it again, or wait until its tokens expire"
+            case .other:
+                "pushes to another service than APNs fail, because this release can't send there. No token is purged. Run the release that accepted their addresses"
+            }
+        guard loop.now >= refusalLogAt[text] ?? 0 else { return }
+        refusalLogAt[text] = loop.now + 60_000
+        metrics.add(.alarms)
+        shared.log.error("courier: \(text)")
+    }
+
+    /// Returns nil if the row does not fit its template.
+    private func push(
+        of job: JobRecord, _ content: JobContent, _ topic: String, _ environment: PushEnvironment,
+        isWanted: @escaping @Sendable () -> Bool
+    ) throws(SlotShortage) -> Push? {
         guard let template = policies.template(job.template),
-            let sealed = try opened({ () throws(SealingError) in try keys.openJob(job.sealed.span, context: job.context) }),
             let apnsID = try opened({ () throws(SealingError) in
                 try keys.apnsID(job.job, deadlineMs: job.deadline, generation: job.generation)
             }),
             let (fields, stampMs) = try fields(of: job),
-            let rendered = try? template.render(handle: sealed.handle, fields: fields, nowMs: stampMs)
+            let rendered = try? template.render(handle: content.handle, fields: fields, nowMs: stampMs)
         else { return nil }
         let counted = JobTimes(template).countedFrom(deadline: job.deadline, tokenExpires: job.expires)
         return Push(
-            apnsID: apnsID, token: sealed.token,
-            environment: job.environment, topic: job.topic + rendered.pushType.topicSuffix, type: rendered.pushType,
+            apnsID: apnsID, token: content.address.token, environment: environment,
+            topic: topic + rendered.pushType.topicSuffix, type: rendered.pushType,
             priority: UInt8(clamping: rendered.priority),
             expirationS: expiration(template, counted, job.expires),
-            collapseID: sealed.handle.base64url, payload: rendered.payload, sealedAtMs: sealed.sealedAtMs,
-            deadlineMs: job.deadline,
-            isWanted: { [wanted, target = entry.target, asks = entry.asks] in wanted.isWanted(job, of: target, asks: asks) })
+            collapseID: content.handle.base64url, payload: rendered.payload, sealedAtMs: content.sealedAtMs,
+            deadlineMs: job.deadline, isWanted: isWanted)
     }
 
     /// Apple compares this with its own clock, so correct it by the lead of broker time. Otherwise a phone could ring long after the call, or never.
@@ -334,7 +377,7 @@ public actor Outbox: LoopActor, BrokerPart {
         case .failed(let status, let reason, let verdict):
             metrics.add(.pushesFailed)
             if reason == .notConfigured { metrics.add(.pushesNotConfigured) }
-            if status != 0, reason.reaction(status: status).isFinal { note(refusal: reason, status, of: job, verdict) }
+            if status != 0, reason.reaction(status: status).isFinal { note(refusal: reason, status, of: push, verdict) }
             return JobOutcome(
                 status: UInt16(clamping: status), reason: reason.recorded,
                 purge: Self.purges(verdict, sealedAt: push.sealedAtMs))
@@ -342,16 +385,16 @@ public actor Outbox: LoopActor, BrokerPart {
     }
 
     /// Counts a refusal, and logs the first of its kind and then one an hour. The first may already show a wrong environment or topic.
-    private func note(refusal reason: APNsReason, _ status: Int, of job: JobRecord, _ verdict: Verdict) {
+    private func note(refusal reason: APNsReason, _ status: Int, of push: Push, _ verdict: Verdict) {
         metrics.addRefusal(reason)
         // The courier's alarm has a line of its own.
         guard verdict != .configuration else { return }
-        let kind = "\(job.environment) \(job.topic) \(status) \(reason.rawValue)"
+        let kind = "\(push.environment) \(push.topic) \(status) \(reason.rawValue)"
         guard loop.now >= refusalLogAt[kind] ?? 0 else { return }
         refusalLogAt[kind] = loop.now + 3_600_000
         let explanation = reason.explanation
         shared.log.warning(
-            "courier: APNs (\(job.environment)) refused a push to \(job.topic) with \(status) \(reason.rawValue): \(explanation.means). "
+            "courier: APNs (\(push.environment)) refused a push to \(push.topic) with \(status) \(reason.rawValue): \(explanation.means). "
                 + "What to do: \(explanation.remedy). \(Metrics.refused) counts all refusals")
     }
 

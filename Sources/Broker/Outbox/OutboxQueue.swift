@@ -1,10 +1,11 @@
+import Sealing
 import Storage
 import Vocabulary
 
 /// The jobs in the outbox: those that wait for their time, those that are due, and how many are under way. All times are unix ms.
 ///
-/// Jobs with the same time leave in random order. An app may queue at most eight jobs per free place, so that an app whose pushes hang leaves room
-/// for others. The same limit applies to jobs under way.
+/// Jobs with the same time leave in random order. An app may have at most eight jobs under way per free place, so that an app whose pushes hang
+/// leaves room for others. Only an opened job names its app, so its push is held back after that.
 struct OutboxQueue {
     struct Entry: Sendable {
         let job: JobRecord
@@ -16,6 +17,8 @@ struct OutboxQueue {
         var target: WantedPushes.Target?
         /// The approval that the push asks for. Once it has ended, the push is not sent.
         var asks: RequestID?
+        /// Known once the job was opened.
+        fileprivate(set) var destination: Destination?
         /// A previous run stored the job, and may have sent the push.
         var isFromBefore = false
         /// No time is left at which the push may leave.
@@ -29,19 +32,18 @@ struct OutboxQueue {
     /// Further jobs are refused. Otherwise pushes could wait longer than two minutes.
     static let maxQueued = 200_000
 
-    /// Jobs that one app may have for each free place.
+    /// Jobs that one app may have under way for each free place.
     private static let maxJobsPerFreePlace = 8
 
     private var scheduled: [UInt64: [Entry]] = [:]
     private var due = Queue<Entry>()
     /// All jobs, from before they are stored until their outcomes are recorded.
-    private(set) var queued = 0
-    private var queuedOf: [App: Int] = [:]
+    var queued = 0
     private var preparing = 0
     private var underWay = 0
-    private var underWayOf: [App: Int] = [:]
-    /// Due jobs of apps that have too many under way.
-    private var held: [App: Queue<Entry>] = [:]
+    private var underWayOf: [Destination: Int] = [:]
+    /// Opened jobs of apps that have too many under way.
+    private var held: [Destination: Queue<Entry>] = [:]
     private var heldCount = 0
     private var looksAtHeldFirst = false
     private var isPaused = false
@@ -53,40 +55,8 @@ struct OutboxQueue {
     /// Jobs that are due or under way. A stop waits for these only.
     var openCount: Int { due.count + heldCount + underWay }
 
-    // MARK: Quota
-
-    /// True if no more jobs are taken, for any app.
-    var isFull: Bool { queued >= Self.maxQueued }
-
-    /// True if no more jobs for this app are taken. There may be room for other apps.
-    func isFull(topic: String, environment: PushEnvironment) -> Bool {
-        Self.isFull(queuedOf[App(topic: topic, environment: environment), default: 0], of: queued)
-    }
-
-    /// Returns the registrations that fit if one push to each is added in their order.
-    func fitting(_ registrations: [RegistrationRecord]) -> [RegistrationRecord] {
-        var (queued, queuedOf) = (queued, queuedOf)
-        return registrations.filter { registration in
-            let app = App(topic: registration.topic, environment: registration.environment)
-            guard !Self.isFull(queuedOf[app, default: 0], of: queued) else { return false }
-            queued += 1
-            queuedOf[app, default: 0] += 1
-            return true
-        }
-    }
-
-    private static func isFull(_ own: Int, of all: Int) -> Bool { own >= maxJobsPerFreePlace * (maxQueued - all) }
-
-    mutating func reserve(_ job: JobRecord) {
-        queued += 1
-        queuedOf[job.app, default: 0] += 1
-    }
-
-    mutating func release(_ job: JobRecord) {
-        queued -= 1
-        let left = queuedOf[job.app, default: 1] - 1
-        queuedOf[job.app] = left > 0 ? left : nil
-    }
+    /// How many more jobs are taken.
+    var freePlaces: Int { max(0, Self.maxQueued - queued) }
 
     // MARK: Order
 
@@ -112,8 +82,26 @@ struct OutboxQueue {
         guard let entry = looksAtHeldFirst ? nextHeld() ?? nextDue() : nextDue() ?? nextHeld() else { return nil }
         preparing += 1
         underWay += 1
-        underWayOf[entry.job.app, default: 0] += 1
+        if let destination = entry.destination { underWayOf[destination, default: 0] += 1 }
         return entry
+    }
+
+    /// Counts a started entry for its destination, which its opened job names.
+    /// - Returns: false if too many of that destination are under way. Then `hold` the entry, and end its delivery.
+    mutating func admit(_ entry: inout Entry, to destination: Destination) -> Bool {
+        // It was held back before, and counted when it started again.
+        if entry.destination != nil { return true }
+        let mayStart = held[destination] == nil && mayStart(destination, beside: underWay - 1)
+        entry.destination = destination
+        underWayOf[destination, default: 0] += 1
+        return mayStart
+    }
+
+    /// Holds an entry back until fewer of its destination are under way.
+    mutating func hold(_ entry: Entry) {
+        guard let destination = entry.destination else { return makeDue(entry) }
+        held[destination, default: Queue()].append(entry)
+        heldCount += 1
     }
 
     /// Ends the preparation of a push: it is about to be sent, or ends without being sent.
@@ -122,8 +110,9 @@ struct OutboxQueue {
     /// Ends the delivery of an entry: it has its outcome, or was put back.
     mutating func endDelivery(of entry: Entry) {
         underWay -= 1
-        let left = underWayOf[entry.job.app, default: 1] - 1
-        underWayOf[entry.job.app] = left > 0 ? left : nil
+        guard let destination = entry.destination else { return }
+        let left = underWayOf[destination, default: 1] - 1
+        underWayOf[destination] = left > 0 ? left : nil
     }
 
     /// Starts nothing until `resume`.
@@ -135,39 +124,28 @@ struct OutboxQueue {
 
     mutating func resume() { isPaused = false }
 
-    private func mayStart(_ app: App) -> Bool {
-        underWayOf[app, default: 0] < Self.maxJobsPerFreePlace * (Self.maxUnderWay - underWay)
+    private func mayStart(_ destination: Destination, beside underWay: Int) -> Bool {
+        underWayOf[destination, default: 0] < Self.maxJobsPerFreePlace * (Self.maxUnderWay - underWay)
     }
 
     private mutating func nextDue() -> Entry? {
         while let entry = due.popFirst() {
-            let app = entry.job.app
-            if held[app] == nil, mayStart(app) { return entry }
-            held[app, default: Queue()].append(entry)
-            heldCount += 1
+            guard let destination = entry.destination else { return entry }
+            if held[destination] == nil, mayStart(destination, beside: underWay) { return entry }
+            hold(entry)
         }
         return nil
     }
 
     private mutating func nextHeld() -> Entry? {
         // Few apps: each of them has many pushes under way.
-        guard let app = held.keys.first(where: mayStart), let entry = held[app]?.popFirst() else { return nil }
-        if held[app]?.isEmpty == true { held[app] = nil }
+        guard let destination = held.keys.first(where: { mayStart($0, beside: underWay) }),
+            let entry = held[destination]?.popFirst()
+        else { return nil }
+        if held[destination]?.isEmpty == true { held[destination] = nil }
         heldCount -= 1
         return entry
     }
-}
-
-extension OutboxQueue {
-    /// Pushes with one key or certificate fail together, so they share one quota.
-    fileprivate struct App: Hashable {
-        let topic: String
-        let environment: PushEnvironment
-    }
-}
-
-extension JobRecord {
-    fileprivate var app: OutboxQueue.App { OutboxQueue.App(topic: topic, environment: environment) }
 }
 
 /// Limits how many steps run at the same time. Further steps wait, first come, first served.

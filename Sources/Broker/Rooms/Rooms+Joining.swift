@@ -20,7 +20,7 @@ extension Rooms {
         let generation = keys.currentGeneration
         let index = keys.roomIndex(room)
         let codes = try codeIndexes(request.joinid, now: now)
-        let token: (new: NewToken, ref: Ref)?
+        let token: (new: NewToken, address: PushAddress, ref: Ref)?
         if let requested = request.token {
             token = try seal(
                 requested, room: room, index: index, slot: 1, expires: expires, environment: request.environment,
@@ -191,7 +191,7 @@ extension Rooms {
 
         let member = try available { () throws(SealingError) in try MemberSecret.random() }
         let generation = keys.currentGeneration
-        let token: (new: NewToken, ref: Ref)?
+        let token: (new: NewToken, address: PushAddress, ref: Ref)?
         if let requested = request.token {
             token = try seal(
                 requested, room: room, index: record.room, slot: 2, expires: record.expires, environment: request.environment,

@@ -121,13 +121,13 @@ extension Rooms {
         let plan = JobTimes(template).plan(now: now, delayedUntil: delayedUntil, tokenExpires: token.expires)
         // The room ends too soon for a push.
         guard let plan else { return .ended(.noToken) }
-        guard await !outbox.isFull(topic: token.topic, environment: token.environment) else { throw .tooManyPushes }
+        guard await !outbox.isFull else { throw .tooManyPushes }
         let opened = try ifItOpens { () throws(SealingError) in
             try keys.openToken(token.sealed.span, context: context, room: room)
         }
         guard let opened else { return .invalid }
         let reservation = try available { () throws(SealingError) in
-            try tokenKnocks.reserve(opened.token, context.environment, now: now)
+            try tokenKnocks.reserve(opened.address, now: now)
         }
         guard let reservation else { return .ended(await throttled(token, room, until: tokenKnocks.end ?? now)) }
         watchWindows()
@@ -140,7 +140,9 @@ extension Rooms {
         defer { if !isQueued { charges.shares.refund(charged) } }
         let handle = keys.handle(room, kind: "room", slot: token.slot)
         let new = try available { () throws(SealingError) in
-            try keys.newJob(opened, context, template: Self.template, plan: plan, handle: handle, room: token.room)
+            try keys.newJob(
+                opened, context, template: Self.template, plan: plan, handle: handle, room: token.room,
+                size: settings.addressSize)
         }
         let job = new.record
         await outbox.reserve(job)

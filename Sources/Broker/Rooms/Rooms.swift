@@ -216,10 +216,9 @@ extension Rooms {
             token, room: caller.room, index: record.room, slot: slot, expires: record.expires, environment: environment,
             topic: topic, now: time.now)
         if let current = try await currentToken(of: record, slot, in: caller.room),
-            current.opened.token == token, current.record.topic == sealed.new.record.topic,
-            current.record.environment == sealed.new.record.environment
+            current.address == sealed.address
         {
-            return (current.opened.ref, record.expires)
+            return (current.ref, record.expires)
         }
         // A side that sends its member secret has a quota of its own, which a caller who guesses its client id can't exhaust.
         let side = charges.shares.side(record.room, slot: caller.member != nil ? slot | 0x80 : slot)
@@ -260,12 +259,11 @@ extension Rooms {
     /// Returns nil if the side has no token, or if the token does not open.
     private func currentToken(
         of room: RoomRecord, _ slot: UInt8, in id: RoomID
-    ) async throws(BrokerError) -> (record: TokenRecord, opened: OpenedToken)? {
+    ) async throws(BrokerError) -> OpenedToken? {
         guard let found = try await tokenRow(of: room, slot) else { return nil }
-        let opened = try ifItOpens { () throws(SealingError) in
+        return try ifItOpens { () throws(SealingError) in
             try keys.openToken(found.sealed.span, context: found.context, room: id)
         }
-        return opened.map { (found, $0) }
     }
 
     /// Opens the ref of a side's token, but not the token. Returns nil if the side has no token, or if the ref does not open.
@@ -283,23 +281,25 @@ extension Rooms {
     func seal(
         _ token: Secret, room: RoomID, index: Digest, slot: UInt8, expires: UInt64, environment: PushEnvironment?,
         topic: String?, now: UInt64
-    ) throws(BrokerError) -> (new: NewToken, ref: Ref) {
-        let (topic, environment) = try settings.destination(.alert, topic: topic, environment: environment)
+    ) throws(BrokerError) -> (new: NewToken, address: PushAddress, ref: Ref) {
+        let address = PushAddress(
+            try settings.destination(.alert, topic: topic, environment: environment), token: token)
         let ref = Ref.random()
         let until = policies.ledger.untilMs(expiryMs: expires)
         let context = TokenContext(
-            generation: keys.currentGeneration, kind: .alert, environment: environment, slot: slot, expiryMs: expires,
-            purgeID: ref.purgeID(untilMs: until), topic: topic)
+            generation: keys.currentGeneration, kind: .alert, slot: slot, expiryMs: expires,
+            purgeID: ref.purgeID(untilMs: until))
         let (sealed, sealedRef) = try available { () throws(SealingError) in
             (
-                try keys.sealToken(token, ref: ref, sealedAtMs: now, context: context, room: room),
+                try keys.sealToken(
+                    address, ref: ref, sealedAtMs: now, context: context, room: room, size: settings.addressSize),
                 try keys.sealRef(ref, context: context, room: room)
             )
         }
         let row = TokenRecord(
             purgeID: context.purgeID, ref: sealedRef, room: index, slot: slot, kind: context.kind,
-            environment: environment, generation: context.generation, expires: expires, topic: topic,
-            sealed: sealed, isLong: TokenContext.isLong(from: now, to: expires))
-        return (NewToken(row, sealedID: ref.sealedID(untilMs: until)), ref)
+            generation: context.generation, expires: expires, sealed: sealed,
+            isLong: TokenContext.isLong(from: now, to: expires))
+        return (NewToken(row, sealedID: ref.sealedID(untilMs: until)), address, ref)
     }
 }

@@ -246,7 +246,7 @@ actor ProviderTokenMark {
 
     /// Nil if issue times are not stored.
     private let store: (any Store)?
-    /// Unix seconds, by team and key.
+    /// Unix seconds, by key.
     private nonisolated let issueTimes: Mutex<[String: UInt64]>
 
     init(_ store: any Store) async throws {
@@ -266,11 +266,16 @@ actor ProviderTokenMark {
 
     /// Returns the key's provider token with its last issue time. Later issue times are stored.
     nonisolated func token(_ key: APNsApp.TeamKey) throws(CourierError) -> ProviderToken {
-        let name = key.teamID + "." + key.keyID
+        let name = Self.name(key)
         let issued = issueTimes.withLock { $0[name] }
         return try ProviderToken(keyID: key.keyID, teamID: key.teamID, key: key.key, issuedAtS: issued) { [self] issuedAt in
             await note(name, issuedAt)
         }
+    }
+
+    /// In clear, the team's id would name the developer to a thief of the database.
+    private static func name(_ key: APNsApp.TeamKey) -> String {
+        String(Digest.sha256(Array((key.teamID + "." + key.keyID).utf8).span).hex.prefix(32))
     }
 
     /// All issue times are in one row, which is replaced as a whole. Writes reach the store in the order of the calls.
@@ -282,7 +287,7 @@ actor ProviderTokenMark {
         try? await store?.setMark(Self.name, Self.encode(all))
     }
 
-    /// One line per key: `TEAM.KEY SECONDS`.
+    /// One line per key: `NAME SECONDS`.
     private static func encode(_ times: [String: UInt64]) -> [UInt8] {
         Array(times.sorted { $0.key < $1.key }.map { "\($0.key) \($0.value)\n" }.joined().utf8)
     }

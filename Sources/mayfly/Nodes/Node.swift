@@ -465,7 +465,7 @@ extension StoreError {
     fileprivate var isPassing: Bool {
         switch self {
         case .unavailable, .full, .readOnly, .ledgerBehind, .wrongClock, .lostCommits: true
-        case .damaged, .previousVersion, .noSchema, .otherTiming, .superseded, .closed: false
+        case .damaged, .otherVersion, .noSchema, .otherTiming, .superseded, .closed: false
         }
     }
 }

@@ -82,7 +82,7 @@ struct ServiceParts: Sendable {
             settings.apns.apps.isEmpty
             ? nil : APNsRenewal(courier, metrics, expiries, inUse: settings.apns, make: makeCourier)
 
-        let destinations = Self.destinations(settings.apns, courier)
+        let destinations = Self.destinations(settings.apns, courier, try await AddressSize.recorded(in: store))
         let access = StoreAccess(loop: main, store: store, metrics: metrics, log: log)
         let sender: any PushSender = if let lease = state.member?.lease { LeasedSender(courier, lease) } else { courier }
         let bus = settings.nodes == nil ? nil : (store as? PostgresStore).map { PostgresBus($0) }
@@ -120,15 +120,21 @@ struct ServiceParts: Sendable {
     }
 
     /// The default topic and environment, and the check whether a push to another one is possible.
-    private static func destinations(_ apns: APNsSettings, _ courier: RenewableCourier) -> Broker.Settings {
+    private static func destinations(
+        _ apns: APNsSettings, _ courier: RenewableCourier, _ size: AddressSize
+    ) -> Broker.Settings {
         let defaultTopic = apns.topic
-        return Broker.Settings(topic: defaultTopic, environment: apns.environment) { kind, topic, environment in
-            let accounts = courier.accounts
-            // Phones may register before credentials are configured, so they needn't register again later.
-            if accounts.all.isEmpty { return topic == defaultTopic }
-            let whole = topic + kind.push.topicSuffix
-            return accounts.account(for: whole, environment, kind.push) != nil
-        }
+        let defaultApp = AppID(bundleID: defaultTopic)
+        return Broker.Settings(
+            topic: defaultTopic, environment: apns.environment, addressSize: size,
+            bundleID: { $0 == defaultApp ? defaultTopic : courier.accounts.bundleID(of: $0) },
+            serves: { kind, topic, environment in
+                let accounts = courier.accounts
+                // Phones may register before credentials are configured, so they needn't register again later.
+                if accounts.all.isEmpty { return topic == defaultTopic }
+                let whole = topic + kind.push.topicSuffix
+                return accounts.account(for: whole, environment, kind.push) != nil
+            })
     }
 
     /// The standard table with the quotas of policy and operator. Connections are limited by the available descriptors.

@@ -177,21 +177,10 @@ struct StartChecks {
         try state.checkDatabaseFolder()
         guard try state.database.exists() else { return (nil, "none yet: the first start makes it") }
         return try CommandFailed.naming(state.shownDatabase) {
-            guard let snapshot = try snapshot() else { return (nil, "") }
+            let snapshot = try StoreSnapshot(state.database)
             if let timing { try snapshot.check(timing) }
             let findings = try StoreFindings(snapshot, own: nodeName)
             return (findings, "\(state.shownDatabase) can be read, and has this version's tables")
-        }
-    }
-
-    /// Returns nil, with a warning, for the previous version's tables.
-    private func snapshot() throws(StoreError) -> StoreSnapshot? {
-        do throws(StoreError) {
-            return try StoreSnapshot(state.database)
-        } catch {
-            guard case .previousVersion = error else { throw error }
-            Terminal.log(.warning, "\(state.shownDatabase): \(error). The next start migrates it")
-            return nil
         }
     }
 

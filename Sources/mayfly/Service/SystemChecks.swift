@@ -11,7 +11,7 @@ enum SystemChecks {
     ]
 
     private static func memory() throws -> String {
-        try Arena.shared.prepare()
+        try Arena.prepare()
         let wanted = UInt64(Arena.shared.byteCount)
         guard let limit = try ProcessControl.lockedMemoryLimit() else { return "memory can be locked, without a limit" }
         if limit < wanted + (1 << 20) {

@@ -40,14 +40,14 @@ TABLES = {
     "code": {"code": _HASH, "expires": _TIME, "room": _HASH},
     "token": {
         "expires": _TIME, "purge_id": _REF, "ref": _SEALED[56], "is_long": _SMALL, "room": _HASH, "slot": _SMALL, "kind": _SMALL,
-        "environment": _SMALL, "generation": _SMALL, "topic": _TEXT, "sealed": _ANY},
+        "generation": _SMALL, "sealed": _ANY},
     "job": {
         "deadline": _TIME, "job": _REF, "not_before": _ZERO + _TIME, "purge_id": _REF, "room": _HASH + _blob(0), "slot": _SMALL,
-        "kind": _SMALL, "environment": _SMALL, "topic": _TEXT, "template": _TEXT, "generation": _SMALL, "expires": _TIME, "sealed": _ANY,
+        "kind": _SMALL, "template": _TEXT, "generation": _SMALL, "expires": _TIME, "sealed": _ANY,
         "fields": _NULL + _NOTE[64], "is_last": _SMALL},
     "registration": {
         "expires": _TIME, "purge_id": _REF, "ref": _SEALED[56], "is_long": _SMALL, "id": _REF, "audience": _HASH, "owner": _HASH,
-        "device": _HASH, "session": _NULL + _HASH, "kind": _SMALL, "environment": _SMALL, "generation": _SMALL, "topic": _TEXT, "sealed": _ANY, "preferences": _NUMBER,
+        "device": _HASH, "session": _NULL + _HASH, "kind": _SMALL, "generation": _SMALL, "sealed": _ANY, "preferences": _NUMBER,
         "details": _NOTE[64] + _NOTE[320], "opens": _ZERO + _TIME, "stamp": _NUMBER, "waiting": _NULL + _NOTE[256]},
     "session": {
         "session": _HASH, "generation": _SMALL, "started": _TIME, "version": _SMALL, "client": _NULL + _HASH,

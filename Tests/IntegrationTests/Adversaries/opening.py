@@ -72,13 +72,16 @@ class Keys:
         return derive(self._days[steps], "day")
 
 
+def app_id(bundle_id):
+    return derive(KEY_0, "app", bundle_id.encode())[:16]
+
+
 def _counted(text):
     return struct.pack(">H", len(text.encode())) + text.encode()
 
 
 def token_data(row):
-    head = struct.pack(">4sIBBBQ", b"MFT1", row["generation"], row["kind"], row["environment"], row["slot"], row["expires"])
-    return head + row["purge_id"] + _counted(row["topic"])
+    return struct.pack(">4sIBBQ", b"MFT2", row["generation"], row["kind"], row["slot"], row["expires"]) + row["purge_id"]
 
 
 def ref_data(row):
@@ -86,9 +89,8 @@ def ref_data(row):
 
 
 def job_data(row):
-    head = struct.pack(
-        ">4sIBBQQ", b"MFJ1", row["generation"], row["kind"], row["environment"], row["deadline"], row["expires"])
-    return head + row["job"] + row["purge_id"] + _counted(row["topic"]) + _counted(row["template"])
+    head = struct.pack(">4sIBBQQ", b"MFJ2", row["generation"], row["kind"], row["slot"], row["deadline"], row["expires"])
+    return head + row["job"] + row["purge_id"] + _counted(row["template"])
 
 
 def code_data(purpose, generation, ms, code_index):
@@ -112,9 +114,14 @@ def unseal(sealed, data, key):
         return None
 
 
+def destination_of(plaintext):
+    """The app and the environment (1: production, 2: sandbox) in a token's or a job's plaintext."""
+    return None if plaintext is None else (plaintext[29:45], plaintext[25])
+
+
 def token_of(plaintext):
-    """The token in a token's or a job's plaintext; without padding too, should someone have left it out."""
-    return None if plaintext is None else plaintext[25:25 + plaintext[24]]
+    """The token in a token's or a job's plaintext, behind its app; without padding too, should someone have left it out."""
+    return None if plaintext is None else plaintext[45:29 + int.from_bytes(plaintext[27:29], "big")]
 
 
 def ref_of(plaintext):

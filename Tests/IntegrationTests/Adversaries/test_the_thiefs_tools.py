@@ -21,10 +21,11 @@ class Vector:
 
     def __init__(self, case):
         self.name, self.sealed = case["op"].removeprefix("seal_"), bytes.fromhex(case["output"])
-        self.row = {name: case.get(name) for name in ("generation", "deadline", "slot", "topic", "template")}
+        self.row = {name: case.get(name) for name in ("generation", "deadline", "slot", "template")}
         self.row |= {name: bytes.fromhex(case[name]) for name in ("ref", "purge", "job", "room", "code", "member", "token", "note") if name in case}
         self.row |= {name: case[name].encode() for name in ("joinid", "client", "audience") if name in case}
-        self.row |= {"kind": KINDS.get(case.get("kind")), "environment": ENVIRONMENTS.get(case.get("environment")), "expires": case.get("expiry")}
+        self.row |= {"kind": KINDS.get(case.get("kind")), "expires": case.get("expiry")}
+        self.destination = opening.app_id(case.get("app", "")), ENVIRONMENTS.get(case.get("environment"))
         self.row["purge_id"] = self.row.get("purge")
         self.label, self.fields = case.get("label"), [bytes.fromhex(field) for field in case.get("fields", [])]
         self.time = case.get("until") or case.get("deadline") or case["expiry"]
@@ -53,6 +54,7 @@ class Vector:
         if name in ("token", "audience_token", "job"):
             if name != "job":
                 assert opening.ref_of(plaintext) == row["ref"]
+            assert opening.destination_of(plaintext) == self.destination
             plaintext = opening.token_of(plaintext)
         elif name == "note":
             plaintext = opening.note_of(plaintext)
@@ -93,8 +95,8 @@ def test_carving_finds_deleted_rows(tmp_path):
     columns = ", ".join(carving.TABLES["token"])
     database.execute(f"CREATE TABLE token ({columns}, PRIMARY KEY (expires, purge_id)) WITHOUT ROWID")
     for number in (1, 2):
-        row = (1_795_349_000_000 + number, bytes([number]) * 16, bytes(56), 0, bytes(32), 1, 1, 1, 1, "org.example.app", bytes([number]) * 168)
-        database.execute(f"INSERT INTO token ({columns}) VALUES (?,?,?,?,?,?,?,?,?,?,?)", row)
+        row = (1_795_349_000_000 + number, bytes([number]) * 16, bytes(56), 0, bytes(32), 1, 1, 1, bytes([number]) * 200)
+        database.execute(f"INSERT INTO token ({columns}) VALUES (?,?,?,?,?,?,?,?,?)", row)
     database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     database.execute("DELETE FROM token WHERE purge_id = ?", (bytes([1]) * 16,))
     database.execute("PRAGMA wal_checkpoint(TRUNCATE)")

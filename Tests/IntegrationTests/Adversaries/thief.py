@@ -261,8 +261,6 @@ class Thief:
                         # The nonce, should one be used again.
                         mark(value[:24], f"{column}'s nonce", row)
                         lengths[column][len(value)].add(row["room"])
-                if table != "room":
-                    mark(row["topic"].encode(), "topic", row)
         for column, by_length in lengths.items():
             for length, sharing in by_length.items() if len(by_length) > 1 else ():
                 rooms[column, length], columns[column, length] = sharing, {f"the length of {column}"}
