@@ -97,8 +97,8 @@ def test_a_kill_in_a_freeze_or_a_publication_loses_and_repeats_nothing(template)
             def is_over():
                 return broker.child.poll() is not None or (state / "ledger/checkpoint").exists() and len(template.sealed(state)) == 260
             eventually(is_over, 30, 0.05, f"a kill at call {call}, or the publication")
-            if broker.running:
-                assert broker.stop() == 0
+            # The kill may come in the stop.
+            if broker.stop() == 0:
                 break
             assert broker.child.returncode == -9, broker.printed()
             with state.database() as database:
@@ -110,7 +110,8 @@ def test_a_kill_in_a_freeze_or_a_publication_loses_and_repeats_nothing(template)
             assert broker.stop() == 0
             with state.database() as database:
                 assert {run.batch for run in waiting.runs(database)} == {2}, "the long tokens' batch"
-            verified = audit_verify(state, template.kept)
+            # The hour between the two starts is a gap.
+            verified = audit_verify(state, template.kept, more=("--allow-gaps",))
             assert verified.returncode == 0, f"call {call}: {verified.stdout}{verified.stderr}"
         finally:
             state.remove()
@@ -139,7 +140,8 @@ def test_a_damaged_run_is_reported_and_not_published(state, processes):
     alarms = broker.metric("alarms_total")
     make(40)
     eventually(lambda: "entries that wait for their batch are damaged" in broker.printed(), what="a line for the operator")
-    assert broker.metric("alarms_total") == alarms + 1
+    assert broker.metric("alarms_total") > alarms
+    assert broker.printed().count("are damaged in the database") == 1, broker.printed()
     assert broker.stop() == 0
     broker.start(clock_offset=HOUR)
     eventually(lambda: "can't publish (the database is damaged" in broker.printed(), what="a refusal")
