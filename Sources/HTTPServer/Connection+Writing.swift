@@ -76,7 +76,7 @@ extension Connection {
         }
     }
 
-    /// - Returns: whether there were such bytes.
+    /// - Returns: true if there were such bytes.
     @discardableResult func releaseBlocked(on server: isolated HTTPServer) -> Bool {
         guard let charge = blockedBytes.take() else { return false }
         server.configuration.shares.refund(charge)

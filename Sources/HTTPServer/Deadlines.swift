@@ -14,7 +14,7 @@ struct Deadlines {
     private var entries: [Entry] = []
     private var first: [Int32]
     private var last: [Int32]
-    /// Whether a timer is set for the kind.
+    /// For each kind, true if a timer is set.
     private var hasTimer: [Bool]
 
     /// - Parameter lengthMs: the length of each kind.

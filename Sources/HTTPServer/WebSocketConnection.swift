@@ -218,7 +218,7 @@ enum WebSocketHandshake {
         return answer(to: key)
     }
 
-    /// Whether the message has at most one header line called `name` (RFC 6455 section 11.3).
+    /// Returns true if the message has at most one header line called `name` (RFC 6455 section 11.3).
     private static func isSingle(_ name: StaticString, _ message: Message) -> Bool {
         var count = 0
         message.forEachHeader(name) { _ in count += 1 }

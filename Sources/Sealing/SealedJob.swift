@@ -20,7 +20,7 @@ public struct JobContext: Sendable, Equatable {
     /// The token's purge id.
     public var purgeID: EntryID
     public var kind: TokenKind
-    /// That of the token's row.
+    /// The slot of the token's row.
     public var slot: UInt8
     public var template: String
     /// The latest time for sending: within two minutes, and not after the expiry. Unix ms.

@@ -202,7 +202,7 @@ import Testing
         }
     }
 
-    /// Those whose time is over keep nobody from a turn.
+    /// A request that has timed out loses its turn to the next one.
     @Test func aTurnOfAnAnsweredRequestIsSkipped() async throws {
         try await with([.logReads: Quota(1)]) { reader, disk, shares in
             let early = try await ask(2, networks: 1...3, reader, shares)

@@ -48,7 +48,7 @@ import Vocabulary
         }
     }
 
-    /// What stays in the newest run differs from time to time.
+    /// Each draw keeps other entries in the newest run.
     @Test func whatStaysIsDrawnByLot() {
         let earlier = (0..<192).map { entry($0) }.sorted { $0.id < $1.id }
         let draws = (0..<4).map { _ in
@@ -230,7 +230,7 @@ import Vocabulary
 
     // MARK: Damage
 
-    /// What is done to a row, by the page's number among all: 0 and 1 are the slice's, 2 is the newest run.
+    /// A change to the rows of three pages. Pages 0 and 1 are the slice, page 2 is the newest run.
     enum Damage: CaseIterable, Sendable {
         case newestEdited, sliceEdited, cut, firstPageGone, lastPageGone, fewer, toAnotherBatch, toAnotherRank, toAnotherRun
 

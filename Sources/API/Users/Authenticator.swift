@@ -5,7 +5,7 @@ import Synchronization
 /// Verifies JWTs with the configured algorithm, keys and claims. JWTs are neither logged nor kept.
 public final class Authenticator: Sendable {
     private struct State {
-        /// Nil until a set was read from the URL.
+        /// The set that was read last. Nil if the URL has given none yet.
         var keys: JSONWebKeySet?
         var withdrawals = 0
         /// False while the URL is being read, and after a failed reading. An unknown key may then be in the newer set.
@@ -65,7 +65,7 @@ public final class Authenticator: Sendable {
     /// The number of reloads that removed a key. Callers that keep a principal read it before verifying the JWT.
     var withdrawals: Int { state.withLock { $0.withdrawals } }
 
-    /// Nil until a set was read from the URL.
+    /// The set that was read last. Nil if the URL has given none yet.
     var keys: JSONWebKeySet? { state.withLock { $0.keys } }
 
     /// Text for the log: how many keys are in use, and which keys of a set are for other purposes.
