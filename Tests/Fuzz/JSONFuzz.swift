@@ -135,12 +135,13 @@ enum FoundationValue: Decodable {
             self = .bool(flag)
         } else if let text = try? value.decode(String.self) {
             self = .string(text)
-        } else if let items = try? value.decode([FoundationValue].self) {
-            self = .array(items)
-        } else if let members = try? value.decode([String: FoundationValue].self) {
-            self = .object(members)
         } else {
-            self = .number
+            // What Foundation refuses within an array or object, it refuses as a whole.
+            do { self = .array(try value.decode([FoundationValue].self)) } catch DecodingError.typeMismatch {
+                do { self = .object(try value.decode([String: FoundationValue].self)) } catch DecodingError.typeMismatch {
+                    self = .number
+                }
+            }
         }
     }
 }
