@@ -29,7 +29,7 @@ ROOMS = size(6_000, 3_000)
 # Seconds after a start (policy.json), and after an accept, in which knocks are delayed.
 START_GRACE, RECENT = 15, 10
 FEW, MANY = size(10_000, 1_000), size(1_000_000, 10_000)
-HOUR, MIB = 3_600_000, 1024 * 1024
+HOUR, DAY, MIB = 3_600_000, 86_400_000, 1024 * 1024
 
 # Accepted rooms with both tokens. The columns of sealed bytes have the right lengths and no secrets.
 FILL = """
@@ -50,13 +50,14 @@ BEGIN;
 SELECT pg_advisory_xact_lock(:r);
 INSERT INTO room VALUES ({expires}, sha256((:r::bigint)::text::bytea), 1, sha256('a'), sha256('b'), 0, sha256('c'), 0, NULL, NULL, NULL, NULL, NULL, NULL,
   {expires}, sha256((:r::bigint + 1)::text::bytea), {expires}, 1, 0, sha256('d'), sha256('e'), NULL, NULL);
+INSERT INTO code VALUES (sha256((:r::bigint + 1)::text::bytea), {expires}, sha256((:r::bigint)::text::bytea));
 INSERT INTO token VALUES ({expires}, substr(sha256((:r::bigint + 2)::text::bytea), 1, 16), {ref}, 0, sha256((:r::bigint)::text::bytea), 1, 1, 1,
   {sealed});
 INSERT INTO waiting VALUES ({batch}, 3, substr(sha256((:r::bigint + 3)::text::bytea), 1, 16), 1, NULL);
 COMMIT;
 BEGIN;
 SELECT pg_advisory_xact_lock(:r);
-SELECT * FROM room WHERE code = sha256((:r::bigint + 1)::text::bytea);
+SELECT * FROM code JOIN room USING (expires, room) WHERE code.code = sha256((:r::bigint + 1)::text::bytea);
 UPDATE room SET joiner_generation = 1, joiner_client = sha256('f'), joiner_member = sha256('g'), joiner_proven = 0, joiner_token = sha256('h'),
   joiner_knocked = 0, pending = NULL, retry = sha256('i') WHERE expires = {expires} AND room = sha256((:r::bigint)::text::bytea);
 INSERT INTO token VALUES ({expires}, substr(sha256((:r::bigint + 4)::text::bytea), 1, 16), {ref}, 0, sha256((:r::bigint)::text::bytea), 2, 1, 1,
@@ -71,7 +72,7 @@ KNOCK = """
 \\set j random(1, 1000000000000)
 BEGIN;
 SELECT pg_advisory_xact_lock(:r);
-SELECT * FROM room WHERE room = sha256((:r::bigint)::text::bytea);
+SELECT * FROM room WHERE expires = {expires} AND room = sha256((:r::bigint)::text::bytea);
 SELECT 1 FROM token WHERE expires = {expires} AND purge_id = substr(sha256(('1-' || :r::bigint)::bytea), 1, 16);
 UPDATE room SET creator_knocked = :j WHERE expires = {expires} AND room = sha256((:r::bigint)::text::bytea);
 INSERT INTO job VALUES ({expires}, substr(sha256((:j::bigint)::text::bytea), 1, 16), 0, substr(sha256(('1-' || :r::bigint)::bytea), 1, 16),
@@ -129,7 +130,9 @@ def fill(uri, rooms, hours):
     values = {"rooms": rooms, "expires": expires, "step": hours * HOUR // rooms, "batch": expires // 1000}
     for name, size in (("ref", 56), ("sealed", 200), ("opened", 156), ("delivered", 105)):
         values[name] = f"'\\x{'00' * size}'::bytea"
-    spans = [("token", start, HOUR) for start in range(expires, expires + (hours + 1) * HOUR, HOUR)] + [("job", expires, 600_000)]
+    end = expires + (hours + 1) * HOUR
+    spans = [("token", start, HOUR) for start in range(expires, end, HOUR)] + [("job", expires, 600_000)]
+    spans += [("room", start, DAY) for start in range(expires // DAY * DAY, end, DAY)]
     sql(uri, *(
         f"CREATE TABLE {table}_{start} PARTITION OF {table} FOR VALUES FROM ({start}) TO ({start + width})" for table, start, width in spans),
         FILL.format(**values), "VACUUM ANALYZE room", "VACUUM ANALYZE token", "CHECKPOINT")
@@ -273,8 +276,8 @@ def _live(section, server, rounds, seconds, note):
             note(f"nodes: {count:,} live rooms")
             uri = server.schema()
             fill(uri, count, 24)
-            size = "SELECT pg_total_relation_size('room'), sum(pg_total_relation_size(relid)) FROM pg_partition_tree('token')"
-            sizes[count] = [number(int(size) / MIB) for size in sql(uri, size).split("|")]
+            size = "SELECT sum(pg_total_relation_size(relid)) FROM pg_partition_tree('{}')"
+            sizes[count] = [number(int(sql(uri, size.format(table))) / MIB) for table in ("room", "token")]
             deployments[count] = Deployment(f"live-{count}", 1, server, uri)
             _creates(deployments[count], 1)
         for turn in range(rounds):
