@@ -155,6 +155,13 @@ extension SQLiteDatabase {
         return found
     }
 
+    /// Returns all batches. `rank` and `last` are those of the last entry that is in the log.
+    func batches() throws -> [(number: Int64, isLong: Bool, moment: UInt64?, rank: Int64, last: EntryID?)] {
+        try rows("SELECT number, is_long, moment, rank, id FROM batch") {
+            ($0.int(0), $0.int(1) != 0, $0.timeOrNil(2), $0.int(3), try $0.idOrNil(4))
+        }
+    }
+
     private func checkRuns(_ number: Int64) throws {
         let end = RunPlace(batch: number, rank: 4).endOfRank
         guard try eachPage(from: RunPlace(batch: number).key, before: end, { _ in }) else { throw Self.damage }

@@ -175,10 +175,11 @@ private struct Copy {
     private func copyWaiting() throws {
         let looked = try source.earliest("SELECT looked FROM schedule") ?? 0
         let timing = try source.recordedTiming(expecting: nil) ?? .standard
-        let batches = try source.rows("SELECT number, is_long, moment, rank, id FROM batch") { row in
-            let span = row.int(1) != 0 ? timing.daySeconds : timing.hourSeconds
-            let boundary = row.timeOrNil(2) ?? (looked / span + 1) * span
-            return (number: row.int(0), boundary: boundary, rank: row.int(3), last: try row.idOrNil(4) as EntryID?)
+        let batches = try source.batches().map { batch in
+            let span = batch.isLong ? timing.daySeconds : timing.hourSeconds
+            return (
+                number: batch.number, boundary: batch.moment ?? (looked / span + 1) * span, rank: batch.rank, last: batch.last
+            )
         }
         var insert = Insert(target, into: "waiting (batch, rank, id, until, cause)")
         for batch in batches {
