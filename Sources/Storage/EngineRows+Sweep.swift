@@ -1,7 +1,110 @@
 import Vocabulary
 
-// What a sweep deletes without an entry in the ledger, and what will be due next.
+// With several writers a sweep is several transactions, each for rows of one kind. So it never holds a row while it waits for another kind of lock.
 extension EngineRows {
+    /// Purges rows due at `now`, at most `limit` of each kind. A ledger backlog doesn't prevent it.
+    func sweepRows(now: UInt64, limit: Int, jobSlack: UInt64) throws -> SweepResult {
+        let jobsDue = now - min(now, jobSlack)
+        let isDue = try read {
+            try rows(
+                """
+                SELECT EXISTS (SELECT 1 FROM job WHERE deadline <= $1), EXISTS (SELECT 1 FROM room WHERE due <= $2),
+                EXISTS (SELECT 1 FROM token WHERE expires <= $2), EXISTS (SELECT 1 FROM room WHERE expires <= $2),
+                EXISTS (SELECT 1 FROM registration WHERE expires <= $2)
+                """, .time(jobsDue), .time(now)
+            ) { row in (0..<5).map { row.int($0) != 0 } }[0]
+        }
+        // Jobs first, so that an outcome precedes its token's purge.
+        let jobs = isDue[0] ? try sweeping { try transaction.end(try overdueJobs(jobsDue, limit: limit), .unknown) } : 0
+        let roomLimit = min(limit, mostLocked ?? limit)
+        var result = isDue[1] ? try sweeping { try endDueRooms(now, limit: roomLimit) } : SweepResult()
+        result.jobs = jobs
+        // All tokens of one expiry go together, by their own key. Their rooms expire at the same time and go after them.
+        let tokens = isDue[2] ? try sweeping { try purgeTokens(expiredBy: now, limit: limit) } : []
+        if isDue[3], tokens.count < limit {
+            let rooms = try sweeping { try deleteRooms(expiredBy: now, limit: roomLimit) }
+            result.rooms += rooms
+            result.more = result.more || rooms == roomLimit
+        }
+        let registrations = isDue[4] ? try sweeping { try purgeRegistrations(expiredBy: now, limit: limit) } : []
+        result.ends += tokens + registrations
+        result.tokens += tokens.count + registrations.count
+        let others = try sweeping { try deleteOthers(expiredBy: now, limit: limit) }
+        result.others = others.count
+        result.more =
+            result.more || jobs == limit || tokens.count == limit || registrations.count == limit || others.isMore
+        // A frozen batch may have been waiting for these purges.
+        try settleBatches()
+        return result
+    }
+
+    /// Purges everything, at most `limit` rows of each kind.
+    func forgetAll(limit: Int) throws -> SweepResult {
+        var result = SweepResult()
+        result.jobs = try sweeping { try transaction.endJobs(due: .max, limit: limit, .unsent) }
+        let tokens = try sweeping { try purgeTokens(expiredBy: .max, limit: limit).count }
+        let roomLimit = min(limit, mostLocked ?? limit)
+        if result.jobs < limit, tokens < limit {
+            result.rooms = try sweeping { try deleteRooms(expiredBy: .max, limit: roomLimit) }
+        }
+        let registrations = try sweeping { try purgeRegistrations(expiredBy: .max, limit: limit).count }
+        let others = try sweeping { try deleteOthers(expiredBy: .max, limit: limit) }
+        result.more =
+            result.jobs == limit || tokens == limit || result.rooms == roomLimit || registrations == limit || others.isMore
+        result.tokens = tokens + registrations
+        result.others = others.count
+        return result
+    }
+
+    /// One node sweeps at a time. Otherwise two would wait for each other's rows.
+    private func sweeping<Value>(_ body: () throws -> Value) throws -> Value {
+        try write {
+            try lockFirst(.sweep)
+            return try body()
+        }
+    }
+
+    /// Ends codes and answers that are due.
+    private func endDueRooms(_ now: UInt64, limit: Int) throws -> SweepResult {
+        var result = SweepResult()
+        var due = try transaction.dueRooms(now, limit: limit)
+        result.more = due.count == limit
+        if mostLocked != nil {
+            // Requests may have changed the rooms meanwhile, so they are read again under their locks.
+            try lock(due.flatMap { [LockKey.room($0.room.room), .code($0.code.index)] }, for: #function)
+            let locked = Set(due.map(\.room.room))
+            due = try transaction.dueRooms(now, limit: limit).filter { locked.contains($0.room.room) }
+        }
+        for joinable in due {
+            let hasEnded = joinable.room.expires <= now
+            guard hasEnded || joinable.code.expires <= now else {
+                try transaction.forgetAnswer(joinable)
+                result.retries += 1
+                continue
+            }
+            let purged = hasEnded ? (rooms: 1, tokens: try transaction.delete(joinable.room)) : try transaction.end(joinable)
+            result.codes += 1
+            result.rooms += purged.rooms
+            result.tokens += purged.tokens
+            for _ in 0..<purged.tokens { result.ends.append(joinable.room.ends) }
+        }
+        return result
+    }
+
+    /// - Returns: the number of deleted rooms.
+    private func deleteRooms(expiredBy now: UInt64, limit: Int) throws -> Int {
+        let rooms = try rows(
+            "SELECT expires, room FROM room WHERE expires <= $1 ORDER BY expires, room LIMIT $2", .time(now), .number(limit)
+        ) { ($0.time(0), try $0.digest(1)) }
+        guard let last = rooms.last else { return 0 }
+        try lock(rooms.map { .room($0.1) }, for: #function)
+        let codes = try deleteRooms(upTo: last.0, last.1)
+        for case let code? in codes { try transaction.forget(code: code) }
+        return codes.count
+    }
+
+    // MARK: Rows that the ledger doesn't record
+
     /// Deletes an audience's rows that the ledger doesn't record: at most `limit` of each kind, and the indexes of as many registrations.
     func deleteOthers(expiredBy now: UInt64, limit: Int) throws -> (count: Int, isMore: Bool) {
         // Indexes start with their row's expiry. This is greater than those of expired rows, and at most equal to all others.
@@ -40,7 +143,8 @@ extension EngineRows {
     /// The most indexes of a registration: audience, owner, device and session.
     private static var indexesOfOne: Int { 4 }
 
-    func nextExpiry(jobSlack: UInt64) throws -> UInt64? {
+    /// Returns the earliest time at which a row will be due, or nil if there is none.
+    func earliestExpiry(jobSlack: UInt64) throws -> UInt64? {
         let dues: [UInt64?] = [
             try earliest("SELECT min(expires) FROM room"),
             try earliest("SELECT min(due) FROM room WHERE due IS NOT NULL"),
@@ -81,5 +185,14 @@ extension EngineRows {
         counts.sessions = try count("SELECT count(*) FROM session")
         counts.timers = try count("SELECT count(*) FROM timer")
         return counts
+    }
+}
+
+extension CodeRecord {
+    fileprivate var index: Digest {
+        switch self {
+        case .pending(let code): code.code
+        case .used(let code): code.code
+        }
     }
 }

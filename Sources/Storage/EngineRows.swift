@@ -2,25 +2,121 @@ import Ledger
 import Policy
 import Vocabulary
 
-/// What an engine's keeping has in common with the others': statements that all of them take. `EngineRows+*.swift` are its parts.
-protocol EngineRows: RowReading {
+/// What the threads of a store share of its ledger.
+protocol LedgerState: AnyObject, Sendable {
+    /// True from a broker's start to its stop. Only then batches are frozen.
+    var hasStarted: Bool { get set }
+    /// Called when a head of this size is durable. A smaller head later means lost commits.
+    func note(head: UInt64)
+    /// Called when a new log has begun.
+    func forgetHead()
+}
+
+/// The primitives of an engine's keeping. `EngineRows+*.swift` have the rules above them, and statements that all engines take.
+protocol EngineRows: RowReading, Database {
     /// The timing in force.
     var timing: LedgerTiming { get }
-    /// Changes rows at once.
-    /// - Returns: the number of changed rows.
-    func change(_ sql: StaticString, _ values: [SQLValue]) throws -> Int
-    /// Changes rows before the transaction ends, which fails unless it changes `count`. Nil allows any number.
-    func queue(_ sql: StaticString, expecting count: Int?, _ values: [SQLValue]) throws
+    var state: any LedgerState { get }
+
+    // MARK: Transactions
+
+    /// Runs a transaction until it is durable. An engine with a single writer has begun it already.
+    func write<Value>(isSignOfLife: Bool, _ body: () throws -> Value) throws -> Value
+    /// Reads what is durable.
+    func read<Value>(_ body: () throws -> Value) throws -> Value
+    /// Waits for a lock before any other of this transaction.
+    func lockFirst(_ key: LockKey) throws
+    /// The most rooms that a transaction of a sweep may lock. Nil if no other writer can change them meanwhile.
+    var mostLocked: Int? { get }
+
+    // MARK: A sweep
+
+    func sweep(now: UInt64, limit: Int, jobSlack: UInt64) throws -> SweepResult
+    func nextExpiry(jobSlack: UInt64) throws -> UInt64?
+    func counts() throws -> StoreCounts
+    /// Returns jobs due at `due` that no other node may still finish.
+    func overdueJobs(_ due: UInt64, limit: Int) throws -> [(deadline: UInt64, job: JobID)]
+    /// Purges the tokens that expired first, at most `limit`.
+    /// - Returns: the expiry of each.
+    func purgeTokens(expiredBy now: UInt64, limit: Int) throws -> [UInt64]
+    /// Purges the registrations that expired first, at most `limit`. `deleteOthers` deletes their indexes.
+    /// - Returns: the expiry of each.
+    func purgeRegistrations(expiredBy now: UInt64, limit: Int) throws -> [UInt64]
+    /// Deletes the rooms up to this one, in the order of expiry and key.
+    /// - Returns: the code of each, if it has one.
+    func deleteRooms(upTo expires: UInt64, _ room: Digest) throws -> [Digest?]
+
+    // MARK: Windows
+
+    /// Returns the window of an entry that is recorded now, unix seconds.
+    func window() throws -> UInt64
+    /// Returns the window for entries of rank 0. The latest window may get some even if part of it is in the log, since they sort first there.
+    /// Otherwise each stop and start would move the log's time ahead of the clock.
+    func startWindow() throws -> UInt64
+    /// Opens a window again for the entries of the next log.
+    func reopen(_ window: UInt64) throws
+    /// Adds an entry to a window.
+    func append(_ op: Entry.Op, window: UInt64) throws
+    func record(_ events: [Entry.Op], _ marks: [StoreMark]) throws
+    /// Closes the windows before `window`.
+    /// - Returns: the entries of closed windows. Nil to read them with `entries`, aside from writers.
+    func close(before window: UInt64, limit: Int) throws -> [ClosedEntry]?
+
+    // MARK: Batches
+
+    /// Reads the schedule and keeps it from others until the transaction ends.
+    func lockSchedule() throws -> Schedule
+    func save(_ schedule: Schedule) throws
+    /// Returns true if a batch may have to be frozen or completed.
+    func isBatchDue() throws -> Bool
+    /// Returns the boundary of the frozen batch that waits for purges, if any.
+    func incompleteBatch() throws -> UInt64?
+    /// Returns true if so many seals wait for the boundary.
+    func hasSeals(_ count: Int, before boundary: UInt64) throws -> Bool
+    /// Returns the window of a batch that is completed now.
+    func batchWindow() throws -> UInt64
+    /// From now on, seals join the next batch.
+    func freeze(at boundary: UInt64, isMidnight: Bool) throws
+    /// Waits for writers that may not have seen the last freeze.
+    func waitForWriters() throws
+    func noteComplete(_ boundary: UInt64, window: UInt64) throws
+    /// Returns the complete batches whose window is before `window`, by window.
+    func completeBatches(before window: UInt64) throws -> [CompleteBatch]
     /// Returns the entries of a batch and rank that are not in the log, sorted by id, at most `limit`.
     func waiting(_ batch: CompleteBatch, rank: UInt8, limit: Int) throws -> [ClosedEntry]
     /// Records that entries are in the log.
     /// - Parameter entries: adjacent entries of one batch and rank. At midnight, entries of short and long tokens alternate.
     func removeFromBatch(_ entries: ArraySlice<ClosedEntry>) throws
+
+    // MARK: The folder
+
+    /// Keeps entries that are in the log and not in the folder yet.
+    func cover(_ entries: [ClosedEntry], from size: UInt64) throws
+    /// Called at the end of a commit of the head.
+    /// - Parameter inWindows: how many of the entries belonged to windows.
+    func noteCommitted(_ entries: [ClosedEntry], inWindows: Int) throws
+    /// Returns true if the folder is known to have everything under the head.
+    func isFolderCurrent() throws -> Bool
     /// Returns the entries under the head that a folder of `size` entries may lack, perhaps with some before them, and the index of the first.
     func unpublished(after size: UInt64) throws -> (first: UInt64, entries: [[UInt8]])
+    func published(upTo size: UInt64) throws
+}
+
+/// Where the ledger's batches and buckets are. Times are unix seconds.
+struct Schedule: Sendable, Equatable {
+    /// The latest boundary that was processed. Nil before the log's first entry.
+    var lastBoundary: UInt64?
+    /// The window of the latest complete batch.
+    var lastBatch: UInt64 = 0
+    /// The end of the latest closed bucket, or the start of the log's first day. Nil before the log's first entry.
+    var closedBucket: UInt64?
 }
 
 extension EngineRows {
+    var transaction: Transaction { Transaction(self) }
+
+    func write<Value>(_ body: () throws -> Value) throws -> Value { try write(isSignOfLife: true, body) }
+
     func change(_ sql: StaticString, _ values: SQLValue...) throws -> Int { try change(sql, values) }
 
     func queue(_ sql: StaticString, _ values: SQLValue..., expecting count: Int? = 1) throws {

@@ -5,7 +5,7 @@ import Synchronization
 ///
 /// A window is identified by its start in unix seconds. Windows never go back, even if the clock does. A stop publishes the open window
 /// early. The next start may add entries to it.
-final class Journal: Sendable {
+final class Journal: LedgerState {
     private struct State {
         var books = Books()
         var timing: LedgerTiming
@@ -43,13 +43,14 @@ final class Journal: Sendable {
         state.withLock { $0.moment = max($0.moment, now) }
     }
 
-    /// Call it after recording `broker.started`.
-    func noteStart() { state.withLock { $0.hasStarted = true } }
+    var hasStarted: Bool {
+        get { state.withLock { $0.hasStarted } }
+        set { state.withLock { $0.hasStarted = newValue } }
+    }
 
-    /// Call it after recording `broker.stopped` or `ledger.closed`.
-    func noteEnd() { state.withLock { $0.hasStarted = false } }
-
-    var hasStarted: Bool { state.withLock { $0.hasStarted } }
+    /// Only this process writes the file, so no commit is lost.
+    func note(head: UInt64) {}
+    func forgetHead() {}
 
     /// True after an absence that must be recorded: the machine slept, its clock jumped, or the disk was full.
     var wasAbsent: Bool { state.withLock { $0.moment > $0.alive && $0.moment - $0.alive > Self.longestSilence } }
@@ -108,17 +109,19 @@ final class Journal: Sendable {
         }
     }
 
-    /// The boundary at which a batch may be frozen now, and whether it is a midnight. Nil if there is no new boundary.
-    var boundary: (moment: UInt64, isMidnight: Bool)? {
+    /// True if a boundary has passed, or a frozen batch waits for purges.
+    var isBatchDue: Bool {
+        state.withLock { state in
+            let boundary = state.moment / 1_000 / state.timing.hourSeconds * state.timing.hourSeconds
+            return state.books.incomplete != nil || boundary > state.books.schedule.lastBoundary ?? boundary
+        }
+    }
+
+    /// The window that a batch would get now.
+    var batchWindow: UInt64 {
         state.withLock { state in
             var books = state.books
-            let moment = state.moment / 1_000 / state.timing.hourSeconds * state.timing.hourSeconds
-            let last = books.lastBoundary ?? moment
-            guard moment > last,
-                books.window(rank: 3, start: start(state.moment), resolution: resolution) > books.lastBatch
-            else { return nil }
-            let day = state.timing.daySeconds
-            return (moment, moment / day > last / day)
+            return books.window(rank: 3, start: start(state.moment), resolution: resolution)
         }
     }
 
@@ -144,12 +147,7 @@ struct Books: Sendable, Equatable {
     var long = Batch()
     /// Batches that accept no new seals, the earliest first. All but the last are complete.
     var frozen: [FrozenBatch] = []
-    /// The latest boundary that was processed. Nil before the log's first entry.
-    var lastBoundary: UInt64?
-    /// The window of the latest complete batch.
-    var lastBatch: UInt64 = 0
-    /// The end of the latest closed bucket, or the start of the log's first day. Nil before the log's first entry.
-    var closedBucket: UInt64?
+    var schedule = Schedule()
 
     /// The number of entries that aren't known to be published. Entries of open batches don't count.
     var waiting: Int { inWindows + covered.count + frozen.reduce(0) { $0 + $1.count } }
@@ -203,4 +201,13 @@ struct FrozenBatch: Sendable, Equatable {
 
     var count: Int { seals + short.purges + (long?.purges ?? 0) }
     var seals: Int { short.seals + (long?.seals ?? 0) }
+}
+
+extension Books {
+    mutating func removeFromBatch(_ number: Int64, rank: UInt8) {
+        for index in frozen.indices {
+            if frozen[index].short.number == number { frozen[index].short.add(rank: rank, -1) }
+            if frozen[index].long?.number == number { frozen[index].long?.add(rank: rank, -1) }
+        }
+    }
 }

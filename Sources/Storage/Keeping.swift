@@ -1,41 +1,107 @@
 public import Ledger
 
-/// Expiry, the ledger's entries until they are published, and the node's marks. Each engine has its own.
-public protocol Keeping: Sendable {
+/// A part of the store's own work in its queue, like an `Operation`: expiry, the ledger's entries until they are published, the node's marks. The
+/// rules are written once, over the primitives of each engine (`EngineRows`).
+public struct KeepingWork: Sendable {
+    /// The function's name, for tests that fail calls.
+    let name: StaticString
+    let run: @Sendable (any EngineRows) throws -> @Sendable () -> Void
+    let fail: @Sendable (StoreError) -> Void
+    /// True if its success shows that the store can write.
+    let isSignOfLife: Bool
+}
+
+extension Store {
+    /// - Parameter durable: called when the work is durable, before this returns.
+    private func keep<Value: Sendable>(
+        _ access: Access, isSignOfLife: Bool = true, _ name: StaticString = #function,
+        _ body: @escaping @Sendable (any EngineRows) throws -> Value,
+        durable: @escaping @Sendable (any LedgerState, Value) -> Void = { _, _ in }
+    ) async throws(StoreError) -> Value {
+        let result: Result<Value, StoreError> = await withCheckedContinuation { continuation in
+            let work = KeepingWork(
+                name: name,
+                run: { engine in
+                    let (value, state) = (try body(engine), engine.state)
+                    return {
+                        durable(state, value)
+                        continuation.resume(returning: .success(value))
+                    }
+                }, fail: { continuation.resume(returning: .failure($0)) }, isSignOfLife: isSignOfLife)
+            submit(work, access)
+        }
+        return try result.get()
+    }
+
     // MARK: Expiry
 
     /// Purges rows that are due, at most `limit` of each kind. Jobs are overdue `jobSlack` after their deadline. Times are unix ms.
-    func sweep(now: UInt64, limit: Int, jobSlack: UInt64) async throws(StoreError) -> SweepResult
+    public func sweep(now: UInt64, limit: Int, jobSlack: UInt64) async throws(StoreError) -> SweepResult {
+        try await keep(.apart) { try $0.sweep(now: now, limit: limit, jobSlack: jobSlack) }
+    }
+
     /// Purges everything, at most `limit` rows of each kind, as if each room had been closed.
-    func forgetAll(limit: Int) async throws(StoreError) -> SweepResult
+    public func forgetAll(limit: Int) async throws(StoreError) -> SweepResult {
+        try await keep(.apart) { try $0.forgetAll(limit: limit) }
+    }
+
     /// Returns the earliest time at which `sweep` will find something, or nil if nothing will expire.
-    func nextExpiry(jobSlack: UInt64) async throws(StoreError) -> UInt64?
-    /// Removes purged rows from the write-ahead log.
-    /// - Returns: false if a reader blocked it. Try again then.
-    func scrub() async throws(StoreError) -> Bool
-    /// How long after a purge `scrub` is due, milliseconds.
-    var scrubDelayMs: UInt64 { get }
+    public func nextExpiry(jobSlack: UInt64) async throws(StoreError) -> UInt64? {
+        try await keep(.read) { try $0.nextExpiry(jobSlack: jobSlack) }
+    }
 
     // MARK: Ledger
 
     /// Records the start of a broker. From then until `broker.stopped` is recorded, batches are frozen and completed on time.
-    func start(_ events: [Entry.Op], marks: [StoreMark]) async throws(StoreError)
+    public func start(_ events: [Entry.Op], marks: [StoreMark]) async throws(StoreError) {
+        try await keep(.write) {
+            try $0.start(events, marks)
+        } durable: { state, _ in
+            state.hasStarted = true
+        }
+    }
+
     /// Records entries that belong to no operation and no batch, and sets marks with them. Fills in `swept` of `keys.ratcheted`.
-    func record(_ events: [Entry.Op], marks: [StoreMark]) async throws(StoreError)
+    public func record(_ events: [Entry.Op], marks: [StoreMark] = []) async throws(StoreError) {
+        try await keep(.write) {
+            try $0.record(events, marks)
+        } durable: { state, _ in
+            for case .brokerStopped in events { state.hasStarted = false }
+        }
+    }
+
     /// Returns the latest window with an entry, in unix seconds, or 0 if there is none.
-    func latestWindow() async throws(StoreError) -> UInt64
+    public func latestWindow() async throws(StoreError) -> UInt64 { try await keep(.read) { try $0.latestWindow() } }
+
     /// Closes all windows before `window`. Call it every window, since batches fall due without a request.
     /// - Returns: their entries and those of their batches in the log's order, at most `limit`. Fewer only if there are no more.
-    func closedEntries(before window: UInt64, limit: Int) async throws(StoreError) -> [ClosedEntry]
+    public func closedEntries(before window: UInt64, limit: Int) async throws(StoreError) -> [ClosedEntry] {
+        // Succeeds even on a full disk, so it shows nothing.
+        let entries = try await keep(.apart, isSignOfLife: false) { try $0.close(before: window, limit: limit) }
+        if let entries { return entries }
+        return try await keep(.survey) { try $0.entries(before: window, limit: limit) }
+    }
+
     /// Returns the last signed head, or nil before the first one.
-    func logHead() async throws(StoreError) -> LogHead?
+    public func logHead() async throws(StoreError) -> LogHead? { try await keep(.read) { try $0.logHead() } }
+
     /// Replaces the head by one that also covers `entries`. The current head must be published.
     /// - Returns: false if the current head doesn't have `size`.
-    func commit(_ head: LogHead, after size: UInt64, entries: [ClosedEntry]) async throws(StoreError) -> Bool
+    public func commit(_ head: LogHead, after size: UInt64, entries: [ClosedEntry]) async throws(StoreError) -> Bool {
+        try await keep(.apart) {
+            try $0.commit(head, after: size, entries: entries)
+        } durable: { state, isDone in
+            if isDone { state.note(head: head.size) }
+        }
+    }
+
     /// Returns the entries under the head that a folder of `size` entries may lack, perhaps with some before them, and the index of the first.
-    func unpublished(after size: UInt64) async throws(StoreError) -> (first: UInt64, entries: [[UInt8]])
+    public func unpublished(after size: UInt64) async throws(StoreError) -> (first: UInt64, entries: [[UInt8]]) {
+        try await keep(.survey) { try $0.unpublished(after: size) }
+    }
+
     /// Deletes the entries that the folder now has: those under the head of `size`.
-    func published(upTo size: UInt64) async throws(StoreError)
+    public func published(upTo size: UInt64) async throws(StoreError) { try await keep(.apart) { try $0.published(upTo: size) } }
 
     // MARK: Rotation
 
@@ -43,28 +109,37 @@ public protocol Keeping: Sendable {
     /// - Parameter events: entries that precede these in the same window, e.g. `broker.stopped`.
     /// - Returns: false if there is no log, if entries wait for publication, or if the latest midnight's batch is not complete. Sweep, publish
     ///   and try again then.
-    func closeLog(_ events: [Entry.Op], next: EntryText, mark: StoreMark) async throws(StoreError) -> Bool
+    public func closeLog(_ events: [Entry.Op], next: EntryText, mark: StoreMark) async throws(StoreError) -> Bool {
+        try await keep(.write) {
+            try $0.closeLog(events, next: next, mark: mark)
+        } durable: { state, isClosed in
+            if isClosed { state.hasStarted = false }
+        }
+    }
+
     /// Deletes the head of a closed, published log. The next log begins in the same window with the balance of each bucket. Entries that wait
     /// for their batch are kept.
     /// - Parameter end: the closed log's last checkpoint.
     /// - Returns: false if the head has another size, or entries wait for publication.
-    func beginLog(after end: Checkpoint, marks: [StoreMark]) async throws(StoreError) -> Bool
+    public func beginLog(after end: Checkpoint, marks: [StoreMark]) async throws(StoreError) -> Bool {
+        try await keep(.write) {
+            try $0.beginLog(after: end, marks: marks)
+        } durable: { state, hasBegun in
+            if hasBegun { state.forgetHead() }
+        }
+    }
 
     // MARK: Marks and counts
 
     /// Returns a mark of this node, or nil if it isn't set.
-    func mark(_ name: String) async throws(StoreError) -> [UInt8]?
-    func setMark(_ name: String, _ value: [UInt8]) async throws(StoreError)
+    public func mark(_ name: String) async throws(StoreError) -> [UInt8]? { try await keep(.read) { try $0.mark(name) } }
 
-    /// Returns what the operator should know since the last call, as text for the log.
-    func takeAlarms() -> [String]
+    public func setMark(_ name: String, _ value: [UInt8]) async throws(StoreError) {
+        try await keep(.write) { try $0.setMark(name, value) }
+    }
+
     /// Returns counts for the operator.
-    func counts() async throws(StoreError) -> StoreCounts
-}
-
-extension Keeping {
-    public func record(_ events: [Entry.Op]) async throws(StoreError) { try await record(events, marks: []) }
-    public func takeAlarms() -> [String] { [] }
+    public func counts() async throws(StoreError) -> StoreCounts { try await keep(.survey) { try $0.counts() } }
 }
 
 /// The log's signed head.

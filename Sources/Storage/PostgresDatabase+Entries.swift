@@ -60,69 +60,34 @@ extension PostgresDatabase {
     func record(_ events: [Entry.Op], _ marks: [StoreMark]) throws {
         var window = try window()
         if window > clockWindow, events.allSatisfy({ $0.rank == 0 }) {
-            var schedule = try lockSchedule()
-            window = try openAgain(&schedule)
+            let schedule = try lockSchedule()
+            window = try startWindow()
             try save(schedule)
         }
-        for event in events {
-            countEntry()
-            try append(filledIn(event), window: window)
-        }
-        for mark in marks { try setMark(mark.name, mark.value) }
+        for _ in events { countEntry() }
+        try append(events, marks, window: window)
     }
 
-    func start(_ events: [Entry.Op], _ marks: [StoreMark]) throws {
-        var schedule = try lockSchedule()
-        let window = try openAgain(&schedule)
-        try begin(&schedule, window)
-        try save(schedule)
-        for event in events { try append(filledIn(event), window: window) }
-        for mark in marks { try setMark(mark.name, mark.value) }
-    }
-
-    /// Fills in `swept` of `keys.ratcheted`.
-    private func filledIn(_ event: Entry.Op) throws -> Entry.Op {
-        guard case .keysRatcheted(let epoch, _) = event else { return event }
-        return .keysRatcheted(epoch: epoch, swept: try sweptEpoch(at: moment))
-    }
-
-    /// Returns the window for entries of rank 0. The latest window may get some even if part of it is in the log, since they sort first there.
-    /// Otherwise each stop and start would move the log's time ahead of the clock.
-    private func openAgain(_ schedule: inout Schedule) throws -> UInt64 {
+    func startWindow() throws -> UInt64 {
         let latest = try latestWindow()
-        guard clockWindow <= schedule.closedUpTo, latest <= schedule.closedUpTo else { return try nextWindow(schedule) }
-        schedule.closedUpTo = max(clockWindow, latest) - journal.resolution
+        guard clockWindow <= closedUpTo, latest <= closedUpTo else { return try batchWindow() }
+        closedUpTo = max(clockWindow, latest) - journal.resolution
         return max(clockWindow, latest)
     }
 
-    /// Notes where a log begins, at its first entry. It has no buckets of earlier days.
-    private func begin(_ schedule: inout Schedule, _ window: UInt64) throws {
-        guard schedule.closedBucket == nil else { return }
-        schedule.closedBucket = window / timing.daySeconds * timing.daySeconds
-        schedule.lastBoundary = max(schedule.lastBoundary ?? 0, window / timing.hourSeconds * timing.hourSeconds)
-        try record(timing)
-    }
+    func reopen(_ window: UInt64) { closedUpTo = min(closedUpTo, window - min(window, journal.resolution)) }
 
     /// The start of the window of the database's clock.
     private var clockWindow: UInt64 { clock / 1_000 / journal.resolution * journal.resolution }
 
     // MARK: The schedule
 
-    /// The ledger's state, in one row. Times are unix seconds. See `Books`.
-    struct Schedule {
-        var lastBoundary: UInt64?
-        var lastBatch: UInt64
-        var closedBucket: UInt64?
-        /// No entry can get this window, or an earlier one, any more.
-        var closedUpTo: UInt64
-    }
-
-    /// Reads the schedule and keeps it from others until the transaction ends.
     func lockSchedule() throws -> Schedule {
         try lockFirst(.schedule)
         _ = try window()
         return try only("SELECT looked, last_batch, closed, closed_up_to FROM schedule FOR UPDATE") {
-            Schedule(lastBoundary: $0.timeOrNil(0), lastBatch: $0.time(1), closedBucket: $0.timeOrNil(2), closedUpTo: $0.time(3))
+            closedUpTo = $0.time(3)
+            return Schedule(lastBoundary: $0.timeOrNil(0), lastBatch: $0.time(1), closedBucket: $0.timeOrNil(2))
         }
     }
 
@@ -130,26 +95,25 @@ extension PostgresDatabase {
         try queue(
             "UPDATE schedule SET looked = $1, last_batch = $2, closed = $3, closed_up_to = $4",
             schedule.lastBoundary.map { .time($0) } ?? .null, .time(schedule.lastBatch),
-            schedule.closedBucket.map { .time($0) } ?? .null, .time(schedule.closedUpTo))
+            schedule.closedBucket.map { .time($0) } ?? .null, .time(closedUpTo))
     }
 
-    /// Freezes and completes batches, and closes the windows before `end` that are over or have entries.
-    /// - Returns: the entries of closed windows, at most `limit`.
-    func closedEntries(before end: UInt64, limit: Int) throws -> [ClosedEntry] {
-        try settle()
+    /// Closes the windows before `end` that are over or have entries.
+    func close(before end: UInt64, limit: Int) throws -> [ClosedEntry]? {
+        try settleBatches()
         let last = try write(isSignOfLife: false) {
-            var schedule = try lockSchedule()
+            let schedule = try lockSchedule()
             let latest = max(try latestWindow(), clockWindow - min(clockWindow, journal.resolution))
-            schedule.closedUpTo = max(
-                schedule.closedUpTo, min((end - min(end, 1)) / journal.resolution * journal.resolution, latest))
+            closedUpTo = max(closedUpTo, min((end - min(end, 1)) / journal.resolution * journal.resolution, latest))
             try save(schedule)
             try countBacklog()
-            return schedule.closedUpTo
+            return closedUpTo
         }
         try waitForWriters()
         return try write(isSignOfLife: false) {
+            _ = try lockSchedule()
             // The start of another node may have opened the last window again.
-            let before = min(end, min(try lockSchedule().closedUpTo, last) + journal.resolution)
+            let before = min(end, min(closedUpTo, last) + journal.resolution)
             return try closedEntries(before: before, batches: try completeBatches(before: before), limit: limit)
         }
     }
@@ -171,52 +135,27 @@ extension PostgresDatabase {
 
     private static func backlog(_ row: any Row) -> Backlog { Backlog(count: row.time(0), stamp: row.time(1)) }
 
-    /// Freezes and completes batches that are due, even while nothing can be published. Must be called twice a minute.
-    func settle() throws {
-        let now = journal.now() / 1_000
-        let isDue = try read {
+    func isBatchDue() throws -> Bool {
+        let boundary = journal.now() / 1_000 / timing.hourSeconds * timing.hourSeconds
+        return try read {
             try exists(
                 "SELECT 1 FROM schedule WHERE looked < $1 OR EXISTS (SELECT 1 FROM batch WHERE window_start IS NULL)",
-                .time(now / timing.hourSeconds * timing.hourSeconds))
-        }
-        guard isDue, journal.hasStarted else { return }
-        let frozen = try write {
-            var schedule = try lockSchedule()
-            let frozen = try freeze(&schedule)
-            try save(schedule)
-            try countBacklog()
-            return frozen
-        }
-        guard let frozen else { return }
-        try waitForWriters()
-        try write {
-            var schedule = try lockSchedule()
-            try complete(frozen, &schedule)
+                .time(boundary))
         }
     }
 
-    /// Freezes a batch if a boundary has passed. Writers that have not read this boundary may still add to the batch.
-    /// - Returns: the boundary of the batch that is to be completed, once these writers have ended.
-    private func freeze(_ schedule: inout Schedule) throws -> UInt64? {
-        guard journal.hasStarted else { return nil }
-        if let batch = try incompleteBatch() { return batch }
-        let moment = self.moment / 1_000 / timing.hourSeconds * timing.hourSeconds
-        let last = schedule.lastBoundary ?? moment
-        guard moment > last, try nextWindow(schedule) > schedule.lastBatch else { return nil }
-        schedule.lastBoundary = moment
-        let isMidnight = moment / timing.daySeconds > last / timing.daySeconds
-        guard try isMidnight || hasSeals(timing.batchSeals, before: moment) else { return nil }
-        try queue("INSERT INTO batch (moment) VALUES ($1)", .time(moment))
-        return moment
+    func batchWindow() throws -> UInt64 { max(clockWindow, try latestWindow(), closedUpTo + journal.resolution) }
+
+    func freeze(at boundary: UInt64, isMidnight: Bool) throws {
+        try queue("INSERT INTO batch (moment) VALUES ($1)", .time(boundary))
+        try countBacklog()
     }
 
-    private func nextWindow(_ schedule: Schedule) throws -> UInt64 {
-        max(clockWindow, try latestWindow(), schedule.closedUpTo + journal.resolution)
-    }
+    func noteComplete(_ boundary: UInt64, window: UInt64) {}
 
-    private func incompleteBatch() throws -> UInt64? { try earliest("SELECT min(moment) FROM batch WHERE window_start IS NULL") }
+    func incompleteBatch() throws -> UInt64? { try earliest("SELECT min(moment) FROM batch WHERE window_start IS NULL") }
 
-    private func hasSeals(_ count: Int, before moment: UInt64) throws -> Bool {
+    func hasSeals(_ count: Int, before moment: UInt64) throws -> Bool {
         let frozen = try earliest("SELECT max(moment) FROM batch") ?? 0
         return try rows(
             "SELECT count(*) FROM (SELECT 1 FROM waiting WHERE rank = 3 AND batch > $1 AND batch <= $2 LIMIT $3) AS seals",
@@ -224,24 +163,7 @@ extension PostgresDatabase {
         ) { Int($0.int(0)) }[0] >= count
     }
 
-    /// Assigns a window to a frozen batch if everything that expired before its moment is purged. Does nothing if another node has done so.
-    private func complete(_ moment: UInt64, _ schedule: inout Schedule) throws {
-        guard try incompleteBatch() == moment else { return }
-        let isSwept = try rows(
-            "SELECT NOT EXISTS (SELECT 1 FROM token WHERE expires < $1) AND NOT EXISTS (SELECT 1 FROM registration WHERE expires < $1)",
-            .time(moment * 1_000)
-        ) { $0.int(0) != 0 }[0]
-        guard isSwept else { return }
-        let window = try nextWindow(schedule)
-        // Two batches can't share a window.
-        guard window > schedule.lastBatch else { return }
-        try queue("UPDATE batch SET window_start = $1 WHERE moment = $2", .time(window), .time(moment))
-        schedule.lastBatch = window
-        try save(schedule)
-    }
-
-    /// Returns the complete batches whose window is before `end`, by window.
-    private func completeBatches(before end: UInt64) throws -> [CompleteBatch] {
+    func completeBatches(before end: UInt64) throws -> [CompleteBatch] {
         var batches = try rows(
             "SELECT window_start, moment FROM batch WHERE window_start < $1 ORDER BY window_start", .time(end)
         ) { CompleteBatch(window: $0.time(0), moment: $0.time(1), numbers: []) }
@@ -299,24 +221,13 @@ extension PostgresDatabase {
 
     // MARK: The log
 
-    /// Replaces the head and deletes the rows that it covers. The schedule's lock makes this a compare-and-swap.
-    func commit(_ head: LogHead, after size: UInt64, entries: [ClosedEntry]) throws -> Bool {
-        var schedule = try lockSchedule()
-        guard try (logHead()?.size ?? 0) == size else { return false }
-        guard try isFolderCurrent() else { throw StoreError.unavailable("the previous head is not published") }
-        let rank = try entries.last?.source.rank ?? lastRank()
-        _ = try remove(entries)
-        if let closed = try updateBuckets(with: entries) {
-            schedule.closedBucket = closed
-            try save(schedule)
-        }
-        _ = try addUnpublished(entries, from: size)
-        try setHead(head, rank: rank)
-        try countBacklog()
-        return true
-    }
+    func cover(_ entries: [ClosedEntry], from size: UInt64) throws { _ = try addUnpublished(entries, from: size) }
 
-    func published(upTo size: UInt64) throws {
+    func noteCommitted(_ entries: [ClosedEntry], inWindows: Int) throws { try countBacklog() }
+
+    func published(upTo size: UInt64) throws { try write { try forgetPublished(upTo: size) } }
+
+    private func forgetPublished(upTo size: UInt64) throws {
         _ = try lockSchedule()
         guard let head = try logHead(), size >= head.size else { return }
         try queue("UPDATE log SET published = $1", .time(size))
@@ -335,51 +246,5 @@ extension PostgresDatabase {
     /// How many of the last entries are kept for nodes that don't serve yet. A window of a busy deployment has about as many.
     private static var keptForWaiting: Int { 65_536 }
 
-    /// Returns true if log and folder have all entries except those of open batches, which may go into the next log.
-    private func isAllPublished() throws -> Bool {
-        try !exists("SELECT 1 FROM entry LIMIT 1") && !exists("SELECT 1 FROM batch WHERE window_start IS NOT NULL")
-            && isFolderCurrent()
-    }
-
-    /// Returns true if this node's folder has everything under the head.
-    private func isFolderCurrent() throws -> Bool { try !exists("SELECT 1 FROM log WHERE published < size") }
-
-    func closeLog(_ events: [Entry.Op], next: EntryText, mark: StoreMark) throws -> Bool {
-        let schedule = try lockSchedule()
-        guard try logHead() != nil, try isAllPublished() else { return false }
-        // A past bucket closes with its midnight batch, whose entries can't go into the next log.
-        let (window, day) = (try window(), timing.daySeconds)
-        guard let closed = schedule.closedBucket, closed >= window / day * day else { return false }
-        for event in events { try append(event, window: window) }
-        for (until, bucket) in try buckets() { try append(bucket.closed(until: until), window: window) }
-        try append(.ledgerClosed(next: next), window: window)
-        try setMark(mark.name, mark.value)
-        return true
-    }
-
-    func beginLog(after end: Checkpoint, marks: [StoreMark]) throws -> Bool {
-        var schedule = try lockSchedule()
-        guard let head = try logHead(), head.size == end.size, try isAllPublished() else { return false }
-        guard let origin = EntryText(end.origin) else { throw StoreError.damaged("the origin of the log that ended") }
-        let buckets = try buckets().map { ($0.until, $0.bucket.live) }.filter { $0.1 > 0 }
-        let jobs = try rows("SELECT count(*) FROM job") { UInt64(clamping: $0.int(0)) }[0]
-        try queue("DELETE FROM log")
-        try queue("DELETE FROM unpublished", expecting: nil)
-        try queue(
-            "UPDATE bucket SET carried = sealed + carried - expired - ended, sealed = 0, expired = 0, ended = 0", expecting: nil)
-        try queue("DELETE FROM bucket WHERE carried <= 0", expecting: nil)
-        schedule.closedBucket = nil
-        // The window of the last entry is open again: the next log's first entries belong to it.
-        schedule.closedUpTo = min(schedule.closedUpTo, head.window - min(head.window, journal.resolution))
-        try begin(&schedule, head.window)
-        try save(schedule)
-        try append(.ledgerOpened(previous: origin, size: end.size, root: end.root, jobs: jobs), window: head.window)
-        for (until, live) in buckets { try append(.bucketCarried(untilMs: until * 1_000, live: live), window: head.window) }
-        for mark in marks { try setMark(mark.name, mark.value) }
-        return true
-    }
-}
-
-extension Bucket {
-    fileprivate var live: UInt64 { sealed + carried - min(sealed + carried, expired + ended) }
+    func isFolderCurrent() throws -> Bool { try !exists("SELECT 1 FROM log WHERE published < size") }
 }

@@ -1,86 +1,27 @@
 import Ledger
 import Vocabulary
 
-// A sweep is several transactions, each for rows of one kind. So it never holds a row while it waits for another kind of lock.
 extension PostgresDatabase {
     func sweep(now: UInt64, limit: Int, jobSlack: UInt64) throws -> SweepResult {
-        var result = SweepResult()
         // A node whose clock is ahead must not purge what has not expired.
-        let (now, clock) = try read {
-            let clock = try time()
-            return (min(now, clock), clock)
-        }
+        let clock = try read { try time() }
         try recordAbsence(until: clock)
-        let jobsDue = now - min(now, jobSlack)
-        let due = try read {
-            try rows(
-                """
-                SELECT EXISTS (SELECT 1 FROM job WHERE deadline <= $1), EXISTS (SELECT 1 FROM room WHERE due <= $2),
-                EXISTS (SELECT 1 FROM token WHERE expires <= $2), EXISTS (SELECT 1 FROM room WHERE expires <= $2),
-                EXISTS (SELECT 1 FROM registration WHERE expires <= $2)
-                """, .time(jobsDue), .time(now)
-            ) { row in (0..<5).map { row.int($0) != 0 } }[0]
-        }
-        // Jobs first, so that an outcome precedes its token's purge.
-        if due[0] { result.jobs = try sweeping { try transaction.end(try orphanedJobs(due: jobsDue, limit: limit), .unknown) } }
-        var isMore = result.jobs == limit
-        if due[1] {
-            let ended = try sweeping { try endDueRooms(now, limit: min(limit, Self.mostLocked)) }
-            result.codes += ended.codes
-            result.rooms += ended.rooms
-            result.tokens += ended.tokens
-            result.retries += ended.retries
-            result.ends += ended.ends
-            isMore = isMore || ended.more
-        }
-        var tokensAreGone = true
-        if due[2] {
-            let ends = try sweeping { try purgeTokens(expiredBy: now, limit: limit) }
-            result.tokens += ends.count
-            result.ends += ends
-            tokensAreGone = ends.count < limit
-            isMore = isMore || !tokensAreGone
-        }
-        if due[3], tokensAreGone {
-            let limit = min(limit, Self.mostLocked)
-            let rooms = try sweeping { try deleteRooms(expiredBy: now, limit: limit) }
-            result.rooms += rooms
-            isMore = isMore || rooms == limit
-        }
-        if due[4] {
-            let ends = try sweeping { try purgeRegistrations(expiredBy: now, limit: limit) }
-            result.tokens += ends.count
-            result.ends += ends
-            isMore = isMore || ends.count == limit
-        }
-        let others = try sweeping { try deleteOthers(expiredBy: now, limit: limit) }
-        result.others = others.count
-        result.more = isMore || others.isMore
-        // A frozen batch may have been waiting for these purges.
-        try settle()
+        let result = try sweepRows(now: min(now, clock), limit: limit, jobSlack: jobSlack)
         journal.noteAlive(at: clock, isResuming: false)
         return result
     }
 
-    func forgetAll(limit: Int) throws -> SweepResult {
-        var result = SweepResult()
-        result.jobs = try sweeping { try transaction.endJobs(due: .max, limit: limit, .unsent) }
-        result.tokens = try sweeping { try purgeTokens(expiredBy: .max, limit: limit).count }
-        let roomLimit = min(limit, Self.mostLocked)
-        if result.jobs < limit, result.tokens < limit {
-            result.rooms = try sweeping { try deleteRooms(expiredBy: .max, limit: roomLimit) }
+    func nextExpiry(jobSlack: UInt64) throws -> UInt64? {
+        // `sweep` purges what has expired by the database's clock.
+        let now = journal.now()
+        let ahead = now - min(now, try time())
+        return [try earliestExpiry(jobSlack: jobSlack), try nextDrop(now: now - ahead)].compactMap(\.self).min().map {
+            $0 + ahead
         }
-        let registrations = try sweeping { try purgeRegistrations(expiredBy: .max, limit: limit).count }
-        let others = try sweeping { try deleteOthers(expiredBy: .max, limit: limit) }
-        result.more =
-            result.jobs == limit || result.tokens == limit || result.rooms == roomLimit || registrations == limit || others.isMore
-        result.tokens += registrations
-        result.others = others.count
-        return result
     }
 
-    /// Returns due jobs, except those of another node whose term was not ended. After an outage that node may still know their outcomes.
-    private func orphanedJobs(due: UInt64, limit: Int) throws -> [(deadline: UInt64, job: JobID)] {
+    /// Leaves out jobs of another node whose term was not ended. After an outage that node may still know their outcomes.
+    func overdueJobs(_ due: UInt64, limit: Int) throws -> [(deadline: UInt64, job: JobID)] {
         try rows(
             """
             SELECT deadline, job FROM job WHERE deadline <= $1 AND NOT EXISTS (SELECT 1 FROM member WHERE name = owner AND name <> $3
@@ -97,42 +38,10 @@ extension PostgresDatabase {
         return max(try journal.agreed(on: clock, latest: latest).clock, latest * 1_000)
     }
 
-    /// One node sweeps at a time. Otherwise two would wait for each other's rows.
-    private func sweeping<Value>(_ body: () throws -> Value) throws -> Value {
-        try write {
-            try lockFirst(.sweep)
-            return try body()
-        }
-    }
+    /// The server's table of locks is shared by all sessions.
+    var mostLocked: Int? { 200 }
 
-    /// Rooms that one transaction locks. The server's table of locks is shared by all sessions.
-    private static let mostLocked = 200
-
-    /// Ends codes and answers that are due. Requests may change the same rooms meanwhile, so each room is read again under its locks.
-    private func endDueRooms(_ now: UInt64, limit: Int) throws -> SweepResult {
-        var result = SweepResult()
-        let found = try transaction.dueRooms(now, limit: limit)
-        try lock(found.flatMap { [LockKey.room($0.room.room), .code($0.code.index)] }, for: #function)
-        let locked = Set(found.map(\.room.room))
-        for joinable in try transaction.dueRooms(now, limit: limit) where locked.contains(joinable.room.room) {
-            let hasEnded = joinable.room.expires <= now
-            guard hasEnded || joinable.code.expires <= now else {
-                try transaction.forgetAnswer(joinable)
-                result.retries += 1
-                continue
-            }
-            let purged = hasEnded ? (rooms: 1, tokens: try transaction.delete(joinable.room)) : try transaction.end(joinable)
-            result.codes += 1
-            result.rooms += purged.rooms
-            result.tokens += purged.tokens
-            for _ in 0..<purged.tokens { result.ends.append(joinable.room.ends) }
-        }
-        result.more = found.count == limit
-        return result
-    }
-
-    /// - Returns: the expiry of each purged token.
-    private func purgeTokens(expiredBy now: UInt64, limit: Int) throws -> [UInt64] {
+    func purgeTokens(expiredBy now: UInt64, limit: Int) throws -> [UInt64] {
         try purged(
             rows(
                 """
@@ -141,9 +50,7 @@ extension PostgresDatabase {
                 """, .time(now), .number(limit), read: Self.purge))
     }
 
-    /// `deleteOthers` deletes their indexes.
-    /// - Returns: the expiry of each purged registration.
-    private func purgeRegistrations(expiredBy now: UInt64, limit: Int) throws -> [UInt64] {
+    func purgeRegistrations(expiredBy now: UInt64, limit: Int) throws -> [UInt64] {
         try purged(
             rows(
                 """
@@ -161,18 +68,11 @@ extension PostgresDatabase {
         return purges.map(\.expires)
     }
 
-    /// - Returns: the number of deleted rooms.
-    private func deleteRooms(expiredBy now: UInt64, limit: Int) throws -> Int {
-        let rooms = try rows(
-            "SELECT expires, room FROM room WHERE expires <= $1 ORDER BY expires, room LIMIT $2", .time(now), .number(limit)
-        ) { ($0.time(0), try $0.digest(1)) }
-        guard let last = rooms.last else { return 0 }
-        try lock(rooms.map { .room($0.1) }, for: #function)
-        let codes = try rows(
-            "DELETE FROM room WHERE expires <= $1 AND (expires, room) <= ($1, $2) RETURNING code", .time(last.0), .digest(last.1)
+    func deleteRooms(upTo expires: UInt64, _ room: Digest) throws -> [Digest?] {
+        // The first condition tells the server which partitions it needs.
+        try rows(
+            "DELETE FROM room WHERE expires <= $1 AND (expires, room) <= ($1, $2) RETURNING code", .time(expires), .digest(room)
         ) { try $0.digestOrNil(0) }
-        for case let code? in codes { try transaction.forget(code: code) }
-        return codes.count
     }
 
     func counts() throws -> StoreCounts {
@@ -189,15 +89,6 @@ extension PostgresDatabase {
             + (SELECT count(*) FROM waiting WHERE batch <= (SELECT max(moment) FROM batch))
             """
         ) { Int($0.int(0)) }[0]
-    }
-}
-
-extension CodeRecord {
-    fileprivate var index: Digest {
-        switch self {
-        case .pending(let code): code.code
-        case .used(let code): code.code
-        }
     }
 }
 

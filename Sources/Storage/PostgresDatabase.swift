@@ -8,7 +8,7 @@ import Vocabulary
 ///
 /// A write is one transaction at READ COMMITTED, in about two round trips: locks and the first read go out together, and so do the writes, the
 /// entries and COMMIT.
-final class PostgresDatabase: Database, EngineRows {
+final class PostgresDatabase: EngineRows {
     let journal: PostgresJournal
     private var connection: Connection?
     /// The host of the connection, of those in the URI.
@@ -44,6 +44,8 @@ final class PostgresDatabase: Database, EngineRows {
         var clock: UInt64?
         /// The last boundary at which a batch could be frozen, unix seconds.
         var boundary: UInt64 = 0
+        /// No entry can get this window, or an earlier one, any more. Known while the schedule is locked.
+        var closedUpTo: UInt64 = 0
         /// The largest head seen before this transaction. A smaller one means lost commits.
         let head: UInt64
         /// The advisory locks that it has asked for.
@@ -92,7 +94,7 @@ final class PostgresDatabase: Database, EngineRows {
         (self.journal, self.sendsMessages) = (journal, sendsMessages)
     }
 
-    var transaction: Transaction { Transaction(self) }
+    var state: any LedgerState { journal }
     var timing: LedgerTiming { journal.timing }
 
     // MARK: The connection
@@ -457,6 +459,12 @@ final class PostgresDatabase: Database, EngineRows {
     /// The database's time of the transaction, unix milliseconds.
     var clock: UInt64 { open?.clock ?? 0 }
 
+    /// Known while the schedule is locked.
+    var closedUpTo: UInt64 {
+        get { open?.closedUpTo ?? 0 }
+        set { open?.closedUpTo = newValue }
+    }
+
     func admit(_ use: LedgerUse) throws(StoreError) {
         if journal.isFull(use.rawValue) { throw .ledgerBehind }
         open?.isAdmitted = true
@@ -471,7 +479,7 @@ final class PostgresDatabase: Database, EngineRows {
     // MARK: Transactions
 
     /// Runs a transaction until it is durable. `body` may run several times. Nothing is kept of a run that failed.
-    func write<Value>(isSignOfLife: Bool = true, _ body: () throws -> Value) throws -> Value {
+    func write<Value>(isSignOfLife: Bool, _ body: () throws -> Value) throws -> Value {
         var triesLeft = Self.mostTries
         while true {
             triesLeft -= 1

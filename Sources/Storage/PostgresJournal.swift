@@ -19,7 +19,7 @@ struct PostgresNode: Sendable, Equatable {
 }
 
 /// What the connections of a PostgreSQL store share: settings, the ledger's backlog, and whether this node was absent.
-final class PostgresJournal: Sendable {
+final class PostgresJournal: LedgerState {
     private struct State {
         var timing: LedgerTiming
         var backlog = Backlog()

@@ -132,31 +132,41 @@ public final class PostgresStore: Store {
     }
 
     public func submit(_ operation: Operation, _ access: Access) {
-        let isQueued = operations.submit { database in
-            do {
-                let finish: @Sendable () -> Void
-                if access == .write {
-                    finish = try database.write { try operation.run(database.transaction) }
-                } else {
-                    finish = try database.read {
-                        // A missing row may be one that this server has lost.
-                        if database.journal.fault == .lostCommits { throw StoreError.lostCommits }
-                        return try operation.run(database.transaction)
-                    }
-                }
-                finish()
-            } catch {
-                operation.fail(StoreError(any: error))
-            }
+        submit(access, operation.fail) { database in
+            // A missing row may be one that this server has lost.
+            if access != .write, database.journal.fault == .lostCommits { throw StoreError.lostCommits }
+            return try operation.run(database.transaction)
         }
-        if !isQueued { operation.fail(.closed) }
     }
 
-    private func run<Value: Sendable>(
-        on lane: Lane, _ body: @escaping @Sendable (PostgresDatabase) throws -> Value
+    public func submit(_ work: KeepingWork, _ access: Access) {
+        submit(access, isSignOfLife: work.isSignOfLife, work.fail) { try work.run($0) }
+    }
+
+    private func submit(
+        _ access: Access, isSignOfLife: Bool = true, _ fail: @escaping @Sendable (StoreError) -> Void,
+        _ run: @escaping @Sendable (PostgresDatabase) throws -> @Sendable () -> Void
+    ) {
+        let isQueued = operations.submit { database in
+            do {
+                let finish =
+                    switch access {
+                    case .read, .survey: try database.read { try run(database) }
+                    case .write: try database.write(isSignOfLife: isSignOfLife) { try run(database) }
+                    case .apart: try run(database)
+                    }
+                finish()
+            } catch { fail(StoreError(any: error)) }
+        }
+        if !isQueued { fail(.closed) }
+    }
+
+    /// - Parameter lane: nil for that of operations.
+    func run<Value: Sendable>(
+        on lane: Lane? = nil, _ body: @escaping @Sendable (PostgresDatabase) throws -> Value
     ) async throws(StoreError) -> Value {
         let result: Result<Value, StoreError> = await withCheckedContinuation { continuation in
-            let isQueued = lane.submit { database in
+            let isQueued = (lane ?? operations).submit { database in
                 do {
                     continuation.resume(returning: .success(try body(database)))
                 } catch {
@@ -168,10 +178,6 @@ public final class PostgresStore: Store {
         return try result.get()
     }
 
-    func run<Value: Sendable>(
-        _ body: @escaping @Sendable (PostgresDatabase) throws -> Value
-    ) async throws(StoreError) -> Value { try await run(on: operations, body) }
-
     func renewing<Value: Sendable>(
         _ body: @escaping @Sendable (PostgresDatabase) throws -> Value
     ) async throws(StoreError) -> Value { try await run(on: renewals, body) }
@@ -179,20 +185,6 @@ public final class PostgresStore: Store {
     func runAside<Value: Sendable>(
         _ body: @escaping @Sendable (PostgresDatabase) throws -> Value
     ) async throws(StoreError) -> Value { try await run(on: nodes, body) }
-
-    private func read<Value: Sendable>(
-        _ body: @escaping @Sendable (PostgresDatabase) throws -> Value
-    ) async throws(StoreError) -> Value {
-        try await run { database in try database.read { try body(database) } }
-    }
-
-    private func write<Value: Sendable>(
-        isSignOfLife: Bool = true, _ body: @escaping @Sendable (PostgresDatabase) throws -> Value
-    ) async throws(StoreError) -> Value {
-        try await run { database in
-            try database.write(isSignOfLife: isSignOfLife) { try body(database) }
-        }
-    }
 
     private func close() {
         operations.close()
@@ -203,24 +195,6 @@ public final class PostgresStore: Store {
     /// Finishes queued operations and disconnects.
     public func shutDown() async { close() }
 
-    // MARK: Expiry
-
-    public func sweep(now: UInt64, limit: Int, jobSlack: UInt64) async throws(StoreError) -> SweepResult {
-        try await run { try $0.sweep(now: now, limit: limit, jobSlack: jobSlack) }
-    }
-
-    public func forgetAll(limit: Int) async throws(StoreError) -> SweepResult { try await run { try $0.forgetAll(limit: limit) } }
-
-    public func nextExpiry(jobSlack: UInt64) async throws(StoreError) -> UInt64? {
-        let now = journal.now()
-        return try await read { database in
-            // `sweep` purges what has expired by the database's clock.
-            let ahead = now - min(now, try database.time())
-            return [try database.nextExpiry(jobSlack: jobSlack), try database.nextDrop(now: now - ahead)].compactMap(\.self).min()
-                .map { $0 + ahead }
-        }
-    }
-
     /// Each scrub writes a new segment of the write-ahead log, 16 MiB.
     public var scrubDelayMs: UInt64 { 50_000 }
 
@@ -230,63 +204,9 @@ public final class PostgresStore: Store {
         return true
     }
 
-    // MARK: Ledger
-
-    public func start(_ events: [Entry.Op], marks: [StoreMark]) async throws(StoreError) {
-        try await write { try $0.start(events, marks) }
-        journal.hasStarted = true
-    }
-
-    public func record(_ events: [Entry.Op], marks: [StoreMark]) async throws(StoreError) {
-        try await write { try $0.record(events, marks) }
-        for case .brokerStopped in events { journal.hasStarted = false }
-    }
-
-    public func latestWindow() async throws(StoreError) -> UInt64 { try await read { try $0.latestWindow() } }
-
-    public func closedEntries(before window: UInt64, limit: Int) async throws(StoreError) -> [ClosedEntry] {
-        try await run { try $0.closedEntries(before: window, limit: limit) }
-    }
-
-    public func logHead() async throws(StoreError) -> LogHead? { try await read { try $0.logHead() } }
-
-    public func commit(_ head: LogHead, after size: UInt64, entries: [ClosedEntry]) async throws(StoreError) -> Bool {
-        let isDone = try await write { try $0.commit(head, after: size, entries: entries) }
-        if isDone { noteFolder(size: head.size) }
-        return isDone
-    }
-
     /// Records a head that must not be lost. A smaller head later means lost commits.
     public func noteFolder(size: UInt64) { journal.note(head: size) }
 
     /// Why nothing new can be stored now, as the last transaction found: `.wrongClock` or `.lostCommits`.
     public var fault: StoreError? { journal.fault }
-
-    public func unpublished(after size: UInt64) async throws(StoreError) -> (first: UInt64, entries: [[UInt8]]) {
-        try await read { try $0.unpublished(after: size) }
-    }
-
-    public func published(upTo size: UInt64) async throws(StoreError) { try await write { try $0.published(upTo: size) } }
-
-    public func closeLog(_ events: [Entry.Op], next: EntryText, mark: StoreMark) async throws(StoreError) -> Bool {
-        let isClosed = try await write { try $0.closeLog(events, next: next, mark: mark) }
-        if isClosed { journal.hasStarted = false }
-        return isClosed
-    }
-
-    public func beginLog(after end: Checkpoint, marks: [StoreMark]) async throws(StoreError) -> Bool {
-        let hasBegun = try await write { try $0.beginLog(after: end, marks: marks) }
-        if hasBegun { journal.forgetHead() }
-        return hasBegun
-    }
-
-    // MARK: Marks and counts
-
-    public func mark(_ name: String) async throws(StoreError) -> [UInt8]? { try await read { try $0.mark(name) } }
-
-    public func setMark(_ name: String, _ value: [UInt8]) async throws(StoreError) {
-        try await write { try $0.setMark(name, value) }
-    }
-
-    public func counts() async throws(StoreError) -> StoreCounts { try await read { try $0.counts() } }
 }

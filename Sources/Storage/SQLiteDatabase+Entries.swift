@@ -5,52 +5,40 @@ import Vocabulary
 
 // Entries that wait for their window. They are recorded in the operation's transaction and stored in the log's order.
 extension SQLiteDatabase {
-    /// Adds an entry to the current window.
-    func record(_ op: Entry.Op) throws {
-        guard op.rank < 3 else { throw StoreError.unavailable("an entry of a batch was recorded by itself") }
-        var op = op
-        if case .keysRatcheted(let epoch, _) = op { op = .keysRatcheted(epoch: epoch, swept: try sweptEpoch(at: journal.moment)) }
-        try append(op, window: journal.window(rank: op.rank))
-    }
+    var state: any LedgerState { journal }
 
-    /// Adds an entry to a window.
+    func window() -> UInt64 { journal.window(rank: 0) }
+    func startWindow() -> UInt64 { journal.window(rank: 0) }
+    func reopen(_ window: UInt64) { journal.books.isCut = false }
+
     /// - Precondition: no entry has a later window.
     func append(_ op: Entry.Op, window: UInt64) throws {
-        var books = journal.books
-        books.inWindows += 1
-        books.recorded += 1
-        let isFirst = books.closedBucket == nil
-        if isFirst {
-            // The log begins here. It has no buckets of earlier days.
-            let timing = journal.timing
-            books.closedBucket = window / timing.daySeconds * timing.daySeconds
-            books.lastBoundary = max(books.lastBoundary ?? 0, window / timing.hourSeconds * timing.hourSeconds)
-        }
-        journal.books = books
-        if isFirst {
-            try saveSchedule()
-            try record(journal.timing)
-        }
-        let key = op.sortKey.isEmpty ? [UInt8](bigEndian: books.recorded) : op.sortKey
+        guard op.rank != 3, op.rank != 4 else { throw StoreError.unavailable("an entry of a batch was recorded by itself") }
+        journal.books.inWindows += 1
+        journal.books.recorded += 1
+        let key = op.sortKey.isEmpty ? [UInt8](bigEndian: journal.books.recorded) : op.sortKey
         try run(
             "INSERT INTO entry (window_start, rank, key, bytes) VALUES ($1, $2, $3, $4)", .time(window), .number(op.rank),
-            .blob(key),
-            .blob(Entry(atMs: window * 1_000, op).encoded))
+            .blob(key), .blob(Entry(atMs: window * 1_000, op).encoded))
     }
 
     func record(_ events: [Entry.Op], _ marks: [StoreMark]) throws {
-        for event in events { try record(event) }
-        for mark in marks { try setMark(mark.name, mark.value) }
+        try append(events, marks, window: journal.window(rank: events.first?.rank ?? 0))
     }
 
     /// Records what must precede this transaction's entries: `resumption` after an absence, and due batches.
     func recordOverdue() throws {
         guard journal.hasStarted else { return }
         if !resumption.isEmpty, journal.wasAbsent {
-            for event in resumption { try record(event) }
+            try record(resumption, [])
             hasResumed = true
         }
         try settleBatches()
+    }
+
+    func close(before window: UInt64, limit: Int) throws -> [ClosedEntry]? {
+        // No entry can join a closed window afterwards, since this is the writer. An open window's entries are read here too, for the same reason.
+        journal.close(before: window) ? try entries(before: window, limit: limit) : nil
     }
 
     /// Restores the journal's books from the database. Reads all waiting entries.
@@ -66,37 +54,33 @@ extension SQLiteDatabase {
             Books.Covered(count: Int($0.int(0)), limited: Int($0.int(1)))
         }[0]
         try each("SELECT looked, last_batch, closed FROM schedule") { row in
-            books.lastBoundary = row.timeOrNil(0)
-            books.lastBatch = row.time(1)
-            books.closedBucket = row.timeOrNil(2)
+            books.schedule = Schedule(lastBoundary: row.timeOrNil(0), lastBatch: row.time(1), closedBucket: row.timeOrNil(2))
         }
         try resumeBatches(&books)
         journal.books = books
     }
 
-    func saveSchedule() throws {
-        let books = journal.books
+    func lockSchedule() -> Schedule { journal.books.schedule }
+
+    func save(_ schedule: Schedule) throws {
+        journal.books.schedule = schedule
         try run(
             """
             INSERT INTO schedule (one, looked, last_batch, closed) VALUES (1, $1, $2, $3) ON CONFLICT (one)
             DO UPDATE SET looked = excluded.looked, last_batch = excluded.last_batch, closed = excluded.closed
             """,
-            books.lastBoundary.map { .time($0) } ?? .null, .time(books.lastBatch),
-            books.closedBucket.map { .time($0) } ?? .null)
+            schedule.lastBoundary.map { .time($0) } ?? .null, .time(schedule.lastBatch),
+            schedule.closedBucket.map { .time($0) } ?? .null)
     }
 
     /// Returns the number of entries that are not known to be published. Entries of open batches don't count.
     func waitingEntries() throws -> Int {
-        let others = try rows(
-            """
-            SELECT (SELECT count(*) FROM entry) + (SELECT coalesce(sum(count), 0) FROM unpublished)
-            """
-        ) { Int($0.int(0)) }[0]
+        let others = try rows("SELECT (SELECT count(*) FROM entry) + (SELECT coalesce(sum(count), 0) FROM unpublished)") {
+            Int($0.int(0))
+        }[0]
         let batches = try waitingCounts()
         return try rows("SELECT number FROM batch WHERE moment IS NOT NULL") { batches[$0.int(0)]?.count ?? 0 }.reduce(others, +)
     }
-
-    // MARK: Timing
 
     /// Adopts the recorded timing, or `timing` before the log's first entry records one.
     /// - Throws: `.otherTiming` if both exist and differ.
@@ -105,7 +89,7 @@ extension SQLiteDatabase {
     }
 }
 
-// Seals and purges wait for their batch.
+// Seals and purges that wait for their batch. The journal's books count them.
 extension SQLiteDatabase {
     /// Adds a token's sealing to the open batch.
     func addSealed(_ id: EntryID, expires: UInt64, isLong: Bool) {
@@ -123,18 +107,13 @@ extension SQLiteDatabase {
         addWaiting(batch: number, rank: 4, id: id, until: until, cause: cause)
     }
 
-    /// Completes the frozen batch if it has all its purges. Freezes the next batch if a boundary has passed.
-    func settleBatches() throws {
-        guard journal.hasStarted else { return }
-        if let batch = journal.books.incomplete { guard try complete(batch) else { return } }
-        guard let (moment, isMidnight) = journal.boundary else { return }
-        if isMidnight || journal.books.short.seals >= journal.timing.batchSeals { try freeze(at: moment, isMidnight: isMidnight) }
-        journal.books.lastBoundary = moment
-        if let batch = journal.books.incomplete { _ = try complete(batch) }
-        try saveSchedule()
-    }
+    func isBatchDue() -> Bool { journal.isBatchDue }
+    func incompleteBatch() -> UInt64? { journal.books.incomplete?.moment }
+    func hasSeals(_ count: Int, before boundary: UInt64) -> Bool { journal.books.short.seals >= count }
+    func batchWindow() -> UInt64 { journal.batchWindow }
+    func waitForWriters() {}
 
-    private func freeze(at moment: UInt64, isMidnight: Bool) throws {
+    func freeze(at moment: UInt64, isMidnight: Bool) throws {
         var books = journal.books
         var next = max(books.short.number, books.long.number)
         func replace(_ batch: inout Batch, isLong: Bool) throws -> Batch {
@@ -150,21 +129,49 @@ extension SQLiteDatabase {
         journal.books = books
     }
 
-    /// Assigns a window to a frozen batch if everything that expired before its moment is purged. Returns false otherwise.
-    private func complete(_ batch: FrozenBatch) throws -> Bool {
-        let isSwept = try rows(
-            "SELECT EXISTS (SELECT 1 FROM token WHERE expires < $1) OR EXISTS (SELECT 1 FROM registration WHERE expires < $1)",
-            .time(batch.moment * 1_000)
-        ) { $0.int(0) == 0 }[0]
-        guard isSwept else { return false }
-        let window = journal.window(rank: 3)
-        try run("UPDATE batch SET window_start = $1 WHERE moment = $2", .time(window), .time(batch.moment))
+    func noteComplete(_ boundary: UInt64, window: UInt64) {
         var books = journal.books
         books.frozen[books.frozen.count - 1].window = window
-        books.lastBatch = window
         journal.books = books
-        try saveSchedule()
-        return true
+        _ = journal.window(rank: 3)
+    }
+
+    func completeBatches(before window: UInt64) throws -> [CompleteBatch] {
+        var batches: [CompleteBatch] = []
+        try each(
+            "SELECT number, moment, window_start, rank, id FROM batch WHERE window_start < $1 ORDER BY window_start, number",
+            .time(window)
+        ) { row in
+            if batches.last?.window == row.time(2) {
+                batches[batches.count - 1].numbers.append(row.int(0))
+            } else {
+                let last = try row.isNull(3) ? nil : (rank: UInt8(clamping: row.int(3)), id: row.id(4) as EntryID)
+                batches.append(CompleteBatch(window: row.time(2), moment: row.time(1), numbers: [row.int(0)], last: last))
+            }
+        }
+        return batches
+    }
+
+    func noteCommitted(_ entries: [ClosedEntry], inWindows: Int) {
+        var books = journal.books
+        books.inWindows -= inWindows
+        for entry in entries {
+            if case .batch(let number, let rank, _, _, _, _) = entry.source { books.removeFromBatch(number, rank: rank) }
+            if entry.endsBatch {
+                books.frozen.removeAll { $0.window == entry.window }
+                runs = [:]
+            }
+        }
+        journal.books = books
+    }
+
+    func isFolderCurrent() throws -> Bool { try !exists("SELECT 1 FROM unpublished LIMIT 1") }
+
+    func published(upTo size: UInt64) throws {
+        guard let head = try logHead(), size >= head.size else { return }
+        try deletePublishedPages()
+        try run("DELETE FROM unpublished")
+        journal.books.covered = Books.Covered()
     }
 
     /// Reads the batches and counts their entries.

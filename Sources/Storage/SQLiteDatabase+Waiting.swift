@@ -226,8 +226,7 @@ extension SQLiteDatabase {
     // MARK: The folder
 
     /// Keeps what the folder lacks: entries of windows in rows, those of batches in their runs.
-    /// - Returns: their counts.
-    func cover(_ entries: [ClosedEntry], from size: UInt64) throws -> Books.Covered {
+    func cover(_ entries: [ClosedEntry], from size: UInt64) throws {
         var covered = Books.Covered()
         var next = entries[...]
         while let first = next.first {
@@ -238,7 +237,7 @@ extension SQLiteDatabase {
             covered.limited += added.limited
             next = next.dropFirst(part.count)
         }
-        return covered
+        journal.books.covered = covered
     }
 
     /// - Parameter entries: adjacent seals and purges of one window.

@@ -4,7 +4,7 @@ import SQLite
 import Vocabulary
 
 /// The embedded engine: one connection with its prepared statements, used by one thread. `SQLiteDatabase+*.swift` have its part of `Store`.
-final class SQLiteDatabase: Database, EngineRows {
+final class SQLiteDatabase: EngineRows {
     let connection: Connection
     let journal: Journal
     /// Entries to record after an absence.
@@ -63,7 +63,6 @@ final class SQLiteDatabase: Database, EngineRows {
         try connection.execute("BEGIN IMMEDIATE; \(Schema.statements) PRAGMA user_version = \(Schema.version); COMMIT")
     }
 
-    var transaction: Transaction { Transaction(self) }
     var timing: LedgerTiming { journal.timing }
 
     // MARK: Statements
@@ -118,7 +117,7 @@ final class SQLiteDatabase: Database, EngineRows {
 
     func record(_ entry: NewEntry) throws {
         switch entry {
-        case .event(let op): try record(op)
+        case .event(let op): try record([op], [])
         case .sealed(let id, let expires, let isLong): addSealed(id, expires: expires, isLong: isLong)
         case .purged(let id, let cause, let expires, let isLong): addPurged(id, cause, expires: expires, isLong: isLong)
         }
@@ -126,6 +125,19 @@ final class SQLiteDatabase: Database, EngineRows {
 
     // MARK: Transactions
 
+    /// The thread has begun the transaction and ends it.
+    func write<Value>(isSignOfLife: Bool, _ body: () throws -> Value) throws -> Value { try body() }
+
+    /// Reads in one transaction, since others write meanwhile.
+    func read<Value>(_ body: () throws -> Value) throws -> Value {
+        if inTransaction { return try body() }
+        try beginReading()
+        defer { endReading() }
+        return try body()
+    }
+
+    func lockFirst(_ key: LockKey) {}
+    var mostLocked: Int? { nil }
     var inTransaction: Bool { connection.inTransaction }
     func beginReading() throws { try run("BEGIN") }
     func endReading() { try? connection.execute("COMMIT") }

@@ -56,13 +56,22 @@ public final class SQLiteStore: Store {
     }
 
     public func submit(_ operation: Operation, _ access: Access) {
-        let thread =
-            switch access {
-            case .read: reader
-            case .write: writer
-            case .survey: background
-            }
-        thread.submit(StoreThread.Job(run: { try operation.run($0.transaction) }, fail: operation.fail))
+        submit(StoreThread.Job(run: { try operation.run($0.transaction) }, fail: operation.fail), access)
+    }
+
+    public func submit(_ work: KeepingWork, _ access: Access) {
+        submit(
+            StoreThread.Job(run: { try work.run($0) }, fail: work.fail, isSignOfLife: work.isSignOfLife), access)
+    }
+
+    private func submit(_ job: StoreThread.Job, _ access: Access) {
+        var job = job
+        if access == .apart { job.turn = .apart }
+        switch access {
+        case .read: reader.submit(job)
+        case .survey: background.submit(job)
+        case .write, .apart: writer.submit(job)
+        }
     }
 
     // The next three are lengths of the write-ahead log in frames of 4 KiB.
@@ -113,32 +122,17 @@ public final class SQLiteStore: Store {
 extension SQLiteStore {
     /// Runs `body` on a thread of the store.
     func run<Value: Sendable>(
-        on thread: StoreThread, _ turn: StoreThread.Turn = .shared, isSignOfLife: Bool = true,
-        _ body: @escaping @Sendable (SQLiteDatabase) throws -> Value
+        on thread: StoreThread, _ turn: StoreThread.Turn = .shared, _ body: @escaping @Sendable (SQLiteDatabase) throws -> Value
     ) async throws(StoreError) -> Value {
         let result: Result<Value, StoreError> = await withCheckedContinuation { continuation in
             let job = StoreThread.Job(
                 run: { database in
                     let value = try body(database)
                     return { continuation.resume(returning: .success(value)) }
-                }, fail: { continuation.resume(returning: .failure($0)) }, turn: turn, isSignOfLife: isSignOfLife)
+                }, fail: { continuation.resume(returning: .failure($0)) }, turn: turn)
             thread.submit(job)
         }
         return try result.get()
-    }
-
-    // MARK: Expiry
-
-    public func sweep(now: UInt64, limit: Int, jobSlack: UInt64) async throws(StoreError) -> SweepResult {
-        try await run(on: writer, .apart) { try $0.sweep(now: now, limit: limit, jobSlack: jobSlack) }
-    }
-
-    public func forgetAll(limit: Int) async throws(StoreError) -> SweepResult {
-        try await run(on: writer, .apart) { try $0.forgetAll(limit: limit) }
-    }
-
-    public func nextExpiry(jobSlack: UInt64) async throws(StoreError) -> UInt64? {
-        try await run(on: reader) { try $0.nextExpiry(jobSlack: jobSlack) }
     }
 
     /// Long enough for our own short reads, and short enough not to delay writers for another process's read.
@@ -150,63 +144,5 @@ extension SQLiteStore {
         return try await run(on: writer, .alone) { try $0.connection.checkpointTruncating(waitMs: Self.scrubWaitMs) }
     }
 
-    // MARK: Ledger
-
-    public func start(_ events: [Entry.Op], marks: [StoreMark]) async throws(StoreError) {
-        try await run(on: writer) { try $0.record(events, marks) }
-        journal.noteStart()
-    }
-
-    public func record(_ events: [Entry.Op], marks: [StoreMark]) async throws(StoreError) {
-        try await run(on: writer) { try $0.record(events, marks) }
-        for case .brokerStopped in events { journal.noteEnd() }
-    }
-
-    public func latestWindow() async throws(StoreError) -> UInt64 { try await run(on: reader) { try $0.latestWindow() } }
-
-    public func closedEntries(before window: UInt64, limit: Int) async throws(StoreError) -> [ClosedEntry] {
-        // Runs on the writer, so no entry can join a closed window afterwards. An open window's entries are read here too, for the same reason.
-        // This succeeds even on a full disk.
-        let early = try await run(on: writer, .apart, isSignOfLife: false) { database in
-            database.journal.close(before: window) ? try database.closedEntries(before: window, limit: limit) : nil
-        }
-        if let early { return early }
-        return try await run(on: background) { try $0.closedEntries(before: window, limit: limit) }
-    }
-
-    public func logHead() async throws(StoreError) -> LogHead? { try await run(on: reader) { try $0.logHead() } }
-
-    public func commit(_ head: LogHead, after size: UInt64, entries: [ClosedEntry]) async throws(StoreError) -> Bool {
-        try await run(on: writer, .apart) { try $0.commit(head, after: size, entries: entries) }
-    }
-
-    public func unpublished(after size: UInt64) async throws(StoreError) -> (first: UInt64, entries: [[UInt8]]) {
-        try await run(on: background) { try $0.unpublished(after: size) }
-    }
-
-    public func published(upTo size: UInt64) async throws(StoreError) {
-        try await run(on: writer, .apart) { try $0.published(upTo: size) }
-    }
-
-    public func closeLog(_ events: [Entry.Op], next: EntryText, mark: StoreMark) async throws(StoreError) -> Bool {
-        let isClosed = try await run(on: writer) { try $0.closeLog(events, next: next, mark: mark) }
-        if isClosed { journal.noteEnd() }
-        return isClosed
-    }
-
-    public func beginLog(after end: Checkpoint, marks: [StoreMark]) async throws(StoreError) -> Bool {
-        try await run(on: writer) { try $0.beginLog(after: end, marks: marks) }
-    }
-
-    // MARK: Marks, counts, end
-
-    public func mark(_ name: String) async throws(StoreError) -> [UInt8]? { try await run(on: reader) { try $0.mark(name) } }
-
-    public func setMark(_ name: String, _ value: [UInt8]) async throws(StoreError) {
-        try await run(on: writer) { try $0.setMark(name, value) }
-    }
-
     public func takeAlarms() -> [String] { journal.takeAlarms() }
-
-    public func counts() async throws(StoreError) -> StoreCounts { try await run(on: background) { try $0.counts() } }
 }

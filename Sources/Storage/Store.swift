@@ -1,17 +1,26 @@
 import Postgres
 import SQLite
 
-/// The broker's durable state: operations on rows (`Transaction`), and `Keeping`.
+/// The broker's durable state: operations on rows (`Transaction`), and the store's own work (`Keeping.swift`).
 ///
 /// Each call is atomic. Its changes are durable when it returns, and none are kept if it throws.
-public protocol Store: Keeping {
+public protocol Store: Sendable {
     /// Runs an operation and finishes it when all of it is durable or none of it is kept.
     func submit(_ operation: Operation, _ access: Access)
+    func submit(_ work: KeepingWork, _ access: Access)
 
     /// Allows the store to delay operations until `release`, so that they share one commit.
     func hold()
     func release()
     func shutDown() async
+
+    /// Removes purged rows from the write-ahead log.
+    /// - Returns: false if a reader blocked it. Try again then.
+    func scrub() async throws(StoreError) -> Bool
+    /// How long after a purge `scrub` is due, milliseconds.
+    var scrubDelayMs: UInt64 { get }
+    /// Returns what the operator should know since the last call, as text for the log.
+    func takeAlarms() -> [String]
 }
 
 /// How an operation uses the store.
@@ -21,6 +30,8 @@ public enum Access: Sendable {
     case write
     /// A long read, which must not delay others.
     case survey
+    /// A long write of the store's own, which other writes must not wait for twice. It may be several transactions.
+    case apart
 }
 
 /// An operation in a store's queue. A store calls either what `run` returned or `fail`, once.
@@ -57,6 +68,7 @@ extension Store {
     public func hold() {}
     public func release() {}
     public var scrubDelayMs: UInt64 { 10_000 }
+    public func takeAlarms() -> [String] { [] }
 }
 
 /// Returns when an operation is done and, if it writes, durable.

@@ -110,11 +110,13 @@ extension Transaction {
     /// Ends jobs that were never sent. Reads only the keys of their rows, so damage elsewhere doesn't matter.
     /// - Returns: the number of jobs.
     func endJobs(due: UInt64, limit: Int, _ reason: APNsReason) throws -> Int {
-        try end(
-            rows(
-                "SELECT deadline, job FROM job WHERE deadline <= $1 ORDER BY deadline LIMIT $2", .time(due), .number(limit),
-                read: Self.key),
-            reason)
+        try end(dueJobs(due, limit: limit), reason)
+    }
+
+    func dueJobs(_ due: UInt64, limit: Int) throws -> [(deadline: UInt64, job: JobID)] {
+        try rows(
+            "SELECT deadline, job FROM job WHERE deadline <= $1 ORDER BY deadline LIMIT $2", .time(due), .number(limit),
+            read: Self.key)
     }
 
     /// - Returns: the number of jobs.

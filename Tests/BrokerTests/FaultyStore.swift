@@ -1,8 +1,9 @@
 import EventLoop
 import Ledger
-import Storage
 import Synchronization
 import Vocabulary
+
+@testable import Storage
 
 /// A real store behind a gate at which a test fails calls, or kills the broker.
 ///
@@ -101,39 +102,64 @@ final class FaultyStore: Store {
         }
     }
 
-    /// On the loop, when the store has answered an operation.
-    fileprivate func end(_ operation: Operation, _ outcome: FaultyOperation.Outcome) {
-        meet { [self] in
-            switch isDead ? .failure(.closed) : outcome {
-            case .success(let finish): finish()
-            case .failure(let error): operation.fail(error)
+    func submit(_ work: KeepingWork, _ access: Access) {
+        let name = String(work.name.description.prefix { $0 != "(" })
+        guard let call = Call(rawValue: name) else { return work.fail(.damaged("\(name) is no known call")) }
+        state.withLock { $0.open += 1 }
+        enter(call.kind) { [self] passes in
+            guard passes else {
+                work.fail(.closed)
+                return leave()
             }
-            leave()
+            let fault = fault(call)
+            if fault == .killed { kill() }
+            if isDead || fault == .failed { return end(.failure(isDead ? .closed : .full), work.fail) }
+            let answer = { @Sendable [self] (outcome: FaultyOperation.Outcome) in
+                if fault == .doneAndKilled { kill() }
+                let isHidden = if case .success = outcome { fault == .doneAndFailed } else { false }
+                loop.submit { self.end(isHidden ? .failure(.full) : outcome, work.fail) }
+            }
+            inner.submit(
+                KeepingWork(
+                    name: work.name,
+                    run: { engine in
+                        let finish = try work.run(engine)
+                        return { answer(.success(finish)) }
+                    }, fail: { answer(.failure($0)) }, isSignOfLife: work.isSignOfLife), access)
         }
     }
 
-    private func perform<Value>(
-        _ call: Call, _ body: () async throws(StoreError) -> Value
-    ) async throws(StoreError) -> Value {
+    func scrub() async throws(StoreError) -> Bool {
         state.withLock { $0.open += 1 }
         defer { leave() }
-        let passes = await withCheckedContinuation { gate in enter(call.kind) { gate.resume(returning: $0) } }
+        let passes = await withCheckedContinuation { gate in enter(.alone) { gate.resume(returning: $0) } }
         guard passes else { throw .closed }
-        let fault = fault(call)
+        let fault = fault(.scrub)
         if fault == .killed { kill() }
-        let result: Result<Value, StoreError>
+        let result: Result<Bool, StoreError>
         if isDead {
             result = .failure(.closed)
         } else if fault == .failed {
             result = .failure(.full)
         } else {
-            do throws(StoreError) { result = .success(try await body()) } catch { result = .failure(error) }
+            do throws(StoreError) { result = .success(try await inner.scrub()) } catch { result = .failure(error) }
         }
         if fault == .doneAndKilled { kill() }
         await withCheckedContinuation { continuation in meet { continuation.resume() } }
         if isDead { throw .closed }
         if fault == .doneAndFailed { throw .full }
         return try result.get()
+    }
+
+    /// On the loop, when the store has answered.
+    fileprivate func end(_ outcome: FaultyOperation.Outcome, _ fail: @escaping @Sendable (StoreError) -> Void) {
+        meet { [self] in
+            switch isDead ? .failure(.closed) : outcome {
+            case .success(let finish): finish()
+            case .failure(let error): fail(error)
+            }
+            leave()
+        }
     }
 
     /// Waits until the calls before are answered, or the broker is killed.
@@ -226,7 +252,7 @@ private final class FaultyOperation: Sendable {
         case .doneAndFailed: if case .success = outcome { answer = .failure(.full) }
         default: break
         }
-        store.loop.submit { [store, operation, answer] in store.end(operation, answer) }
+        store.loop.submit { [store, operation, answer] in store.end(answer, operation.fail) }
     }
 }
 
@@ -267,61 +293,4 @@ private final class FaultyDatabase: Database {
         try inner.queue(sql, expecting: count, values)
     }
     func record(_ entry: NewEntry) throws { try inner.record(entry) }
-}
-
-extension FaultyStore {
-    func sweep(now: UInt64, limit: Int, jobSlack: UInt64) async throws(StoreError) -> SweepResult {
-        try await perform(.sweep) { () throws(StoreError) in try await inner.sweep(now: now, limit: limit, jobSlack: jobSlack) }
-    }
-    func nextExpiry(jobSlack: UInt64) async throws(StoreError) -> UInt64? {
-        try await perform(.nextExpiry) { () throws(StoreError) in try await inner.nextExpiry(jobSlack: jobSlack) }
-    }
-    func forgetAll(limit: Int) async throws(StoreError) -> SweepResult {
-        try await perform(.forgetAll) { () throws(StoreError) in try await inner.forgetAll(limit: limit) }
-    }
-
-    func scrub() async throws(StoreError) -> Bool {
-        try await perform(.scrub) { () throws(StoreError) in try await inner.scrub() }
-    }
-    func start(_ events: [Entry.Op], marks: [StoreMark]) async throws(StoreError) {
-        try await perform(.start) { () throws(StoreError) in try await inner.start(events, marks: marks) }
-    }
-    func record(_ events: [Entry.Op], marks: [StoreMark]) async throws(StoreError) {
-        try await perform(.record) { () throws(StoreError) in try await inner.record(events, marks: marks) }
-    }
-    func closedEntries(before window: UInt64, limit: Int) async throws(StoreError) -> [ClosedEntry] {
-        try await perform(.closedEntries) { () throws(StoreError) in
-            try await inner.closedEntries(before: window, limit: limit)
-        }
-    }
-    func logHead() async throws(StoreError) -> LogHead? {
-        try await perform(.logHead) { () throws(StoreError) in try await inner.logHead() }
-    }
-    func commit(_ head: LogHead, after size: UInt64, entries: [ClosedEntry]) async throws(StoreError) -> Bool {
-        try await perform(.commit) { () throws(StoreError) in try await inner.commit(head, after: size, entries: entries) }
-    }
-    func unpublished(after size: UInt64) async throws(StoreError) -> (first: UInt64, entries: [[UInt8]]) {
-        try await perform(.unpublished) { () throws(StoreError) in try await inner.unpublished(after: size) }
-    }
-    func published(upTo size: UInt64) async throws(StoreError) {
-        try await perform(.published) { () throws(StoreError) in try await inner.published(upTo: size) }
-    }
-    func closeLog(_ events: [Entry.Op], next: EntryText, mark: StoreMark) async throws(StoreError) -> Bool {
-        try await perform(.closeLog) { () throws(StoreError) in try await inner.closeLog(events, next: next, mark: mark) }
-    }
-    func beginLog(after end: Checkpoint, marks: [StoreMark]) async throws(StoreError) -> Bool {
-        try await perform(.beginLog) { () throws(StoreError) in try await inner.beginLog(after: end, marks: marks) }
-    }
-    func latestWindow() async throws(StoreError) -> UInt64 {
-        try await perform(.latestWindow) { () throws(StoreError) in try await inner.latestWindow() }
-    }
-    func mark(_ name: String) async throws(StoreError) -> [UInt8]? {
-        try await perform(.mark) { () throws(StoreError) in try await inner.mark(name) }
-    }
-    func setMark(_ name: String, _ value: [UInt8]) async throws(StoreError) {
-        try await perform(.setMark) { () throws(StoreError) in try await inner.setMark(name, value) }
-    }
-    func counts() async throws(StoreError) -> StoreCounts {
-        try await perform(.counts) { () throws(StoreError) in try await inner.counts() }
-    }
 }

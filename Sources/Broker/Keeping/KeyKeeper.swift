@@ -10,7 +10,7 @@ import Vocabulary
 public actor KeyKeeper: LoopActor {
     public nonisolated let loop: EventLoop
     private let keys: KeyRing
-    private let store: any Keeping
+    private let store: any Store
     private let time: BrokerTime
     private let metrics: Metrics
     private let log: Logger
@@ -24,7 +24,7 @@ public actor KeyKeeper: LoopActor {
     private static let longestSleep: UInt64 = 10_000
 
     public init(
-        loop: EventLoop, keys: KeyRing, store: any Keeping, time: BrokerTime, metrics: Metrics,
+        loop: EventLoop, keys: KeyRing, store: any Store, time: BrokerTime, metrics: Metrics,
         log: Logger
     ) {
         self.loop = loop
@@ -118,7 +118,7 @@ public actor KeyKeeper: LoopActor {
     /// Records that the key file is lost for good. Must be called before a new one is created. The next start deletes all rows that were sealed
     /// under the lost one. A copy of the lost one is refused from now on.
     /// - Parameter nowMs: the birth of the new keys, unix ms.
-    public static func recordLoss(_ store: any Keeping, nowMs: UInt64) async throws(StoreError) {
+    public static func recordLoss(_ store: any Store, nowMs: UInt64) async throws(StoreError) {
         try await store.setMark(KeyMarks.loss, [1])
         try await store.setMark(KeyMarks.birth, [UInt8](bigEndian: Epoch(atMs: nowMs).number))
         // The new file counts its own steps.
@@ -142,7 +142,7 @@ private enum KeyMarks {
     }
 
     /// Returns nil if the mark is not set.
-    static func number(_ name: String, in store: any Keeping) async throws(StoreError) -> UInt64? {
+    static func number(_ name: String, in store: any Store) async throws(StoreError) -> UInt64? {
         number(try await store.mark(name))
     }
 
@@ -154,11 +154,11 @@ private enum KeyMarks {
 
 /// The steps of a start, in the order in which the log may learn of them.
 public struct Startup: Sendable {
-    private let store: any Keeping
+    private let store: any Store
     private let keys: KeyRing
     private let time: BrokerTime
 
-    public init(store: any Keeping, keys: KeyRing, time: BrokerTime) {
+    public init(store: any Store, keys: KeyRing, time: BrokerTime) {
         self.store = store
         self.keys = keys
         self.time = time
@@ -253,7 +253,7 @@ public struct RecordedTimes: Sendable {
         birth = KeyMarks.number(try store.mark(KeyMarks.birth)) ?? 0
     }
 
-    public init(_ store: any Keeping) async throws(StoreError) {
+    public init(_ store: any Store) async throws(StoreError) {
         steps = try await KeyMarks.number(KeyMarks.step, in: store) ?? 0
         highestMs = try await KeyMarks.number(KeyMarks.time, in: store) ?? 0
         birth = try await KeyMarks.number(KeyMarks.birth, in: store) ?? 0

@@ -19,7 +19,7 @@ public actor Sequencer: LoopActor {
     }
 
     public nonisolated let loop: EventLoop
-    private let store: any Keeping
+    private let store: any Store
     private let folder: LedgerFolder
     private let key: SigningKey
     /// Length of a window in seconds.
@@ -53,7 +53,7 @@ public actor Sequencer: LoopActor {
     private static let batch = 4_096
 
     public init(
-        loop: EventLoop, store: any Keeping, folder: LedgerFolder, key: SigningKey, resolution: UInt64, time: BrokerTime,
+        loop: EventLoop, store: any Store, folder: LedgerFolder, key: SigningKey, resolution: UInt64, time: BrokerTime,
         metrics: Metrics, log: Logger, witnesses: Witnesses? = nil,
         witnessFailure: WitnessFailureMode = .closed, kept: [KeptCheckpoint] = [],
         refusals: @escaping @Sendable () async -> [Entry.Op], erased: @escaping @Sendable () async -> Void = {},

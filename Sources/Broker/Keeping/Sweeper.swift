@@ -7,7 +7,7 @@ public import Storage
 /// No request waits for the sweeper, and the sweeper waits for none.
 public actor Sweeper: LoopActor {
     public nonisolated let loop: EventLoop
-    private let store: any Keeping
+    private let store: any Store
     private let time: BrokerTime
     private let metrics: Metrics
     private let log: Logger
@@ -45,7 +45,7 @@ public actor Sweeper: LoopActor {
     private var isScrubLate = false
 
     public init(
-        loop: EventLoop, store: any Keeping, time: BrokerTime, metrics: Metrics,
+        loop: EventLoop, store: any Store, time: BrokerTime, metrics: Metrics,
         log: Logger
     ) {
         self.loop = loop
