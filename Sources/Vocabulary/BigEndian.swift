@@ -60,11 +60,13 @@ extension [UInt8] {
     }
 }
 
+// One check of bounds, and constant ones for the loop, let the compiler make one load or store of all bytes.
 extension MutableSpan<UInt8> {
     @inlinable
     public mutating func write<Number: FixedWidthInteger>(bigEndian number: Number, at offset: Int) {
+        var bytes = _mutatingExtracting(offset..<offset + Number.bitWidth / 8)
         for index in 0..<Number.bitWidth / 8 {
-            self[offset + index] = UInt8(truncatingIfNeeded: number >> (Number.bitWidth - 8 - 8 * index))
+            bytes[index] = UInt8(truncatingIfNeeded: number >> (Number.bitWidth - 8 - 8 * index))
         }
     }
 }
@@ -72,15 +74,17 @@ extension MutableSpan<UInt8> {
 extension Span<UInt8> {
     @inlinable
     public func bigEndian64(at offset: Int) -> UInt64 {
+        let bytes = extracting(offset..<offset + 8)
         var number: UInt64 = 0
-        for index in offset..<offset + 8 { number = number << 8 | UInt64(self[index]) }
-        return number
+        for index in 0..<8 { number |= UInt64(bytes[index]) << (8 * index) }
+        return number.byteSwapped
     }
 
     @inlinable
     public func bigEndian32(at offset: Int) -> UInt32 {
+        let bytes = extracting(offset..<offset + 4)
         var number: UInt32 = 0
-        for index in offset..<offset + 4 { number = number << 8 | UInt32(self[index]) }
-        return number
+        for index in 0..<4 { number |= UInt32(bytes[index]) << (8 * index) }
+        return number.byteSwapped
     }
 }
