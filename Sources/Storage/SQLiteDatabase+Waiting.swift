@@ -13,60 +13,46 @@ extension SQLiteDatabase {
 
     /// Writes the transaction's waiting entries.
     func writeWaiting() throws {
-        if added.isEmpty { return }
-        var rest = added.sorted { ($0.place.key, $0.entry.id) < ($1.place.key, $1.entry.id) }[...]
-        added.removeAll(keepingCapacity: true)
-        while let place = rest.first?.place {
-            let group = rest.prefix { $0.place == place }
-            rest = rest.dropFirst(group.count)
-            try write(group.map(\.entry), to: place)
+        while let place = added.last?.place {
+            try write(added.compactMap { $0.place == place ? $0.entry : nil }, to: place)
+            added.removeAll { $0.place == place }
         }
     }
 
     /// - Parameter place: of batch and rank.
     private func write(_ entries: [WaitingEntry], to place: RunPlace) throws {
         var runs = try self.runs.removeValue(forKey: place.key) ?? readRuns(place)
-        let before = runs
+        let (before, wasEmpty) = (runs.slice, runs.newest.isEmpty)
         if let moved = try runs.add(entries, readSlice: { try readSlice(place.at(run: $0)) }), let slice = runs.slice {
             for page in RunPage.pages(place.at(run: slice.run), moved) { try write(page) }
-            if let old = before.slice, old.run == slice.run {
-                for page in RunPage.count(of: moved.count)..<max(RunPage.count(of: old.count), RunPage.count(of: moved.count)) {
+            if let before, before.run == slice.run {
+                for page in stride(from: RunPage.count(of: moved.count), to: RunPage.count(of: before.count), by: 1) {
                     try delete(place.at(run: slice.run, page: page).key)
                 }
             }
         }
-        let newest = place.at(run: runs.newestRun)
         if !runs.newest.isEmpty {
-            try write(RunPage(newest, pages: 1, runs.newest))
-        } else if !before.newest.isEmpty {
-            try delete(newest.key)
+            try write(runs.newest)
+        } else if !wasEmpty {
+            try delete(runs.newest.place.key)
         }
         self.runs[place.key] = runs
     }
 
     private func write(_ page: RunPage) throws {
         try run(
-            """
-            INSERT INTO waiting (place, count, pages, checksum, bytes) VALUES ($1, $2, $3, $4, $5) ON CONFLICT (place)
-            DO UPDATE SET count = excluded.count, pages = excluded.pages, checksum = excluded.checksum, bytes = excluded.bytes
-            """, .int(page.place.key), .number(page.entries.count), .number(page.pages), .int(page.checksum), .blob(page.bytes))
+            "REPLACE INTO waiting (place, count, pages, checksum, bytes) VALUES ($1, $2, $3, $4, $5)", .int(page.place.key),
+            .number(page.count), .number(page.pages), .int(page.checksum), .blob(page.bytes))
     }
 
     private func delete(_ key: Int64) throws { try queue("DELETE FROM waiting WHERE place = $1", .int(key)) }
 
     /// Reads the runs of a batch and rank. Leaves a damaged newest run where it is, with an alarm: the log can't get its batch, but others can go on.
     private func readRuns(_ place: RunPlace) throws -> WaitingRuns {
-        var runs = WaitingRuns(slice: try lastSlice(place))
         let found = try firstPage(from: place.at(run: WaitingRuns.firstNewestRun).key, before: place.endOfRank)
-        if let found {
-            if let page = found.page {
-                runs = WaitingRuns(newest: page.entries, newestRun: found.place.run, slice: runs.slice)
-            } else {
-                journal.alarm(Self.damagedRun)
-                runs = WaitingRuns(newestRun: found.place.run - 1, slice: runs.slice)
-            }
-        }
-        return runs
+        if let found, found.page == nil { journal.alarm(Self.damagedRun) }
+        let free = place.at(run: found.map { $0.place.run - 1 } ?? RunPlace.lastRun)
+        return WaitingRuns(newest: found?.page ?? RunPage(free), slice: try lastSlice(place))
     }
 
     private static var damagedRun: String {
@@ -89,7 +75,7 @@ extension SQLiteDatabase {
     /// Reads a whole slice. Returns nil if it is damaged.
     private func readSlice(_ place: RunPlace) throws -> [WaitingEntry]? {
         var entries: [WaitingEntry] = []
-        guard try eachPage(from: place.key, before: place.endOfRun, { entries += $0.entries }) else {
+        guard try eachPage(from: place.key, before: place.endOfRun, { entries += $0 }) else {
             journal.alarm(Self.damagedRun)
             return nil
         }
@@ -119,9 +105,7 @@ extension SQLiteDatabase {
     /// - Returns: the place, and the page unless it is damaged.
     private static func page(_ row: any Row) -> FoundPage {
         let place = RunPlace(key: row.int(0))
-        var page: RunPage?
-        row.withBlob(4) { page = RunPage(place, count: row.int(1), pages: row.int(2), checksum: row.int(3), $0) }
-        return (place, page)
+        return (place, RunPage(place, count: row.int(1), pages: row.int(2), checksum: row.int(3), row.blob(4)))
     }
 
     private func firstPage(from key: Int64, before end: Int64) throws -> FoundPage? {
@@ -216,7 +200,7 @@ extension SQLiteDatabase {
                 "SELECT place, count, pages, checksum, bytes FROM waiting WHERE place >= $1 AND place < $2 ORDER BY place",
                 .int(place.key), .int(place.endOfRank)
             ) { row in
-                let inLog = Self.page(row).page?.entries.prefix { $0.id <= id }.count ?? 0
+                let inLog = Self.page(row).page?.prefix { $0.id <= id }.count ?? 0
                 batches[number]?.add(rank: rank, -inLog)
             }
         }
@@ -289,6 +273,8 @@ extension SQLiteDatabase {
     func deletePublishedPages() throws {
         let pages = try rows("SELECT bytes FROM unpublished WHERE window_start IS NOT NULL") { Self.numbers($0.blob(0)) }
         for page in pages.joined() { try delete(page) }
+        // The published batches' runs are over. The others are read again.
+        if !pages.isEmpty { runs = [:] }
     }
 
     private static func numbers(_ bytes: [UInt8]) -> [Int64] {
@@ -308,8 +294,8 @@ private struct RunReader {
 
     init(_ database: SQLiteDatabase, _ page: RunPage) { (self.database, self.page) = (database, page) }
 
-    var entry: WaitingEntry { page.entries[index] }
-    var endsPage: Bool { index + 1 == page.entries.count }
+    var entry: WaitingEntry { page[index] }
+    var endsPage: Bool { index + 1 == page.count }
 
     /// - Returns: false at the end of the run.
     mutating func advance() throws -> Bool {

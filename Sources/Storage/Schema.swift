@@ -4,7 +4,7 @@
 /// expiry, so rows that expire together are adjacent and go in one sweep. Expiries are unix ms, like in the seal. If a room has a round life,
 /// its expiry reveals when it was created.
 enum Schema {
-    static let version: Int64 = 10
+    static let version: Int64 = 11
 
     static let statements = shared.joined() + waiting + unpublished + batches
 

@@ -27,15 +27,24 @@ struct WaitingEntry: Sendable, Equatable {
 
     fileprivate init(_ bytes: Span<UInt8>, at offset: Int) {
         id = EntryID(bytes, at: offset)
-        word = UInt64(bytes[offset + 16]) << 32 | UInt64(bytes.bigEndian32(at: offset + 17))
+        word = bytes.bigEndian64(at: offset + 13) & 0xff_ffff_ffff
     }
 
     fileprivate func write(to bytes: inout MutableSpan<UInt8>, at offset: Int) {
+        // The id's last bytes then replace the word's first three, which are 0.
+        bytes.write(bigEndian: word, at: offset + 13)
         bytes.write(bigEndian: id.high, at: offset)
         bytes.write(bigEndian: id.low, at: offset + 8)
-        bytes[offset + 16] = UInt8(truncatingIfNeeded: word >> 32)
-        bytes.write(bigEndian: UInt32(truncatingIfNeeded: word), at: offset + 17)
     }
+
+    /// Padding has the hash 0.
+    fileprivate var hash: UInt64 { mix(mix(mix(0, id.high), id.low), word) }
+}
+
+/// FNV-1a with a word in place of a byte. The shift carries high bits down.
+private func mix(_ hash: UInt64, _ word: UInt64) -> UInt64 {
+    let product = (hash ^ word) &* 0x9e37_79b9_7f4a_7c15
+    return product ^ product >> 29
 }
 
 /// The place of a page of entries: batch, rank, run, and the page's number in the run.
@@ -71,8 +80,8 @@ struct RunPlace: Sendable, Equatable {
     var endOfRank: Int64 { at(run: 0).key + 1 << (Self.runBits + Self.pageBits) }
 }
 
-/// A page of a run. Its row fills a page of the file, so that it is overwritten in place.
-struct RunPage: Sendable, Equatable {
+/// A page of a run, encoded as in its row. The row fills a page of the file, so that it is overwritten in place.
+struct RunPage: Sendable, Equatable, RandomAccessCollection {
     /// The most entries. SQLite would store the end of a row of more than 4,061 bytes in another page of the file.
     static let capacity = 192
     static let byteCount = capacity * WaitingEntry.byteCount
@@ -80,48 +89,55 @@ struct RunPage: Sendable, Equatable {
     let place: RunPlace
     /// The number of pages of the run.
     let pages: Int
-    let entries: [WaitingEntry]
+    private(set) var count = 0
+    /// The entries, sorted by id and padded with zeros to `byteCount`.
+    private(set) var bytes: [UInt8]
+    /// The sum of the entries' hashes. It doesn't depend on their order, so an insertion adds one hash.
+    private var sum: UInt64 = 0
 
-    init(_ place: RunPlace, pages: Int, _ entries: some Collection<WaitingEntry>) {
-        (self.place, self.pages, self.entries) = (place, pages, Array(entries))
+    /// - Parameter entries: sorted, at most `capacity`.
+    init(_ place: RunPlace, pages: Int = 1, _ entries: some Collection<WaitingEntry> = [WaitingEntry]()) {
+        (self.place, self.pages) = (place, pages)
+        bytes = [UInt8](repeating: 0, count: Self.byteCount)
+        for entry in entries { write(entry, at: count) }
     }
 
     /// Reads a page. Returns nil if it was edited, cut or moved.
-    init?(_ place: RunPlace, count: Int64, pages: Int64, checksum: Int64, _ bytes: Span<UInt8>) {
+    init?(_ place: RunPlace, count: Int64, pages: Int64, checksum: Int64, _ bytes: [UInt8]) {
         guard (1...Int64(Self.capacity)).contains(count), bytes.count == Self.byteCount, place.page < pages else { return nil }
-        var entries: [WaitingEntry] = []
-        entries.reserveCapacity(Int(count))
-        for index in 0..<Int(count) { entries.append(WaitingEntry(bytes, at: index * WaitingEntry.byteCount)) }
-        self.init(place, pages: Int(pages), entries)
-        guard self.checksum == checksum, zip(entries, entries.dropFirst()).allSatisfy({ $0.id <= $1.id }),
-            entries.allSatisfy({ ($0.cause == nil) == (place.rank == 3) })
+        (self.place, self.pages, self.count, self.bytes) = (place, Int(pages), Int(count), bytes)
+        for index in 0..<Self.capacity { sum &+= self[index].hash }
+        guard self.checksum == checksum, zip(self, dropFirst()).allSatisfy({ $0.id <= $1.id }),
+            allSatisfy({ ($0.cause == nil) == (place.rank == 3) })
         else { return nil }
     }
 
-    /// The entries, padded with zeros to `byteCount`.
-    var bytes: [UInt8] {
-        var bytes = [UInt8](repeating: 0, count: Self.byteCount)
+    var startIndex: Int { 0 }
+    var endIndex: Int { count }
+    subscript(index: Int) -> WaitingEntry { WaitingEntry(bytes.span, at: index * WaitingEntry.byteCount) }
+
+    /// Adds an entry. The page must have less than `capacity`.
+    mutating func insert(_ entry: WaitingEntry) {
+        var (index, end) = (0, count)
+        while index < end {
+            let middle = (index + end) / 2
+            if self[middle].id < entry.id { index = middle + 1 } else { end = middle }
+        }
+        bytes.removeLast(WaitingEntry.byteCount)
+        bytes.insert(contentsOf: repeatElement(0, count: WaitingEntry.byteCount), at: index * WaitingEntry.byteCount)
+        write(entry, at: index)
+    }
+
+    private mutating func write(_ entry: WaitingEntry, at index: Int) {
         var span = bytes.mutableSpan
-        for (index, entry) in entries.enumerated() { entry.write(to: &span, at: index * WaitingEntry.byteCount) }
-        return bytes
+        entry.write(to: &span, at: index * WaitingEntry.byteCount)
+        sum &+= entry.hash
+        count += 1
     }
 
     /// Binds the entries to their place and their run's length. It shows damage, not forgery: whoever can write the file can compute it.
     var checksum: Int64 {
-        // FNV-1a with words in place of bytes. The shift carries high bits down.
-        var sum: UInt64 = 0xcbf2_9ce4_8422_2325
-        func add(_ word: UInt64) {
-            sum = (sum ^ word) &* 0x9e37_79b9_7f4a_7c15
-            sum ^= sum >> 29
-        }
-        add(UInt64(bitPattern: place.key))
-        add(UInt64(pages) << 32 | UInt64(entries.count))
-        for entry in entries {
-            add(entry.id.high)
-            add(entry.id.low)
-            add(entry.word)
-        }
-        return Int64(bitPattern: sum)
+        Int64(bitPattern: mix(mix(sum, UInt64(bitPattern: place.key)), UInt64(pages) << 32 | UInt64(count)))
     }
 
     var isLast: Bool { place.page + 1 == pages }
@@ -130,16 +146,14 @@ struct RunPage: Sendable, Equatable {
     func follows(_ previous: RunPage?) -> Bool {
         guard let previous, !previous.isLast else { return place.page == 0 }
         return place == previous.place.at(run: previous.place.run, page: previous.place.page + 1) && pages == previous.pages
-            && previous.entries[previous.entries.count - 1].id <= entries[0].id
+            && previous[previous.count - 1].id <= self[0].id
     }
 
     /// Returns the pages of a run.
     static func pages(_ place: RunPlace, _ entries: [WaitingEntry]) -> [RunPage] {
         let pages = count(of: entries.count)
         return (0..<pages).map { page in
-            let start = page * capacity
-            return RunPage(
-                place.at(run: place.run, page: page), pages: pages, entries[start..<min(start + capacity, entries.count)])
+            RunPage(place.at(run: place.run, page: page), pages: pages, entries.dropFirst(page * capacity).prefix(capacity))
         }
     }
 
@@ -151,9 +165,8 @@ struct RunPage: Sendable, Equatable {
 /// Each commit adds its entries to the newest run. When this overflows, most of it is merged into the latest slice, until that is full and another
 /// one begins. So a file shows of an entry's age only which run it is in. Every run with entries of a commit also has earlier ones, if two waited.
 struct WaitingRuns: Sendable, Equatable {
-    /// Sorted.
-    private(set) var newest: [WaitingEntry]
-    let newestRun: Int
+    /// Not in the file while it is empty.
+    private(set) var newest: RunPage
     private(set) var slice: Slice?
 
     struct Slice: Sendable, Equatable {
@@ -168,55 +181,40 @@ struct WaitingRuns: Sendable, Equatable {
     /// Runs from here on are newest runs. The last one is in use, or the one before those that are damaged.
     static let firstNewestRun = RunPlace.lastRun - 1_023
 
-    init(newest: [WaitingEntry] = [], newestRun: Int = RunPlace.lastRun, slice: Slice? = nil) {
-        (self.newest, self.newestRun, self.slice) = (newest, newestRun, slice)
-    }
-
     /// Adds a commit's entries to the newest run.
     /// - Parameters:
-    ///   - added: sorted, not empty.
+    ///   - added: not empty.
     ///   - read: reads the latest slice. Returns nil if it is damaged; then another one begins.
     /// - Returns: the new content of the latest slice if that changes.
     mutating func add(_ added: [WaitingEntry], readSlice read: (Int) throws -> [WaitingEntry]?) rethrows -> [WaitingEntry]? {
         guard newest.count + added.count > RunPage.capacity || newest.isEmpty && slice != nil else {
-            newest = Self.merged(newest, added)
+            for entry in added { newest.insert(entry) }
             return nil
         }
-        var earlier = newest
+        var earlier = Array(newest)
         var run = slice.map { $0.run + 1 } ?? 0
         // Without two entries in the newest run, one run would get the commit's alone.
         if let slice, newest.count < 2 || slice.count + newest.count + added.count <= Self.sliceCapacity,
             let entries = try read(slice.run)
         {
-            earlier = Self.merged(entries, newest)
+            earlier += entries
             run = slice.run
         }
         var kept: Set<Int> = []
         while kept.count < min(Self.kept, earlier.count - 1) { kept.insert(Int.random(in: earlier.indices)) }
-        newest = []
+        newest = RunPage(newest.place)
         var (moved, start): ([WaitingEntry], Int) = ([], 0)
+        moved.reserveCapacity(earlier.count + added.count)
         for index in kept.sorted() {
-            newest.append(earlier[index])
+            newest.insert(earlier[index])
             moved += earlier[start..<index]
             start = index + 1
         }
         moved += earlier[start...]
-        let entries = Self.merged(moved, added)
-        slice = Slice(run: run, count: entries.count)
-        return entries
-    }
-
-    private static func merged(_ one: [WaitingEntry], _ other: [WaitingEntry]) -> [WaitingEntry] {
-        var merged: [WaitingEntry] = []
-        merged.reserveCapacity(one.count + other.count)
-        var next = 0
-        for entry in one {
-            while next < other.count, other[next].id < entry.id {
-                merged.append(other[next])
-                next += 1
-            }
-            merged.append(entry)
-        }
-        return merged + other[next...]
+        moved += added
+        // Linear, since these are a few sorted parts.
+        moved.sort { $0.id < $1.id }
+        slice = Slice(run: run, count: moved.count)
+        return moved
     }
 }

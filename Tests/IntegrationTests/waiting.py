@@ -19,14 +19,16 @@ class Run:
         return self.number >= NEWEST
 
 
-def _checksum(place, pages, entries):
-    total = 0xCBF29CE484222325
-    words = [place, pages << 32 | len(entries)]
-    for entry in entries:
-        words += [int.from_bytes(entry[:8], "big"), int.from_bytes(entry[8:16], "big"), int.from_bytes(entry[16:], "big")]
+def _hash(start, *words):
     for word in words:
-        total = (total ^ word) * 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF
-        total ^= total >> 29
+        start = (start ^ word) * 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF
+        start ^= start >> 29
+    return start
+
+
+def _checksum(place, pages, entries):
+    hashes = (_hash(0, *(int.from_bytes(part, "big") for part in (entry[:8], entry[8:16], entry[16:]))) for entry in entries)
+    total = _hash(sum(hashes) & 0xFFFFFFFFFFFFFFFF, place, pages << 32 | len(entries))
     return total - (1 << 64) if total >> 63 else total
 
 

@@ -337,7 +337,7 @@ import Vocabulary
         let error = #expect(throws: StoreError.self) {
             try SQLiteStore(path: folder + "/other.sqlite", resolution: 1, timing: nil, now: { 0 })
         }
-        #expect(error == .otherVersion(found: 99, needed: 10))
+        #expect(error == .otherVersion(found: 99, needed: UInt64(Schema.version)))
         try File.removeTree(folder)
     }
 }

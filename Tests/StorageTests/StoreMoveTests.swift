@@ -97,8 +97,8 @@ import Vocabulary
 
     @Test func thePreviousVersionIsRefused() async throws {
         let fixture = try await publishedBroker()
-        try Connection(path: fixture.path).execute("PRAGMA user_version = 9")
-        try refuse(fixture, .sqlite(.otherVersion(found: 9, needed: 10)))
+        try Connection(path: fixture.path).execute("PRAGMA user_version = \(Schema.version - 1)")
+        try refuse(fixture, .sqlite(.otherVersion(found: UInt64(Schema.version - 1), needed: UInt64(Schema.version))))
         try fixture.remove()
     }
 

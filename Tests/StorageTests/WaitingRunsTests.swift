@@ -32,14 +32,14 @@ import Vocabulary
     /// The first overflow has few earlier entries, or none.
     @Test(arguments: [(0, 5_000), (1, 5_000), (2, 300), (192, 1), (191, 1), (1, 191)])
     func aLargeCommitIsNeverAlone(earlier: Int, added: Int) throws {
-        var runs = WaitingRuns()
+        var runs = WaitingRuns(newest: RunPage(RunPlace(batch: 1, run: RunPlace.lastRun)))
         var slices: [Int: [WaitingEntry]] = [:]
         var all: Set<EntryID> = []
         for (number, count) in [earlier, added, 1, 1, 400, 1].enumerated() where count > 0 {
             let entries = (0..<count).map { entry(number * 100_000 + $0) }.sorted { $0.id < $1.id }
             if let content = runs.add(entries, readSlice: { slices[$0] }) { slices[runs.slice!.run] = content }
             let ids = Set(entries.map(\.id))
-            for run in Array(slices.values) + [runs.newest] where all.count > 1 {
+            for run in Array(slices.values) + [Array(runs.newest)] where all.count > 1 {
                 #expect(ids.isDisjoint(with: run.map(\.id)) || !all.isDisjoint(with: run.map(\.id)), "\(number)")
             }
             all.formUnion(ids)
@@ -52,7 +52,7 @@ import Vocabulary
     @Test func whatStaysIsDrawnByLot() {
         let earlier = (0..<192).map { entry($0) }.sorted { $0.id < $1.id }
         let draws = (0..<4).map { _ in
-            var runs = WaitingRuns(newest: earlier)
+            var runs = WaitingRuns(newest: RunPage(RunPlace(batch: 1, run: RunPlace.lastRun), earlier))
             _ = runs.add([entry(1_000)], readSlice: { _ in nil })
             return runs.newest.map(\.id)
         }
@@ -74,7 +74,7 @@ import Vocabulary
         let page = RunPage(place, pages: 16_384, entries)
         func read(_ place: RunPlace, count: Int64 = 192, pages: Int64 = 16_384, _ bytes: [UInt8]? = nil) -> RunPage? {
             let bytes = bytes ?? page.bytes
-            return RunPage(place, count: count, pages: pages, checksum: page.checksum, bytes.span)
+            return RunPage(place, count: count, pages: pages, checksum: page.checksum, bytes)
         }
         #expect(page.bytes.count == RunPage.byteCount)
         #expect(read(place) == page)
@@ -87,6 +87,53 @@ import Vocabulary
             var bytes = page.bytes
             bytes[index] ^= 1
             #expect(read(place, bytes) == nil, "\(index)")
+        }
+    }
+
+    /// Entries of any order make the page that their sorted array makes. What follows them is 0, or the page is refused.
+    @Test func aPageIsTheSameInEveryOrder() {
+        let place = RunPlace(batch: 1)
+        for count in [1, 2, 100, 191, 192] {
+            let entries = (0..<count).map { entry($0) }
+            var pages = [entries, entries.reversed(), entries.shuffled()].map { entries in
+                var page = RunPage(place)
+                for entry in entries { page.insert(entry) }
+                return page
+            }
+            pages.append(RunPage(place, entries.sorted { $0.id < $1.id }))
+            let page = pages[0]
+            #expect(pages.allSatisfy { $0 == page } && page.map(\.id) == entries.map(\.id).sorted())
+            func read(_ bytes: [UInt8]) -> RunPage? {
+                RunPage(place, count: Int64(count), pages: 1, checksum: page.checksum, bytes)
+            }
+            #expect(read(page.bytes) == page)
+            #expect(page.bytes.dropFirst(count * 21).allSatisfy { $0 == 0 })
+            for index in stride(from: count * 21, to: page.bytes.count, by: 10) {
+                var bytes = page.bytes
+                bytes[index] = 1
+                #expect(read(bytes) == nil, "\(index)")
+            }
+        }
+    }
+
+    /// Entries, or their days of expiry, that changed places.
+    @Test func aShuffledPageIsRefused() {
+        let place = RunPlace(batch: 1)
+        let entries = (0..<192).map { WaitingEntry(id: Fixture.ref($0), until: UInt64($0 + 1) * 86_400, cause: nil) }
+            .sorted { $0.id < $1.id }
+        let page = RunPage(place, entries)
+        func isRefused(_ entries: [WaitingEntry]) -> Bool {
+            RunPage(place, count: 192, pages: 1, checksum: page.checksum, RunPage(place, entries).bytes) == nil
+        }
+        #expect(!isRefused(entries))
+        for index in 1..<192 {
+            var swapped = entries
+            swapped.swapAt(0, index)
+            #expect(isRefused(swapped))
+            swapped = entries
+            swapped[0] = WaitingEntry(id: entries[0].id, until: entries[index].until, cause: nil)
+            swapped[index] = WaitingEntry(id: entries[index].id, until: entries[0].until, cause: nil)
+            #expect(isRefused(swapped))
         }
     }
 
@@ -132,6 +179,9 @@ import Vocabulary
         #expect(try await fixture.publish().count { $0.source.rank == 3 } == 600)
         #expect(try await fixture.store.scrub())
         #expect(try found() == 0)
+        // Nor in memory.
+        let store = fixture.store as! SQLiteStore
+        #expect(try await store.inspect { $0.runs.isEmpty })
         try await fixture.close()
     }
 
@@ -436,10 +486,8 @@ private struct RunModel {
         var runs: [Int64: [EntryID]] = [:]
         try database.each("SELECT place, count, pages, checksum, bytes FROM waiting ORDER BY place") { row in
             let place = RunPlace(key: row.int(0))
-            row.withBlob(4) { bytes in
-                let page = RunPage(place, count: row.int(1), pages: row.int(2), checksum: row.int(3), bytes)
-                runs[place.at(run: place.run).key, default: []] += page?.entries.map(\.id) ?? []
-            }
+            let page = RunPage(place, count: row.int(1), pages: row.int(2), checksum: row.int(3), row.blob(4))
+            runs[place.at(run: place.run).key, default: []] += page?.map(\.id) ?? []
         }
         for (key, ids) in runs {
             let place = RunPlace(key: key)
