@@ -25,6 +25,8 @@ public enum PostgresError: Error, Sendable, Equatable, CustomStringConvertible {
     public var isOutOfRange: Bool { state == "23514" }
     /// A text could not be cast to a number.
     public var isInvalidText: Bool { state == "22P02" }
+    /// A unique index has another row of the same key.
+    public var isDuplicate: Bool { state == "23505" }
     /// Conflicts with another transaction. A retry may succeed.
     public var isConflict: Bool { ["40001", "40P01", "55P03", "23505"].contains(state) }
     /// A lock was not free in time.

@@ -135,11 +135,6 @@ extension EngineRows {
         try append(openings + balances, marks, window: head.window)
         return true
     }
-
-    /// Returns the entries of the windows before `window` and of their batches, in the log's order, at most `limit`.
-    func entries(before window: UInt64, limit: Int) throws -> [ClosedEntry] {
-        try read { try closedEntries(before: window, batches: try completeBatches(before: window), limit: limit) }
-    }
 }
 
 extension Bucket {

@@ -45,6 +45,17 @@ extension EngineRows {
         return inWindows
     }
 
+    /// Records how far a batch is in the log. Its entries stay where they are: with SQLite until the folder has them, with PostgreSQL until all are in
+    /// the log.
+    /// - Parameter entries: adjacent entries of one batch and rank. At midnight, entries of short and long tokens alternate.
+    private func removeFromBatch(_ entries: ArraySlice<ClosedEntry>) throws {
+        guard let last = entries.last, case .batch(_, let rank, let id, _, _, _) = last.source else { return }
+        let changed = try change(
+            "UPDATE batch SET rank = $1, id = $2 WHERE window_start = $3 AND (rank IS NULL OR (rank, id) < ($1, $2))",
+            .number(rank), .id(id), .time(last.window))
+        guard changed > 0 else { throw StoreError.damaged("a batch's entries are in the log already") }
+    }
+
     /// Adds the entries to their buckets. Deletes closed buckets and finished batches.
     /// - Returns: the end of the last bucket that they close, or nil if they close none.
     func updateBuckets(with entries: [ClosedEntry]) throws -> UInt64? {

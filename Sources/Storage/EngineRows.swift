@@ -61,6 +61,8 @@ protocol EngineRows: RowReading, Database {
     /// Closes the windows before `window`.
     /// - Returns: the entries of closed windows. Nil to read them with `entries`, aside from writers.
     func close(before window: UInt64, limit: Int) throws -> [ClosedEntry]?
+    /// Returns the entries of the windows before `window` and of their batches, in the log's order, at most `limit`.
+    func entries(before window: UInt64, limit: Int) throws -> [ClosedEntry]
 
     // MARK: Batches
 
@@ -80,14 +82,8 @@ protocol EngineRows: RowReading, Database {
     /// Waits for writers that may not have seen the last freeze.
     func waitForWriters() throws
     func noteComplete(_ boundary: UInt64, window: UInt64) throws
-    /// Returns the complete batches whose window is before `window`, by window.
-    func completeBatches(before window: UInt64) throws -> [CompleteBatch]
     /// Returns the entries of a batch and rank that are not in the log, sorted by id, at most `limit`.
     func waiting(_ batch: CompleteBatch, rank: UInt8, limit: Int) throws -> [ClosedEntry]
-    /// Records that entries are in the log.
-    /// - Parameter entries: adjacent entries of one batch and rank. At midnight, entries of short and long tokens alternate.
-    func removeFromBatch(_ entries: ArraySlice<ClosedEntry>) throws
-
     // MARK: The folder
 
     /// Keeps entries that are in the log and not in the folder yet.

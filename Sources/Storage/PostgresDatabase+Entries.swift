@@ -1,5 +1,6 @@
 import Ledger
 import Policy
+import Postgres
 import Vocabulary
 
 // Entries that wait for their window or their batch.
@@ -8,7 +9,8 @@ import Vocabulary
 // sequencer first commits their end, then waits for all writers that may not have read it.
 //
 // A waiting seal or purge has its batch's boundary in place of a number: the end of its hour, or of its day for a long token. The batch frozen at
-// a boundary has all rows up to it, so writers needn't know which batch is open.
+// a boundary has all rows up to it, so writers needn't know which batch is open. An index would cost them more than the row, so a boundary's
+// partition has none until its batch is complete.
 extension PostgresDatabase {
     func record(_ entry: NewEntry) throws {
         switch entry {
@@ -110,13 +112,20 @@ extension PostgresDatabase {
             return closedUpTo
         }
         try waitForWriters()
-        return try write(isSignOfLife: false) {
-            _ = try lockSchedule()
-            // The start of another node may have opened the last window again.
-            let before = min(end, min(closedUpTo, last) + journal.resolution)
-            return try closedEntries(before: before, batches: try completeBatches(before: before), limit: limit)
+        while true {
+            try indexBatches()
+            let found: [ClosedEntry]? = try write(isSignOfLife: false) {
+                _ = try lockSchedule()
+                // The start of another node may have opened the last window again.
+                let before = min(end, min(closedUpTo, last) + journal.resolution)
+                guard let batches = try completeBatches(before: before) else { return nil }
+                return try closedEntries(before: before, batches: batches, limit: limit)
+            }
+            if let found { return found }
         }
     }
+
+    func entries(before end: UInt64, limit: Int) throws -> [ClosedEntry] { try close(before: end, limit: limit) ?? [] }
 
     /// Counts the entries that are not known to be published and are limited. See `Books.limited`.
     func countBacklog() throws {
@@ -124,7 +133,7 @@ extension PostgresDatabase {
             """
             UPDATE schedule SET stamp = stamp + 1, backlog = (SELECT count(*) FROM entry)
             + (SELECT coalesce(sum(limited), 0)::bigint FROM unpublished WHERE first + count > (SELECT published FROM log))
-            + (SELECT count(*) FROM waiting WHERE rank = 3 AND batch <= (SELECT max(moment) FROM batch WHERE moment <= $1))
+            + (SELECT count(*) FROM unsequenced WHERE rank = 3 AND batch <= (SELECT max(moment) FROM batch WHERE moment <= $1))
             RETURNING backlog, stamp
             """, .time(moment / 1_000 - min(moment / 1_000, timing.hourSeconds)), read: Self.backlog)
         noteBacklog(count)
@@ -156,46 +165,72 @@ extension PostgresDatabase {
     func incompleteBatch() throws -> UInt64? { try earliest("SELECT min(moment) FROM batch WHERE window_start IS NULL") }
 
     func hasSeals(_ count: Int, before moment: UInt64) throws -> Bool {
-        let frozen = try earliest("SELECT max(moment) FROM batch") ?? 0
+        let frozen = try earliest("SELECT greatest(sequenced, (SELECT max(moment) FROM batch)) FROM schedule") ?? 0
         return try rows(
             "SELECT count(*) FROM (SELECT 1 FROM waiting WHERE rank = 3 AND batch > $1 AND batch <= $2 LIMIT $3) AS seals",
             .time(frozen), .time(moment), .number(count)
         ) { Int($0.int(0)) }[0] >= count
     }
 
-    func completeBatches(before end: UInt64) throws -> [CompleteBatch] {
-        var batches = try rows(
-            "SELECT window_start, moment FROM batch WHERE window_start < $1 ORDER BY window_start", .time(end)
-        ) { CompleteBatch(window: $0.time(0), moment: $0.time(1), numbers: []) }
-        var last: UInt64 = 0
-        for index in batches.indices {
-            let moment = batches[index].moment
-            // Step by step, since there are few boundaries and many rows.
-            while let next = try earliest(
-                "SELECT min(batch) FROM waiting WHERE batch > $1 AND batch <= $2", .time(last), .time(moment))
-            {
-                batches[index].numbers.append(Int64(next))
-                last = next
+    /// Makes the indexes of complete batches. Each part of a batch is then read where the last one ended, and an id that occurs twice shows.
+    private func indexBatches() throws {
+        let missing = try read {
+            let moment = try earliest("SELECT max(moment) FROM batch WHERE window_start IS NOT NULL")
+            return try moment.map { last in try waitingBatches().filter { !$0.isIndexed && $0.number <= last } } ?? []
+        }
+        for (number, _) in missing {
+            do {
+                // A million entries take about a second. Nobody writes to them.
+                try runAlone(
+                    [
+                        "BEGIN", "SET LOCAL statement_timeout = 0",
+                        "CREATE UNIQUE INDEX IF NOT EXISTS waiting_\(number)_id ON waiting_\(number) (rank, id)", "COMMIT",
+                    ], deadlineMs: 600_000)
+            } catch let error as PostgresError {
+                disconnect()
+                if error.isDuplicate { throw Self.duplicate }
+                throw error
             }
-            last = moment
+        }
+    }
+
+    private static var duplicate: StoreError { .damaged("ledger entries that wait for their batch: an id occurs twice") }
+
+    /// Returns the complete batches whose window is before `end`, by window. Returns nil if one of them needs an index.
+    private func completeBatches(before end: UInt64) throws -> [CompleteBatch]? {
+        var batches = try rows(
+            "SELECT window_start, moment, rank, id FROM batch WHERE window_start < $1 ORDER BY window_start", .time(end)
+        ) { row in
+            let last = try row.isNull(2) ? nil : (rank: UInt8(clamping: row.int(2)), id: row.id(3) as EntryID)
+            return CompleteBatch(window: row.time(0), moment: row.time(1), numbers: [], last: last)
+        }
+        var rest = try batches.isEmpty ? [] : waitingBatches()[...]
+        for index in batches.indices {
+            let own = rest.prefix { $0.number <= batches[index].moment }
+            guard own.allSatisfy(\.isIndexed) else { return nil }
+            batches[index].numbers = own.map(\.number)
+            rest = rest.dropFirst(own.count)
         }
         return batches
     }
 
     func waiting(_ batch: CompleteBatch, rank: UInt8, limit: Int) throws -> [ClosedEntry] {
+        if let last = batch.last, last.rank > rank { return [] }
+        let last = batch.last.flatMap { $0.rank == rank ? $0.id : nil }
         var found: [(id: EntryID, entry: ClosedEntry)] = []
-        for number in batch.numbers { found += try waiting(batch, number, rank: rank, limit: limit) }
-        if batch.numbers.count > 1 { found.sort { $0.id < $1.id } }
+        for number in batch.numbers { found += try waiting(batch, number, rank: rank, after: last, limit: limit) }
+        guard batch.numbers.count > 1 else { return found.map(\.entry) }
+        found.sort { $0.id < $1.id }
+        guard zip(found, found.dropFirst()).allSatisfy({ $0.id != $1.id }) else { throw Self.duplicate }
         return found.map(\.entry)
     }
 
     private func waiting(
-        _ batch: CompleteBatch, _ number: Int64, rank: UInt8, limit: Int
+        _ batch: CompleteBatch, _ number: Int64, rank: UInt8, after last: EntryID?, limit: Int
     ) throws -> [(id: EntryID, entry: ClosedEntry)] {
         try rows(
-            "SELECT id, until, cause FROM waiting WHERE batch = $1 AND rank = $2 ORDER BY id LIMIT $3", .int(number),
-            .number(rank),
-            .number(limit)
+            "SELECT id, until, cause FROM waiting WHERE batch = $1 AND rank = $2 AND id > $3 ORDER BY id LIMIT $4", .int(number),
+            .number(rank), last.map { .id($0) } ?? .blob([]), .number(limit)
         ) { row in
             let (id, until) = (try row.id(0) as EntryID, row.time(1))
             let cause = row.isNull(2) ? nil : PurgeCause(column: row.int(2), until: until)
@@ -204,24 +239,14 @@ extension PostgresDatabase {
         }
     }
 
-    func removeFromBatch(_ entries: ArraySlice<ClosedEntry>) throws {
-        var removed: [Int64: (count: Int, last: EntryID)] = [:]
-        var rank: UInt8 = 3
-        for entry in entries {
-            guard case .batch(let number, let entryRank, let id, _, _, _) = entry.source else { continue }
-            removed[number] = (removed[number, default: (0, id)].count + 1, id)
-            rank = entryRank
-        }
-        for (number, (count, last)) in removed {
-            try queue(
-                "DELETE FROM waiting WHERE batch = $1 AND rank = $2 AND id <= $3", .int(number), .number(rank), .id(last),
-                expecting: count)
-        }
-    }
-
     // MARK: The log
 
-    func cover(_ entries: [ClosedEntry], from size: UInt64) throws { _ = try addUnpublished(entries, from: size) }
+    func cover(_ entries: [ClosedEntry], from size: UInt64) throws {
+        _ = try addUnpublished(entries, from: size)
+        for entry in entries where entry.endsBatch {
+            try queue("UPDATE schedule SET sequenced = moment FROM batch WHERE window_start = $1", .time(entry.window))
+        }
+    }
 
     func noteCommitted(_ entries: [ClosedEntry], inWindows: Int) throws { try countBacklog() }
 

@@ -86,28 +86,43 @@ extension PostgresDatabase {
             """
             SELECT (SELECT count(*) FROM entry)
             + (SELECT coalesce(sum(count), 0)::bigint FROM unpublished WHERE first + count > (SELECT published FROM log))
-            + (SELECT count(*) FROM waiting WHERE batch <= (SELECT max(moment) FROM batch))
+            + (SELECT count(*) FROM unsequenced WHERE batch <= (SELECT max(moment) FROM batch))
             """
         ) { Int($0.int(0)) }[0]
     }
 }
 
-// Partitions are made when their first row comes, and dropped when all in them has expired.
+// Partitions are made when their first row comes, and dropped when all in them has expired or is in the log.
 extension PostgresDatabase {
+    /// Makes the partitions for inserted rows.
+    /// - Parameter rows: their statements, and the values of their first columns.
+    func makePartitions(for rows: [(sql: StaticString, value: Int64)]) throws {
+        var starts: [String: Set<UInt64>] = [:]
+        for (sql, value) in rows {
+            // "INSERT INTO table ..."
+            let words = sql.description.split(separator: " ", maxSplits: 3)
+            guard let kind = PostgresSchema.partitioned.first(where: { $0.table == words[2] }), value >= 0 else { continue }
+            starts[kind.table, default: []].insert(kind.start(of: UInt64(value)))
+        }
+        for (table, starts) in starts {
+            for start in starts { try makePartition(table, Int64(clamping: start)) }
+        }
+    }
+
     /// Makes the partition for a row, unless another connection has made it.
-    func makePartition(_ table: String, _ expires: Int64) throws {
-        guard let kind = PostgresSchema.partitioned.first(where: { $0.table == table }), expires >= 0 else { return }
-        let start = UInt64(expires) / kind.width * kind.width
+    /// - Parameter value: of the row's first column.
+    func makePartition(_ table: String, _ value: Int64) throws {
+        guard let kind = PostgresSchema.partitioned.first(where: { $0.table == table }), value >= 0 else { return }
+        let start = kind.start(of: UInt64(value))
         // No parameters are allowed here. All parts are names and numbers of the program.
-        let (name, column) = ("\(table)_\(start)", table == "job" ? "deadline" : "expires")
-        let end = start + kind.width
+        let (name, column, end) = ("\(table)_\(start)", kind.column, start + kind.width)
         try write(isSignOfLife: false) {
             try lock([.partitions], for: #function)
             guard try !exists("SELECT 1 WHERE to_regclass($1) IS NOT NULL", .text(name)) else { return }
             try queue(
                 text: """
                     CREATE TABLE \(name) (LIKE \(table) INCLUDING DEFAULTS, CHECK (\(column) >= \(start) AND \(column) < \(end)))
-                    WITH (autovacuum_vacuum_scale_factor = 0.05)
+                    WITH (\(kind.storage))
                     """)
             try queue(text: PostgresSchema.withoutStatistics(PostgresSchema.definition(table), partition: name))
             try queue(text: "ALTER TABLE \(table) ATTACH PARTITION \(name) FOR VALUES FROM (\(start)) TO (\(end))")
@@ -119,31 +134,52 @@ extension PostgresDatabase {
         let name: String
         let parent: String
         let isDetaching: Bool
-        /// When all rows have expired, also by a clock that is behind. Unix ms.
-        let end: UInt64
+        let isIndexed: Bool
+        let table: String
+        /// The first value of its first column.
+        let start: UInt64
+        /// When all rows have expired, also by a clock that is behind, unix ms. Of waiting entries: 0 if all are in the log, else nil.
+        let end: UInt64?
     }
 
     private func partitions() throws -> [Partition] {
         try rows(
             """
-            SELECT c.relname::text, coalesce(p.relname::text, ''), coalesce(i.inhdetachpending, false) FROM pg_class c
+            SELECT c.relname::text, coalesce(p.relname::text, ''), coalesce(i.inhdetachpending, false), c.relhasindex,
+            (SELECT sequenced FROM schedule) FROM pg_class c
             LEFT JOIN pg_inherits i ON i.inhrelid = c.oid LEFT JOIN pg_class p ON p.oid = i.inhparent
-            WHERE c.relkind = 'r' AND c.relnamespace = current_schema()::regnamespace AND c.relname ~ '^(room|token|job|registration)_[0-9]+$'
+            WHERE c.relkind = 'r' AND c.relnamespace = current_schema()::regnamespace
+            AND c.relname ~ '^(room|token|job|registration|waiting)_[0-9]+$'
             """
         ) { row in
             let parts = row.text(0).split(separator: "_")
-            let width = PostgresSchema.partitioned.first { $0.table == parts[0] }?.width ?? 0
-            let (end, isTooLarge) = (UInt64(parts[1]) ?? .max).addingReportingOverflow(width + Self.partitionSlack)
+            let (table, start) = (String(parts[0]), UInt64(parts[1]) ?? .max)
+            var end: UInt64?
+            if table == PostgresSchema.waitingTable {
+                end = start <= row.time(4) ? 0 : nil
+            } else if let kind = PostgresSchema.partitioned.first(where: { $0.table == table }), start < .max / 2 {
+                end = start + kind.width + Self.partitionSlack
+            }
             return Partition(
-                name: row.text(0), parent: row.text(1), isDetaching: row.int(2) != 0, end: isTooLarge ? .max : end)
+                name: row.text(0), parent: row.text(1), isDetaching: row.int(2) != 0, isIndexed: row.int(3) != 0, table: table,
+                start: start, end: end)
         }
     }
 
-    /// Drops the partitions in which everything has expired and nothing is left. Waits for no writer and lets none wait.
+    /// Returns the partitions with waiting entries that the log lacks, by boundary.
+    func waitingBatches() throws -> [(number: Int64, isIndexed: Bool)] {
+        try partitions().filter { $0.table == PostgresSchema.waitingTable && $0.end == nil }.map {
+            (Int64(clamping: $0.start), $0.isIndexed)
+        }.sorted { $0.number < $1.number }
+    }
+
+    /// Drops the partitions in which everything has expired and nothing is left, and those of batches that are in the log. Waits for no writer and
+    /// lets none wait.
     func dropPartitions(expiredBy now: UInt64) throws {
-        for partition in try read({ try partitions() }) where partition.end <= now {
+        for partition in try read({ try partitions() }) {
+            guard let end = partition.end, end <= now else { continue }
             if !partition.parent.isEmpty {
-                guard try isEmpty(partition.name) else { continue }
+                guard try partition.table == PostgresSchema.waitingTable || isEmpty(partition.name) else { continue }
                 let how = partition.isDetaching ? "FINALIZE" : "CONCURRENTLY"
                 try runAlone(["ALTER TABLE \(partition.parent) DETACH PARTITION \(partition.name) \(how)"])
             }
@@ -155,7 +191,7 @@ extension PostgresDatabase {
     func nextDrop(now: UInt64) throws -> UInt64? {
         guard dropsPartitions else { return nil }
         // A partition that could not be dropped is tried again.
-        return try partitions().map(\.end).min().map { $0 > now ? $0 : now + 20_000 }
+        return try partitions().compactMap(\.end).min().map { $0 > now ? $0 : now + 20_000 }
     }
 
     /// Two nodes can't drop the same one.

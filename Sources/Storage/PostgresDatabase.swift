@@ -63,8 +63,8 @@ final class PostgresDatabase: EngineRows {
         var entries: UInt64 = 0
         /// A count that this transaction made.
         var backlog: Backlog?
-        /// The rows that may need a new partition.
-        var inserted: [(table: String, expires: Int64)] = []
+        /// The rows that may need a new partition: their statements, and the values of their first columns.
+        var inserted: [(sql: StaticString, value: Int64)] = []
         /// False if this machine's clock doesn't confirm the database's.
         var isConfirmed = true
         /// True if it may seal, open or store something new. Then both clocks must agree.
@@ -153,12 +153,12 @@ final class PostgresDatabase: EngineRows {
     }
 
     /// Runs statements that belong to no operation, e.g. one that can't run in a transaction.
-    func runAlone(_ statements: [String]) throws {
+    func runAlone(_ statements: [String], deadlineMs: UInt64 = longestAnswerMs) throws {
         for sql in statements {
             try live().send(text: sql)
             pending.append(.nothing)
         }
-        try receive()
+        try receive(deadlineMs: deadlineMs)
     }
 
     /// Returns the connection's facts for the checks of a start.
@@ -204,7 +204,7 @@ final class PostgresDatabase: EngineRows {
     func queue(_ sql: StaticString, expecting count: Int?, _ values: [SQLValue]) throws {
         try beginIfNeeded()
         let isInsert = Self.starts(sql, with: "INSERT INTO ")
-        if isInsert { noteExpiry(sql, values) }
+        if isInsert, case .int(let value)? = values.first { open?.inserted.append((sql, value)) }
         // An INSERT adds its row or fails.
         try send(sql, values, as: .nothing, expecting: isInsert ? nil : count)
     }
@@ -227,13 +227,13 @@ final class PostgresDatabase: EngineRows {
     /// Sends everything, and notes what the answers say.
     /// - Returns: the answer to the last query.
     @discardableResult
-    private func receive() throws -> QueryResult? {
+    private func receive(deadlineMs: UInt64? = nil) throws -> QueryResult? {
         let meanings = pending
         pending = []
         var last: QueryResult?
         let results: [QueryResult]
         do {
-            results = try live().receive(deadlineMs: try remaining())
+            results = try live().receive(deadlineMs: try deadlineMs ?? remaining())
         } catch PostgresError.silent {
             if let host { journal.avoid(host) }
             throw PostgresError.silent
@@ -315,14 +315,6 @@ final class PostgresDatabase: EngineRows {
         pending.append(.answer)
         guard let answer = try receive(), answer.next() else { return 0 }
         return answer.int(0)
-    }
-
-    /// Remembers which partition an inserted row needs. Each of the partitioned tables begins with its expiry.
-    private func noteExpiry(_ sql: StaticString, _ values: [SQLValue]) {
-        guard case .int(let expires)? = values.first else { return }
-        let words = sql.description.split(separator: " ", maxSplits: 3)
-        let table = words.count > 2 ? String(words[2]) : ""
-        if PostgresSchema.partitioned.contains(where: { $0.table == table }) { open?.inserted.append((table, expires)) }
     }
 
     /// Returns a table's only row.
@@ -534,7 +526,7 @@ final class PostgresDatabase: EngineRows {
             guard !inserted.isEmpty else { throw error }
             rollBack()
             isWriting = false
-            for (table, expires) in inserted { try makePartition(table, expires) }
+            try makePartitions(for: inserted)
             return nil
         }
     }

@@ -3,7 +3,7 @@
 /// A thief of the server's files learns more than `Schema` says: each row has the number of the transaction that wrote it. So the rows of one
 /// operation are linked (e.g. a waiting seal and its token), and all rows have an order.
 enum PostgresSchema {
-    static let version: UInt64 = 3
+    static let version: UInt64 = 4
 
     /// Each is one statement.
     static let statements: [String] = (tables.map { translated($0) }.joined() + own).split(separator: ";").map {
@@ -11,20 +11,33 @@ enum PostgresSchema {
     }
     .filter { !$0.allSatisfy(\.isWhitespace) }
 
-    private static let tables = Schema.shared + [waiting, unpublished]
+    private static let tables = Schema.shared + [waiting, unpublished, batches]
 
-    /// A table that is partitioned by its first column, an expiry in unix milliseconds. Deleted rows stay in a table's file, so a partition is dropped
-    /// when all its rows have expired.
+    /// A table that is partitioned by its first column. Deleted rows stay in a table's file, so a partition is dropped when all its rows have expired,
+    /// or when all its entries are in the log.
     struct Partitioned: Sendable {
         let table: String
-        /// The span of a partition, milliseconds.
+        /// Its first column: an expiry in unix milliseconds, or a batch's boundary.
+        let column: String
+        /// The span of a partition, in the column's unit.
         let width: UInt64
+        /// The storage parameters of a partition.
+        var storage = "autovacuum_vacuum_scale_factor = 0.05"
+
+        /// Returns the first value of the partition that a value belongs to.
+        func start(of value: UInt64) -> UInt64 { value / width * width }
     }
 
     static let partitioned = [
-        Partitioned(table: "token", width: 3_600_000), Partitioned(table: "job", width: 600_000),
-        Partitioned(table: "registration", width: 86_400_000), Partitioned(table: "room", width: 86_400_000),
+        Partitioned(table: "token", column: "expires", width: 3_600_000),
+        Partitioned(table: "job", column: "deadline", width: 600_000),
+        Partitioned(table: "registration", column: "expires", width: 86_400_000),
+        Partitioned(table: "room", column: "expires", width: 86_400_000),
+        // Its rows are never changed or deleted one by one.
+        Partitioned(table: waitingTable, column: "batch", width: 1, storage: "autovacuum_enabled = off"),
     ]
+
+    static let waitingTable = "waiting"
 
     private static let unpublished = """
         -- Entries under the head that the folder may lack, many per row, in the log's order. Public.
@@ -36,14 +49,23 @@ enum PostgresSchema {
         """
 
     private static let waiting = """
-        -- Seals (rank 3) and purges (rank 4) that wait for their batch.
-        -- Thief: ids, causes and days of expiry.
+        -- Seals (rank 3) and purges (rank 4), each in the partition of its batch. A partition gets its index when its batch is complete, and is
+        -- dropped when its batch is in the log. `unsequenced` has the entries that the log lacks.
+        -- Thief: ids, causes and days of expiry, and by the rows' places the order in which they were written.
         CREATE TABLE waiting (
             batch INTEGER NOT NULL,
             rank INTEGER NOT NULL,
             id BLOB NOT NULL,
-            until INTEGER NOT NULL, cause INTEGER,
-            PRIMARY KEY (batch, rank, id)
+            until INTEGER NOT NULL, cause INTEGER
+        ) WITHOUT ROWID;
+
+        """
+
+    private static let batches = """
+        -- Frozen batches: their boundary and, once complete, their window. `rank` and `id` are those of its last seal or purge in the log.
+        CREATE TABLE batch (
+            moment INTEGER NOT NULL PRIMARY KEY,
+            window_start INTEGER, rank INTEGER, id BLOB
         ) WITHOUT ROWID;
 
         """
@@ -54,8 +76,8 @@ enum PostgresSchema {
         for (word, other) in [("INTEGER", "BIGINT"), ("BLOB", "BYTEA")] {
             text = text.split(separator: word).joined(separator: other)
         }
-        let isPartitioned = partitioned.contains { text.hasPrefix("CREATE TABLE \($0.table) (") }
-        let end = isPartitioned ? ") PARTITION BY RANGE (\(text.hasPrefix("CREATE TABLE job") ? "deadline" : "expires"))" : ")"
+        let kind = partitioned.first { text.hasPrefix("CREATE TABLE \($0.table) (") }
+        let end = kind.map { ") PARTITION BY RANGE (\($0.column))" } ?? ")"
         return text.split(separator: ") WITHOUT ROWID").joined(separator: end) + withoutStatistics(table) + ";\n"
     }
 
@@ -69,19 +91,20 @@ enum PostgresSchema {
     }
 
     /// Returns the definition of a partitioned table.
-    static func definition(_ table: String) -> String { Schema.shared.first { $0.contains("CREATE TABLE \(table) (") } ?? "" }
+    static func definition(_ table: String) -> String { tables.first { $0.contains("CREATE TABLE \(table) (") } ?? "" }
 
     private static let own = """
         -- The numbers of entries without a sort key.
         CREATE SEQUENCE entry_number;
 
-        -- Frozen batches: their boundary and, once complete, their window.
-        CREATE TABLE batch (moment BIGINT PRIMARY KEY, window_start BIGINT);
-
-        -- The latest closed window, and the count of entries that wait for publication, which is counted again at each `stamp`.
+        -- The latest closed window, the count of entries that wait for publication, which is counted again at each `stamp`, and the boundary of the
+        -- last batch that is in the log.
         ALTER TABLE schedule ADD COLUMN closed_up_to BIGINT NOT NULL DEFAULT 0, ADD COLUMN backlog BIGINT NOT NULL DEFAULT 0,
-            ADD COLUMN stamp BIGINT NOT NULL DEFAULT 0;
+            ADD COLUMN stamp BIGINT NOT NULL DEFAULT 0, ADD COLUMN sequenced BIGINT NOT NULL DEFAULT 0;
         INSERT INTO schedule (one, last_batch) VALUES (1, 0);
+
+        CREATE VIEW unsequenced AS SELECT batch, rank, id, until, cause FROM waiting WHERE batch > (SELECT sequenced FROM schedule)
+            AND NOT EXISTS (SELECT 1 FROM batch WHERE waiting.batch <= moment AND (waiting.rank, waiting.id) <= (batch.rank, batch.id));
 
         -- How many entries of the head are in the folder of the node that leads. Rows of `unpublished` are kept for other nodes' folders.
         ALTER TABLE log ADD COLUMN published BIGINT NOT NULL DEFAULT 0;

@@ -41,6 +41,10 @@ extension SQLiteDatabase {
         journal.close(before: window) ? try entries(before: window, limit: limit) : nil
     }
 
+    func entries(before window: UInt64, limit: Int) throws -> [ClosedEntry] {
+        try read { try closedEntries(before: window, batches: try completeBatches(before: window), limit: limit) }
+    }
+
     /// Restores the journal's books from the database. Reads all waiting entries.
     func resumeJournal() throws {
         var books = Books()
@@ -136,7 +140,8 @@ extension SQLiteDatabase {
         _ = journal.window(rank: 3)
     }
 
-    func completeBatches(before window: UInt64) throws -> [CompleteBatch] {
+    /// Returns the complete batches whose window is before `window`, by window.
+    private func completeBatches(before window: UInt64) throws -> [CompleteBatch] {
         var batches: [CompleteBatch] = []
         try each(
             "SELECT number, moment, window_start, rank, id FROM batch WHERE window_start < $1 ORDER BY window_start, number",

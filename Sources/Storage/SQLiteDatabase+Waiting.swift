@@ -173,15 +173,6 @@ extension SQLiteDatabase {
         }
     }
 
-    /// Records how far the batch is in the log. Its pages stay until the folder has their entries.
-    func removeFromBatch(_ entries: ArraySlice<ClosedEntry>) throws {
-        guard let last = entries.last, case .batch(_, let rank, let id, _, _, _) = last.source else { return }
-        let changed = try change(
-            "UPDATE batch SET rank = $1, id = $2 WHERE window_start = $3 AND (rank IS NULL OR (rank, id) < ($1, $2))",
-            .number(rank), .id(id), .time(last.window))
-        guard changed > 0 else { throw StoreError.damaged("a batch's entries are in the log already") }
-    }
-
     /// Counts the entries of each batch that are not in the log.
     func waitingCounts() throws -> [Int64: Batch] {
         var batches: [Int64: Batch] = [:]

@@ -117,7 +117,10 @@ private struct Copy {
         let checkpoint = Array((head?.checkpoint ?? "").utf8)
         if try target.mark(Self.mark) == checkpoint { return nil }
         try refuseRows()
-        for kind in PostgresSchema.partitioned { try makePartitions(kind) }
+        for kind in PostgresSchema.partitioned where kind.table != PostgresSchema.waitingTable { try makePartitions(kind) }
+        for boundary in Set(try batches().map(\.boundary)) {
+            try target.makePartition(PostgresSchema.waitingTable, Int64(clamping: boundary))
+        }
         // No broker starts meanwhile, since a start sets marks.
         try target.runAlone([
             "BEGIN", "SET LOCAL standard_conforming_strings = on", "LOCK TABLE node IN SHARE ROW EXCLUSIVE MODE",
@@ -170,19 +173,22 @@ private struct Copy {
         }
     }
 
-    /// Copies waiting entries that are not in the log. PostgreSQL has a row for each, and numbers a batch by its boundary. An open batch gets the
-    /// next boundary after the last processed one.
-    private func copyWaiting() throws {
+    private typealias WaitingBatch = (number: Int64, boundary: UInt64, rank: Int64, last: EntryID?)
+
+    /// Returns the batches with their boundaries, by which PostgreSQL numbers them. An open batch gets the next boundary after the last processed one.
+    private func batches() throws -> [WaitingBatch] {
         let looked = try source.earliest("SELECT looked FROM schedule") ?? 0
         let timing = try source.recordedTiming(expecting: nil) ?? .standard
-        let batches = try source.batches().map { batch in
+        return try source.batches().map { batch in
             let span = batch.isLong ? timing.daySeconds : timing.hourSeconds
-            return (
-                number: batch.number, boundary: batch.moment ?? (looked / span + 1) * span, rank: batch.rank, last: batch.last
-            )
+            return (batch.number, batch.moment ?? (looked / span + 1) * span, batch.rank, batch.last)
         }
+    }
+
+    /// Copies waiting entries that are not in the log. PostgreSQL has a row for each.
+    private func copyWaiting() throws {
         var insert = Insert(target, into: "waiting (batch, rank, id, until, cause)")
-        for batch in batches {
+        for batch in try batches() {
             for rank in [3, 4] as [UInt8] where rank >= batch.rank {
                 let last = batch.rank == rank ? batch.last : nil
                 var merge = try readingSource { try source.merge([batch.number], rank: rank, after: last) }

@@ -232,7 +232,7 @@ struct Fixture {
     func waiting() throws -> [Waiting] {
         let tables = try tables()
         if let tables = tables as? SQLiteDatabase { return try tables.allWaiting() }
-        return try tables.rows("SELECT batch, rank, id, until, cause FROM waiting ORDER BY batch, rank, id") { row in
+        return try tables.rows("SELECT batch, rank, id, until, cause FROM unsequenced ORDER BY batch, rank, id") { row in
             let cause = row.isNull(4) ? nil : PurgeCause(column: row.int(4), until: row.time(3))
             return (
                 row.int(0), UInt8(row.int(1)), WaitingEntry(id: try row.id(2), until: row.time(3), cause: cause)

@@ -195,7 +195,7 @@ import Vocabulary
         func partitions() throws -> Int {
             try TestPostgres.texts(
                 """
-                SELECT relname::text FROM pg_class WHERE relispartition AND relkind = 'r'
+                SELECT relname::text FROM pg_class WHERE relispartition AND relkind = 'r' AND relname NOT LIKE 'waiting%'
                 AND relnamespace = '\(TestPostgres.name(fixture.folder))'::regnamespace
                 """
             ).count
@@ -212,6 +212,97 @@ import Vocabulary
         }
         #expect(try partitions() == 0)
         #expect(try await fixture.store.nextExpiry(jobSlack: 0) == nil)
+        try await fixture.close()
+    }
+
+    // MARK: Waiting entries
+
+    /// An hour of 10 s, a day of 20 s, two seals.
+    private static let quick = StoreBatchTests.quick
+
+    /// Returns names of the tables and indexes of waiting entries.
+    private func relations(_ fixture: Fixture) throws -> [String] {
+        try TestPostgres.texts(
+            """
+            SELECT relname::text FROM pg_class WHERE relname LIKE 'waiting%' AND relkind IN ('r', 'i') AND relnamespace
+            = '\(TestPostgres.name(fixture.folder))'::regnamespace ORDER BY 1
+            """)
+    }
+
+    /// Registers devices of users of their own, whose tokens live beyond the test.
+    private func seal(_ numbers: Range<Int>, _ fixture: Fixture) async throws {
+        for number in numbers { _ = try await fixture.registered(fixture.registration(number, owner: number, life: 900_000)) }
+    }
+
+    /// A batch that fills is one table without an index. It gets one when it is complete, is read in parts while the next one fills, and leaves the
+    /// disk when it is in the log.
+    @Test func aBatchIsDroppedWhenItIsInTheLog() async throws {
+        let begin: UInt64 = 1_700_000_000
+        let fixture = try Fixture(.postgres, timing: Self.quick, now: begin)
+        try await fixture.store.start([StoreBatchTests.sign], marks: [])
+        try await seal(0..<60, fixture)
+        let (first, second) = ("waiting_\(begin + 10)", "waiting_\(begin + 20)")
+        #expect(try relations(fixture) == [first])
+        fixture.clock.advance(11_000)
+        try await seal(100..<103, fixture)
+        _ = try await fixture.publish(before: 0)
+        #expect(try relations(fixture) == [first, first + "_id", second], "its window is open")
+        fixture.clock.advance(1_000)
+        var (log, next): ([ClosedEntry], Int) = ([], 103)
+        while true {
+            let entries = try await fixture.store.closedEntries(before: .max, limit: 16)
+            guard let last = entries.last else { break }
+            #expect(try relations(fixture) == [first, first + "_id", second])
+            try await seal(next..<next + 2, fixture)
+            next += 2
+            let head = LogHead(size: UInt64(log.count + entries.count), checkpoint: "signed", window: last.window)
+            #expect(try await fixture.store.commit(head, after: UInt64(log.count), entries: entries))
+            log += entries
+            #expect(try fixture.waiting().count == 60 + next - 100 - log.count { $0.source.rank == 3 })
+            #expect(try await fixture.store.counts().waitingEntries >= 60 - log.count { $0.source.rank == 3 })
+            // Another process goes on where this one stopped.
+            let again = try fixture.reopen()
+            #expect(try await again.closedEntries(before: .max, limit: 16).first != log.last)
+            await again.shutDown()
+            try await fixture.store.published(upTo: head.size)
+            let isDropped = log.last?.endsBatch == true
+            #expect(try await fixture.store.scrub())
+            #expect(try relations(fixture) == (isDropped ? [second] : [first, first + "_id", second]))
+        }
+        var model = LogModel(Self.quick)
+        model.admit(log)
+        #expect(model.batches.map(\.seals) == [60] && log.count > 4 * 15)
+        #expect(try fixture.waiting().count == next - 100)
+        // The sweeper comes back for the second one, which is at midnight.
+        fixture.clock.advance(9_000)
+        _ = try await fixture.publish(before: 0)
+        fixture.clock.advance(1_000)
+        #expect(try await fixture.publish().count { $0.source.rank == 3 } == next - 100)
+        #expect(try await fixture.store.nextExpiry(jobSlack: 0) == fixture.clock.now + 20_000)
+        #expect(try await fixture.store.scrub())
+        #expect(try relations(fixture).isEmpty)
+        try await fixture.close()
+    }
+
+    /// The same id in one hour, or in two hours of one batch.
+    @Test(arguments: [true, false]) func anIdThatOccursTwiceIsDamage(isInOneHour: Bool) async throws {
+        let begin: UInt64 = 1_700_000_000
+        let fixture = try Fixture(.postgres, timing: Self.quick, now: begin)
+        try await fixture.store.start([StoreBatchTests.sign], marks: [])
+        try await seal(0..<1, fixture)
+        fixture.clock.advance(11_000)
+        #expect(try await fixture.publish().count == 1, "too few seals for a batch, so they wait for midnight")
+        try await seal(1..<40, fixture)
+        let waiting = "\(TestPostgres.name(fixture.folder)).waiting"
+        let hour = begin + (isInOneHour ? 20 : 10)
+        let again = "SELECT \(hour), rank, id, until, cause FROM \(waiting) WHERE batch = \(begin + 20) LIMIT 1"
+        _ = try TestPostgres.texts("INSERT INTO \(waiting) \(again)")
+        fixture.clock.advance(10_000)
+        await #expect(throws: StoreError.damaged("ledger entries that wait for their batch: an id occurs twice")) {
+            _ = try await fixture.publish(before: .max, limit: 5)
+        }
+        // Operations go on.
+        try await seal(50..<52, fixture)
         try await fixture.close()
     }
 

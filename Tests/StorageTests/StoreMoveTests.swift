@@ -261,9 +261,9 @@ import Vocabulary
         var tables = before
         let head = before["log"]![0]
         tables["log"] = [head + [head[1]]]
-        tables["schedule"]![0] += [head[3], "0", "0"]
+        tables["schedule"]![0] += [head[3], "0", "0", "0"]
         tables["node"]! += [["moved", field("\\x" + Hex.encode(Array(Self.checkpoint.utf8).span))]]
-        tables["node"]! += [["schema.version", field("\\x0000000000000003")]]
+        tables["node"]! += [["schema.version", field("\\x0000000000000004")]]
         // No node owns the jobs.
         tables["job"] = before["job"]!.map { $0 + ["\"\""] }
         var boundaries: [String: String] = [:]
@@ -272,7 +272,8 @@ import Vocabulary
             boundaries[batch[0]] = batch[2].isEmpty ? String(next) : batch[2]
         }
         tables["waiting"] = before["waiting"]!.map { [boundaries[$0[0]]!] + $0.dropFirst() }
-        let frozen = before["batch"]!.filter { !$0[2].isEmpty }.map { Array($0[2...]) }
+        // Nothing of it is in the log.
+        let frozen = before["batch"]!.filter { !$0[2].isEmpty }.map { Array($0[2...]) + ["", ""] }
         tables["batch"] = Array(Set(frozen))
         return tables.flatMap { name, rows in rows.map { "\(name) (\($0.joined(separator: ",")))" } }
     }
@@ -296,6 +297,7 @@ import Vocabulary
             try await sweep(fixture, store)
             log += try await fixture.publish(store)
         }
+        #expect(try await store.scrub())
         await store.shutDown()
         let tables = [
             "entry", "waiting", "batch", "bucket", "job", "room", "token", "registration", "registration_index", "timer", "seen",

@@ -45,9 +45,11 @@ def idle(world):
 
 def log(world):
     """The ledger, once it has everything that has happened until now."""
+    waiting = "unsequenced" if world.state.schema else "waiting"
+
     def whole():
         with world.state.database() as database:
-            if database.execute("SELECT (SELECT count(*) FROM entry) + (SELECT count(*) FROM waiting)").fetchone()[0]:
+            if database.execute(f"SELECT (SELECT count(*) FROM entry) + (SELECT count(*) FROM {waiting})").fetchone()[0]:
                 return None
             size = database.execute("SELECT size FROM log").fetchone()[0]
         found = ledger.read(world.state)
