@@ -30,6 +30,9 @@ final class PostgresDatabase: EngineRows {
     /// True while this renews the node's term, which it does at a server that has lost commits too. Otherwise other nodes would end it.
     private var isRenewing = false
 
+    /// The server's, as long as the connection lasts. Nil without tables.
+    private var incarnation: String?
+
     /// A transaction's number, and the server's incarnation that gave it.
     private struct Identity {
         let number: String
@@ -88,6 +91,9 @@ final class PostgresDatabase: EngineRows {
     private static let settings: [StaticString] = [
         "SET statement_timeout = 9000", "SET lock_timeout = 8000", "SET idle_in_transaction_session_timeout = 10000",
         "SET default_transaction_isolation = 'read committed'", "SET jit = off",
+        // Pages of live rows are in memory. With the defaults, plans that skip partitions at their execution look dearer than a new plan for each
+        // execution, which takes five times as long as the statement. Statements on many partitions are planned anew with these, too.
+        "SET random_page_cost = 0.1", "SET seq_page_cost = 0.1",
     ]
 
     init(_ journal: PostgresJournal, sendsMessages: Bool = false) {
@@ -115,9 +121,11 @@ final class PostgresDatabase: EngineRows {
         }
         // Half of the locks' name is a signed integer.
         salt = facts.int(0) & 0x7fff_ffff
+        incarnation = nil
         if !facts.isNull(0) {
             try made.send("INSERT INTO incarnation (one, name) VALUES (1, gen_random_uuid()) ON CONFLICT DO NOTHING")
-            _ = try made.receive(deadlineMs: Self.longestAnswerMs)
+            try made.send("SELECT name::text FROM incarnation")
+            if let own = try made.receive(deadlineMs: Self.longestAnswerMs).last, own.next() { incarnation = own.text(0) }
         }
         connection = made
         journal.forgetStamp()
@@ -195,11 +203,16 @@ final class PostgresDatabase: EngineRows {
     // MARK: Statements
 
     func query(_ sql: StaticString, _ values: [SQLValue], _ body: (any Row) throws -> Void) throws {
-        let rows = try answer(sql, values)
-        while rows.next() { try body(rows) }
+        try query(sql, each: [values], body)
     }
 
-    func change(_ sql: StaticString, _ values: [SQLValue]) throws -> Int { try answer(sql, values).changed }
+    func query(_ sql: StaticString, each lists: [[SQLValue]], _ body: (any Row) throws -> Void) throws {
+        for rows in try answers(sql, lists) {
+            while rows.next() { try body(rows) }
+        }
+    }
+
+    func change(_ sql: StaticString, _ values: [SQLValue]) throws -> Int { try answers(sql, [values])[0].changed }
 
     func queue(_ sql: StaticString, expecting count: Int?, _ values: [SQLValue]) throws {
         try beginIfNeeded()
@@ -209,11 +222,12 @@ final class PostgresDatabase: EngineRows {
         try send(sql, values, as: .nothing, expecting: isInsert ? nil : count)
     }
 
-    private func answer(_ sql: StaticString, _ values: [SQLValue]) throws -> QueryResult {
+    private func answers(_ sql: StaticString, _ lists: [[SQLValue]]) throws -> [QueryResult] {
         if isWriting { try beginIfNeeded() }
-        try send(sql, values, as: .answer)
-        guard let result = try receive() else { throw PostgresError.lost("an answer is missing") }
-        return result
+        for values in lists { try send(sql, values, as: .answer) }
+        let results = try receive()
+        guard results.count == lists.count else { throw PostgresError.lost("an answer is missing") }
+        return results
     }
 
     private func send(
@@ -225,12 +239,12 @@ final class PostgresDatabase: EngineRows {
     }
 
     /// Sends everything, and notes what the answers say.
-    /// - Returns: the answer to the last query.
+    /// - Returns: the answers to queries.
     @discardableResult
-    private func receive(deadlineMs: UInt64? = nil) throws -> QueryResult? {
+    private func receive(deadlineMs: UInt64? = nil) throws -> [QueryResult] {
         let meanings = pending
         pending = []
-        var last: QueryResult?
+        var answers: [QueryResult] = []
         let results: [QueryResult]
         do {
             results = try live().receive(deadlineMs: try deadlineMs ?? remaining())
@@ -241,19 +255,19 @@ final class PostgresDatabase: EngineRows {
         for (result, meaning) in zip(results, meanings) {
             switch meaning {
             case .nothing: break
-            case .answer: last = result
+            case .answer: answers.append(result)
             case .clock: if result.next() { open?.clock = UInt64(clamping: result.int(0)) }
             case .schedule: result.next() ? note(result) : noteFailure(StoreError.damaged("a table has lost its only row"))
             }
         }
-        return last
+        return answers
     }
 
     private func note(_ schedule: QueryResult) {
         journal.note(Backlog(count: schedule.time(1), stamp: schedule.time(2)))
         guard let read = open?.clock else { return }
         noteLosses(schedule)
-        let (closed, latest) = (schedule.time(0), schedule.time(6))
+        let (closed, latest) = (schedule.time(0), schedule.time(5))
         let comparison: AgreedClock.Comparison
         do throws(StoreError) { comparison = try journal.agreed(on: read, latest: latest) } catch {
             open?.clockFault = error
@@ -267,17 +281,17 @@ final class PostgresDatabase: EngineRows {
         open?.window = max(clock / 1_000 / journal.resolution * journal.resolution, latest, closed + journal.resolution)
         open?.latest = latest
         open?.boundary = schedule.time(3)
-        open?.identity = schedule.isNull(5) ? nil : Identity(number: schedule.text(4), incarnation: schedule.text(5))
+        open?.identity = incarnation.map { Identity(number: schedule.text(4), incarnation: $0) }
     }
 
     /// A smaller log, an earlier term, or another holder of this node's lease shows that a failover has lost commits. Whoever takes the lease ends
     /// this node's term, so that this is not reached.
     private func noteLosses(_ schedule: QueryResult) {
         guard let transaction = open else { return }
-        let (size, term, lease) = (schedule.time(7), schedule.time(8), schedule.time(9))
+        let (size, term, lease) = (schedule.time(6), schedule.time(7), schedule.time(8))
         var isLost = size < transaction.head || term < transaction.node?.term ?? 0 || lease < transaction.latestLease
         if let own = transaction.leaseTerm {
-            isLost = isLost || lease != own || schedule.isNull(10) || schedule.text(10) != transaction.node?.name
+            isLost = isLost || lease != own || schedule.isNull(9) || schedule.text(9) != transaction.node?.name
         }
         if isLost { journal.noteLoss() }
         journal.note(head: size)
@@ -313,7 +327,7 @@ final class PostgresDatabase: EngineRows {
         if isWriting { try beginIfNeeded() }
         try live().send(text: sql)
         pending.append(.answer)
-        guard let answer = try receive(), answer.next() else { return 0 }
+        guard let answer = try receive().last, answer.next() else { return 0 }
         return answer.int(0)
     }
 
@@ -352,17 +366,27 @@ final class PostgresDatabase: EngineRows {
                 latestLease: journal.latestLease)
             try send("BEGIN", as: .nothing)
             try lock(first)
-            // This lock is taken before the schedule is read. `waitForWriters` waits for whoever has an older one.
-            try send(
-                """
-                SELECT coalesce($3, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint)
-                FROM (SELECT pg_advisory_xact_lock_shared($1::bigint::int, $2::bigint::int) OFFSET 0) AS locked
-                """, [.int(salt), .time(journal.stamp % Self.lockNames), databaseClock], as: .clock)
-            try lock(numbers)
+            try lockAsWriter(with: numbers)
             try readSchedule()
         } else {
             try lock(first + numbers)
         }
+    }
+
+    /// Takes a writer's lock, reads the clock, and takes other locks.
+    ///
+    /// The writer's lock is taken before the schedule is read. `waitForWriters` waits for whoever has an older one.
+    private func lockAsWriter(with numbers: [Int64]) throws {
+        open?.locks += numbers
+        var parameters = Parameters([.int(salt), .time(journal.stamp % Self.lockNames), databaseClock])
+        parameters.add(numbers)
+        try live().send(
+            """
+            SELECT coalesce($3, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint),
+            (SELECT count(pg_advisory_xact_lock(key)) FROM unnest($4::bigint[]) AS key)
+            FROM (SELECT pg_advisory_xact_lock_shared($1::bigint::int, $2::bigint::int) OFFSET 0) AS locked
+            """, parameters)
+        pending.append(.clock)
     }
 
     var databaseClock: SQLValue { journal.databaseClock.map { .time($0()) } ?? .null }
@@ -407,12 +431,11 @@ final class PostgresDatabase: EngineRows {
         let node = journal.node
         try send(
             """
-            SELECT closed_up_to, backlog, stamp, coalesce(looked, 0), pg_current_xact_id()::text, incarnation.name::text,
-            greatest((SELECT max(window_start) FROM entry), (SELECT max(window_start) FROM batch), (SELECT window_start FROM log), 0),
-            coalesce((SELECT size FROM log), 0), coalesce((SELECT term FROM member WHERE name = $1), 0), (SELECT term FROM lease), (SELECT holder FROM lease),
-            CASE WHEN coalesce((SELECT term FROM member WHERE name = $1), 0) <= $2 THEN 0
-            ELSE ('the term of this node has ended ' || stamp)::bigint END
-            FROM schedule LEFT JOIN incarnation ON true
+            SELECT closed_up_to, backlog, stamp, coalesce(looked, 0), pg_current_xact_id()::text,
+            greatest((SELECT max(window_start) FROM entry), (SELECT max(window_start) FROM batch), log.window_start, 0),
+            coalesce(log.size, 0), coalesce(member.term, 0), lease.term, lease.holder,
+            CASE WHEN coalesce(member.term, 0) <= $2 THEN 0 ELSE ('the term of this node has ended ' || stamp)::bigint END
+            FROM schedule JOIN lease USING (one) LEFT JOIN log USING (one) LEFT JOIN member ON member.name = $1 WHERE one = 1
             """, [node.map { .text($0.name) } ?? .null, .time(node?.term ?? 0)], as: .schedule)
     }
 

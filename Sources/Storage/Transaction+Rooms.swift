@@ -69,22 +69,28 @@ extension Transaction {
                     creatorUntil: row.time(21), short: row.int(17) == 1)))
     }
 
-    /// Returns the room with the code under an index, which may have expired.
-    private func joinable(_ index: Digest) throws -> JoinableRoom? {
-        try first(
+    /// Returns the rooms with the codes under some indexes, which may have expired.
+    private func joinables(_ indexes: [Digest]) throws -> [JoinableRoom] {
+        var found: [JoinableRoom] = []
+        // One query each, since `IN` would build a temporary table first.
+        try database.query(
             """
             SELECT expires, room, creator_generation, creator_client, creator_member, creator_proven, creator_token,
             creator_knocked, joiner_generation, joiner_client, joiner_member, joiner_proven, joiner_token, joiner_knocked,
             code_expires, room.code, code_generation, short, pending, creator, retry, retry_until
             FROM code JOIN room USING (expires, room) WHERE code.code = $1
-            """, .digest(index), read: Self.joinable)
+            """, each: indexes.map { [.digest($0)] }
+        ) { found.append(try Self.joinable($0)) }
+        return found
     }
 
     /// Returns the room with an unexpired code under one of the indexes.
     public func joinable(_ indexes: [Digest], now: UInt64) throws -> JoinableRoom? {
-        // One query each, since `IN` would build a temporary table first.
+        // Today's index comes first, and most codes are of today.
         for index in indexes {
-            if let found = try joinable(index), found.code.expires > now { return Self.withoutLateAnswer(found, now: now) }
+            if let found = try joinables([index]).first, found.code.expires > now {
+                return Self.withoutLateAnswer(found, now: now)
+            }
         }
         return nil
     }
@@ -114,7 +120,7 @@ extension Transaction {
         let indexes = [code.code] + otherIndexes
         try lock(indexes.map { .code($0) } + [.room(room.room)] + (code.short ? [.shortCodes] : []))
         try database.admit(.creation)
-        let existing = try indexes.compactMap { try joinable($0) }
+        let existing = try joinables(indexes)
         if let taken = existing.first(where: { $0.code.expires > now }) {
             return .taken(Self.withoutLateAnswer(taken, now: now).code)
         }

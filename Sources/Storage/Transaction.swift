@@ -49,6 +49,8 @@ public protocol Database: AnyObject {
     func lock(_ keys: @autoclosure () -> [LockKey], for operation: StaticString) throws
     /// Calls `body` with each row of a query. Statements are literals with parameters `$1`, `$2` and so on.
     func query(_ sql: StaticString, _ values: [SQLValue], _ body: (any Row) throws -> Void) throws
+    /// Runs a query once for each list of values. An engine with a server sends them together.
+    func query(_ sql: StaticString, each lists: [[SQLValue]], _ body: (any Row) throws -> Void) throws
     /// Changes rows at once.
     /// - Returns: the number of changed rows, for the operation's decision. A change of 0 rows doesn't count as a write.
     func change(_ sql: StaticString, _ values: [SQLValue]) throws -> Int
@@ -57,6 +59,12 @@ public protocol Database: AnyObject {
     func queue(_ sql: StaticString, expecting count: Int?, _ values: [SQLValue]) throws
     /// Adds a ledger entry to the operation.
     func record(_ entry: NewEntry) throws
+}
+
+extension Database {
+    public func query(_ sql: StaticString, each lists: [[SQLValue]], _ body: (any Row) throws -> Void) throws {
+        for values in lists { try query(sql, values, body) }
+    }
 }
 
 /// A row of a query's result, valid until the next row is read. Columns start at 0.
