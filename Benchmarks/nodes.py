@@ -131,7 +131,7 @@ def fill(uri, rooms, hours):
     for name, size in (("ref", 56), ("sealed", 200), ("opened", 156), ("delivered", 105)):
         values[name] = f"'\\x{'00' * size}'::bytea"
     end = expires + (hours + 1) * HOUR
-    spans = [("token", start, HOUR) for start in range(expires, end, HOUR)] + [("job", expires, 600_000)]
+    spans = [("token", start, HOUR) for start in range(expires, end, HOUR)] + [("job", expires, 600_000), ("waiting", expires // 1000, 1)]
     spans += [("room", start, DAY) for start in range(expires // DAY * DAY, end, DAY)]
     sql(uri, *(
         f"CREATE TABLE {table}_{start} PARTITION OF {table} FOR VALUES FROM ({start}) TO ({start + width})" for table, start, width in spans),
