@@ -56,12 +56,12 @@ fuzz:
 	scripts/fuzz $(TARGET) $(SECONDS)
 
 # Measures and replaces docs/benchmarks.md, which says how long that took. ONLY=pairs measures and prints one part. ROUNDS=1 SECONDS=1 prints worthless
-# figures, and shows that every part works.
+# figures, and shows that every part works. AGAINST=folder measures pairs and sweep beside the `mayfly` and `mayfly-bench` of another build.
 bench:
 	@scripts/setup bench
 	swift build -c release --product mayfly
 	swift build -c release --product mayfly-bench
-	@python3 Benchmarks/bench.py --only '$(ONLY)' --rounds $(or $(ROUNDS),3) --seconds $(or $(SECONDS),5)
+	@python3 Benchmarks/bench.py --only '$(ONLY)' --rounds $(or $(ROUNDS),3) --seconds $(or $(SECONDS),5) --against '$(AGAINST)'
 
 # Builds the Debian package in .build/package.
 deb:

@@ -9,6 +9,7 @@ import shutil
 import signal
 import sys
 import time
+from pathlib import Path
 
 sys.dont_write_bytecode = True
 
@@ -53,9 +54,12 @@ def main():
     parser.add_argument("--only", choices=("", *PARTS), default="", help="one part, printed but not kept as docs/benchmarks.md")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=int, default=5)
+    parser.add_argument("--against", default="", help="a folder with `mayfly` and `mayfly-bench` of another build, for pairs and sweep")
     asked = parser.parse_args()
     if asked.rounds < 1 or asked.seconds < 1:
         parser.error("--rounds and --seconds take whole numbers from 1 on")
+    if asked.against and not all((Path(asked.against) / program).is_file() for program in ("mayfly", "mayfly-bench")):
+        parser.error("--against takes a folder with `mayfly` and `mayfly-bench`")
 
     start = time.monotonic()
 
@@ -63,8 +67,9 @@ def main():
         print(f"{time.monotonic() - start:6.0f} s  {text}", file=sys.stderr, flush=True)
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("bench: ended"))
-    parts = [asked.only] if asked.only else [*PARTS]
     machine.is_trial = asked.rounds == asked.seconds == 1
+    machine.against = Path(asked.against).absolute() if asked.against else None
+    parts = [asked.only] if asked.only else [*PARTS]
     if lacking := missing(parts):
         raise SystemExit(f"bench: {'; '.join(lacking)}. `scripts/setup bench` installs it")
     facts, taken = machine.facts(processes.node()), machine.taken()

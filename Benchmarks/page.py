@@ -102,6 +102,8 @@ HEAD = """
 `make bench` took these figures in {minutes:.0f} minutes and wrote this page; change `Benchmarks/`, not the page. `make bench ONLY=pairs` prints one part: `engine`,
 `pairs`, `nodes`, `ledger`, `courier`, `companion`, `monitor`, `calls`, `sweep`, `shares` or `idle`. `make bench ROUNDS=1 SECONDS=1` only shows that each works.
 
+`make bench ONLY=pairs AGAINST=folder`, or `ONLY=sweep`, also measures another build in turn: the folder has its `mayfly` and `mayfly-bench`.
+
 `Benchmarks/instructions.py` counts the instructions of single operations. A difference of 3 % from `Benchmarks/instructions.json` fails `make check`.
 
 A figure is the median of {rounds} rounds of {seconds} seconds, with the lowest and the highest in brackets. Compared programs run in turn, and ratios (÷) are taken

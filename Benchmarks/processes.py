@@ -15,12 +15,13 @@ import time
 import urllib.request
 from pathlib import Path
 
+import machine
 from machine import LOAD_CPU, REPOSITORY, SERVER_CPU
 from users import Users
 
 HERE = Path(__file__).resolve().parent
-MAYFLY = REPOSITORY / ".build/release/mayfly"
-MAYFLY_BENCH = REPOSITORY / ".build/release/mayfly-bench"
+PROGRAMS = REPOSITORY / ".build/release"
+MAYFLY, MAYFLY_BENCH = PROGRAMS / "mayfly", PROGRAMS / "mayfly-bench"
 WORK = REPOSITORY / ".build/bench/work"
 BODY = '{"delivery":"queued"}'
 KEY_ID, TEAM_ID, TOPIC = "ABC123DEFG", "DEF123GHIJ", "com.example.app"
@@ -128,6 +129,13 @@ class Process:
         """Seconds that all its threads have run, in user mode and in the kernel."""
         return cpu_seconds(self.pid)
 
+    def written(self):
+        """Bytes that it sent to the disk so far. None where only root may see it."""
+        try:
+            return int(re.search(r"^write_bytes: (\d+)$", Path(f"/proc/{self.pid}/io").read_text(), re.M)[1])
+        except OSError:
+            return None
+
     def memory(self):
         """Resident and proportional memory in bytes; the second is None where only root may see it."""
         resident = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -146,8 +154,17 @@ def _kib(text, name):
     return int(re.search(rf"^{name}:\s+(\d+) kB", text, re.M)[1]) * 1024
 
 
-def throwaway_keys(state):
-    subprocess.run([MAYFLY, "keys", "throwaway", "--state", state], check=True, stdout=subprocess.DEVNULL)
+def builds():
+    """The folders of the programs to measure, by their names in a table."""
+    named = {"Mayfly": PROGRAMS}
+    if machine.against:
+        commit = machine.said("git", "-C", machine.against, "rev-parse", "--short", "HEAD")
+        named[f"Mayfly of `{commit}`" if re.fullmatch("[0-9a-f]+", commit) else "the other Mayfly"] = machine.against
+    return named
+
+
+def throwaway_keys(state, programs=PROGRAMS):
+    subprocess.run([programs / "mayfly", "keys", "throwaway", "--state", state], check=True, stdout=subprocess.DEVNULL)
 
 
 class Engine(Process):
@@ -225,15 +242,15 @@ class Broker(Process):
 
     `users`: it also knows users, by the throw-away secret, under the built-in policy for that `kind` of app. `policy`: of rooms, a file or the name
     of a built-in one. `certificate`: PEM, for TLS. `database`: a URI of PostgreSQL. Then the broker is a node, and `state` is a copy of the first node's.
-    `under`: the words of a program that runs it.
+    `under`: the words of a program that runs it. `programs`: the folder of its build.
     """
 
     def __init__(
             self, name, cpus=ONE_CORE, state=None, apns_port=9, users=False, kind="companion", policy=HERE / "policy.json", host="127.0.0.1",
-            certificate=None, database=None, under=()):
+            certificate=None, database=None, under=(), programs=PROGRAMS):
         self.state = state or folder(name)
         if not state:
-            throwaway_keys(self.state)
+            throwaway_keys(self.state, programs)
         self.port, self.operator_port = free_port(), free_port()
         self.secret = self.state / "keys/jwt.secret"
         known = ["--jwt-algorithm", "HS256", "--jwt-key", self.secret] if users else []
@@ -245,7 +262,7 @@ class Broker(Process):
             self.state / "keys/simulator.pem", "--node-ca", self.state / "keys/simulator-ca.pem"] if database else []
         self.started = time.monotonic()
         super().__init__(name, [
-            *under, MAYFLY, "serve", "--state", self.state, *stored, "--listen", f"{host}:{self.port}", *tls,
+            *under, programs / "mayfly", "serve", "--state", self.state, *stored, "--listen", f"{host}:{self.port}", *tls,
             "--operator-listen", f"127.0.0.1:{self.operator_port}", "--resolution", 60, "--policy",
             f"{kind + ',' if users else ''}{policy}", *known, *PROVIDER,
             "--apns-key-path", self.state / "keys/apns.p8", "--apns-endpoint", f"127.0.0.1:{apns_port}",

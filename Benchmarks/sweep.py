@@ -1,4 +1,4 @@
-"""The sweep: the delay of a million purges, and its effect on requests."""
+"""The sweep: the delay of a million purges, and its effect on requests. `make bench AGAINST=folder` also measures the broker of another build."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from collections import Counter
 import load
 from machine import size
 from page import Aim, Section, Series, percentile
-from processes import HERE, MAYFLY, MAYFLY_BENCH, ONE_CORE, Broker, Invalid, Process, folder
+from processes import HERE, ONE_CORE, PROGRAMS, Broker, Invalid, Process, builds, folder
 from steady import Steady
 
 TOKENS = size(1_000_000, 20_000)
@@ -43,15 +43,25 @@ def run(rounds, note):
         database. The log is published each minute.
         """)
     kinds = {"one minute": MINUTE, "at once": 0.0}
-    measured = {}
+    measured, others = {}, {}
     for name, over in kinds.items():
-        results = []
+        results = {build: [] for build in builds()}
         for turn in range(rounds):
-            note(f"sweep: round {turn + 1}, {name}: {TOKENS:,} tokens")
-            results.append(load.valid(_round, over, note))
-        measured[name] = {key: Series(result[key] for result in results) for key in results[0]}
+            for build, programs in builds().items():
+                note(f"sweep: round {turn + 1}, {name}, {build}: {TOKENS:,} tokens")
+                results[build].append(load.valid(_round, over, programs, note))
+        for build, found in results.items():
+            figures = {key: Series(result[key] for result in found) for key in found[0]}
+            if build == "Mayfly":
+                measured[name] = figures
+            else:
+                others[f"{name}, {build}"] = figures
+                section.aims.append(Aim(
+                    f"p99 of requests during the sweep ÷ that of {build}, {name}", 0.25 if over else 0.4,
+                    measured[name]["p99 during"].over(figures["p99 during"]), at_most=True))
         section.disturbance(measured[name]["others"].values)
-    section.table(["", *kinds], [[told, *(measured[name][key] for name in kinds)] for told, key in ROWS.items()])
+    columns = measured | others
+    section.table(["", *columns], [[told, *(figures[key] for figures in columns.values())] for told, key in ROWS.items()])
     calm = {name: measured[name]["p99 during"].over(measured[name]["p99 before"]) for name in kinds}
     section.aims += [
         Aim(f"p99 purge lag, {TOKENS:,} tokens in a minute", 1, measured["one minute"]["p99"], at_most=True, unit="s"),
@@ -62,30 +72,40 @@ def run(rounds, note):
     return section
 
 
-def _round(over, note):
-    policy = _policy()
-    broker = Broker("sweep", policy=policy)  # makes the database
+def _round(over, programs, note):
+    chosen = policy("sweep")
+    broker = Broker("sweep", policy=chosen, programs=programs)  # makes the database
     broker.stop()
-    first = _fill(broker.state, over, note)
-    broker = Broker("sweep", state=broker.state, policy=policy)
+    first = _fill(broker.state, over, programs, note)
+    broker = Broker("sweep", state=broker.state, policy=chosen, programs=programs)
     try:
         time.sleep(max(0, first - BEFORE - time.time()))
         result = _measure(broker, first, over)
-        result["own"] = _histogram(broker, 0.99)
+        result["own"] = lag(broker, 0.99)
     finally:
         broker.stop()
-    _verify(broker.state, note)
+    verify(broker.state, TOKENS, programs, note)
     shutil.rmtree(broker.state)
     return result
 
 
-def _fill(state, over, note):
+def _fill(state, over, programs, note):
     """Returns when the first token expires: in the middle of a ledger window, or 20 seconds before its end."""
     place = 30 if over else 40
     begin = time.time()
     earliest = begin + _patience[0] * TOKENS / 1e6 + PUBLICATION + BEFORE + 3
     first = (earliest - place) // 60 * 60 + 60 + place
-    process = Process("fill", [MAYFLY_BENCH, "fill", "--state", state, "--rooms", TOKENS // 2, "--first", int(first * 1000),
+    seconds = fill(state, TOKENS, first, over, programs)
+    note(f"sweep: filled in {seconds:.0f} s; the first token expires in {first - time.time():.0f} s")
+    if time.time() > first - PUBLICATION - BEFORE - 2:
+        _patience[0] = 1.5 * seconds / TOKENS * 1e6
+        raise Invalid("filling the database took longer than the tokens had time")
+    return first
+
+
+def fill(state, tokens, first, over, programs=PROGRAMS):
+    """Adds accepted rooms to a stopped broker, whose tokens expire evenly over `over` seconds from `first` on. Returns the seconds that it took."""
+    process = Process("fill", [programs / "mayfly-bench", "fill", "--state", state, "--rooms", tokens // 2, "--first", int(first * 1000),
                                "--over", int(over * 1000)], ONE_CORE, pipes=True)
     try:
         told = process.child.stdout.read()
@@ -93,12 +113,7 @@ def _fill(state, over, note):
             raise Invalid(f"mayfly-bench fill: {process.log()}")
     finally:
         process.stop()
-    seconds = json.loads(told)["seconds"]
-    note(f"sweep: filled in {seconds:.0f} s; the first token expires in {first - time.time():.0f} s")
-    if time.time() > first - PUBLICATION - BEFORE - 2:
-        _patience[0] = 1.5 * seconds / TOKENS * 1e6
-        raise Invalid("filling the database took longer than the tokens had time")
-    return first
+    return json.loads(told)["seconds"]
 
 
 class _Watch:
@@ -154,7 +169,7 @@ def _measure(broker, first, over):
         while published is None:
             watch.look_at_log(time.time())
             memory = max(memory, broker.memory()[0])
-            if time.time() > end and _published(broker.state):
+            if time.time() > end and is_published(broker.state):
                 published = time.time()
             if time.time() > end + 300:
                 raise Invalid("the purges were not published within five minutes")
@@ -165,40 +180,48 @@ def _measure(broker, first, over):
     finally:
         steady.stop()
     _, others = quiet.end()
-    bad = Counter(status for _, _, status in answers if status >= 300)
-    if bad.total() > load.HANDFUL:
-        raise Invalid(f"requests failed or were refused, by status: {dict(bad)}")
     lags = sorted(watch.lags)
     result = {
         "p50": lags[len(lags) // 2], "p99": lags[len(lags) * 99 // 100], "latest": lags[-1], "took": last - first,
         "cpu": spent / TOKENS * 1e6, "memory": memory / MIB, "wal": watch.largest / MIB, "emptied": watch.gap,
         "published": published - last, "others": others,
     }
-    for phase, since, until in (("before", begin, first), ("during", first, last), ("after", last, published + 2)):
+    return result | latencies(answers, {"before": (begin, first), "during": (first, last), "after": (last, published + 2)})
+
+
+def latencies(answers, phases):
+    """The latencies of Steady's answers in each phase, (since, until) in unix seconds: `p50 before` and so on."""
+    bad = Counter(status for _, _, status in answers if status >= 300)
+    if bad.total() > load.HANDFUL:
+        raise Invalid(f"requests failed or were refused, by status: {dict(bad)}")
+    found = {}
+    for phase, (since, until) in phases.items():
         times = [ms for due, ms, _ in answers if since <= due < until]
         for key, share in (("p50", 0.5), ("p99", 0.99), ("worst", 1)):
-            result[f"{key} {phase}"] = percentile(times, share)
-    return result
+            found[f"{key} {phase}"] = percentile(times, share)
+    return found
 
 
-def _policy():
+def policy(name):
     """Batches each minute: by the built-in policy purges would wait for the hour."""
-    policy = json.loads((HERE / "policy.json").read_text())
-    policy["ledger"] = {"hourSeconds": 60, "daySeconds": 86_400, "batchSeals": 1}
-    file = folder("sweep-policy") / "policy.json"
-    file.write_text(json.dumps(policy))
+    chosen = json.loads((HERE / "policy.json").read_text())
+    chosen["ledger"] = {"hourSeconds": 60, "daySeconds": 86_400, "batchSeals": 1}
+    file = folder(f"{name}-policy") / "policy.json"
+    file.write_text(json.dumps(chosen))
     return file
 
 
-def _published(state):
+def is_published(state):
     """Whether every purge (rank 4) is in the log and its folder."""
     with sqlite3.connect(f"file:{state}/mayfly.sqlite?mode=ro", uri=True, timeout=10) as database:
-        (left,) = database.execute("""SELECT EXISTS (SELECT 1 FROM waiting WHERE place >> 34 & 1) OR EXISTS (SELECT 1 FROM entry WHERE rank = 4)
+        # Before version 10, each waiting entry had a row of its own.
+        rank = "place >> 34 & 1" if database.execute("PRAGMA user_version").fetchone()[0] >= 10 else "rank = 4"
+        (left,) = database.execute(f"""SELECT EXISTS (SELECT 1 FROM waiting WHERE {rank}) OR EXISTS (SELECT 1 FROM entry WHERE rank = 4)
             OR EXISTS (SELECT 1 FROM unpublished)""").fetchone()
     return not left
 
 
-def _histogram(broker, share):
+def lag(broker, share):
     """The lowest bound in the broker's histogram of lags under which this share of the purges lie, in seconds."""
     found = re.findall(r'^mayfly_purge_lag_seconds_bucket\{le="([\d.]+|\+Inf)"\} (\d+)$', broker.metrics(), re.M)
     if not found:
@@ -207,9 +230,11 @@ def _histogram(broker, share):
     return next(float(bound) for bound, count in found if int(count) >= share * most)
 
 
-def _verify(state, note):
-    said = subprocess.run([MAYFLY, "audit", "verify", state / "ledger", "--key", state / "ledger.vkey", "--json"], capture_output=True, text=True)
+def verify(state, purges, programs, note):
+    """Verifies the log, which must have that many purges."""
+    said = subprocess.run(
+        [programs / "mayfly", "audit", "verify", state / "ledger", "--key", state / "ledger.vkey", "--json"], capture_output=True, text=True)
     report = json.loads(said.stdout) if said.returncode == 0 else {}
-    note(f"sweep: {said.stdout.strip() or said.stderr.strip()}")
-    if report.get("purged", 0) < TOKENS:
+    note(f"verified: {said.stdout.strip() or said.stderr.strip()}")
+    if report.get("purged", 0) < purges:
         raise Invalid(f"the log is not good, or lacks purges: {said.stdout}{said.stderr}")

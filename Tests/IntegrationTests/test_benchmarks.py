@@ -42,3 +42,9 @@ def test_a_figure_of_instructions_that_changes_by_more_than_3_percent_fails():
 
 def test_the_check_counts_instructions():
     assert "\nBenchmarks/instructions.py\n" in (REPOSITORY / "scripts/check").read_text()
+
+
+def test_another_build_needs_both_programs(tmp_path):
+    (tmp_path / "mayfly").touch()
+    ran = bench("--only", "pairs", "--against", tmp_path)
+    assert ran.returncode == 2 and "--against takes a folder with `mayfly` and `mayfly-bench`" in ran.stderr and not ran.stdout, ran
