@@ -211,7 +211,7 @@ def _serve(server, count, seconds, others):
         undelayed = max(deployment.ready + START_GRACE, time.monotonic() + RECENT) + 1
         deployment.wrk(1, "rooms.lua", ("pairs", "warm-up", pairs.BEHIND))
         result = deployment.wrk(seconds, "rooms.lua", ("pairs", "measured", pairs.BEHIND))
-        times = _creates(deployment, seconds)
+        times = creates(deployment.ports, seconds)
         figures = {
             "pairs": (result.requests - pairs.BEHIND * len(deployment.ports)) / 2 / result.seconds, "p99": result.p99_ms,
             "create p50": percentile(times, 0.5), "create p99": percentile(times, 0.99)}
@@ -227,13 +227,13 @@ def _serve(server, count, seconds, others):
     return figures
 
 
-def _creates(deployment, seconds):
+def creates(ports, seconds, rate=RATE):
     """Milliseconds from when each create was due to its answer."""
     prefix = f"create-{time.time_ns()}"
-    creates = (
+    requests = (
         (None, post("/api/rooms", {"joinid": f"{prefix}-{turn}", "expiresInSeconds": 600, "client1": "ann", "client1_token": TOKEN}))
-        for turn in range(RATE * seconds))
-    seen = list(Connections(*deployment.ports).ask(creates, RATE))
+        for turn in range(rate * seconds))
+    seen = list(Connections(*ports).ask(requests, rate))
     if bad := sum(asked.status != 201 for asked in seen):
         raise Invalid(f"{bad} creates failed or were refused")
     return [(asked.answered - asked.due) * 1000 for asked in seen]
@@ -279,14 +279,14 @@ def _live(section, server, rounds, seconds, note):
             size = "SELECT sum(pg_total_relation_size(relid)) FROM pg_partition_tree('{}')"
             sizes[count] = [number(int(sql(uri, size.format(table))) / MIB) for table in ("room", "token")]
             deployments[count] = Deployment(f"live-{count}", 1, server, uri)
-            _creates(deployments[count], 1)
+            creates(deployments[count].ports, 1)
         for turn in range(rounds):
             note(f"nodes: round {turn + 1}, creates beside live rooms")
             times = defaultdict(list)
             # Alternate each second, so that a checkpoint or a busy machine disturbs both.
             for _ in range(2 * seconds):
                 for count, deployment in deployments.items():
-                    times[count] += load.valid(_creates, deployment, 1)
+                    times[count] += load.valid(creates, deployment.ports, 1)
             for count, share in itertools.product(times, (0.5, 0.99)):
                 late[count][share].add(percentile(times[count], share))
     finally:

@@ -1,5 +1,6 @@
 """Figures with their spread, and the page they are printed on."""
 
+import re
 import textwrap
 from dataclasses import dataclass, field
 from statistics import median
@@ -102,7 +103,8 @@ HEAD = """
 `make bench` took these figures in {minutes:.0f} minutes and wrote this page; change `Benchmarks/`, not the page. `make bench ONLY=pairs` prints one part: `engine`,
 `pairs`, `nodes`, `ledger`, `courier`, `companion`, `monitor`, `calls`, `sweep`, `shares` or `idle`. `make bench ROUNDS=1 SECONDS=1` only shows that each works.
 
-`make bench ONLY=pairs AGAINST=folder`, or `ONLY=sweep`, also measures another build in turn: the folder has its `mayfly` and `mayfly-bench`.
+`make bench ONLY=large` replaces the section on ten million tokens, which a run of the others keeps. It needs 20 GB of disk. `make bench ONLY=pairs
+AGAINST=folder`, or `ONLY=sweep`, also measures another build in turn: the folder has its `mayfly` and `mayfly-bench`.
 
 `Benchmarks/instructions.py` counts the instructions of single operations. A difference of 3 % from `Benchmarks/instructions.json` fails `make check`.
 
@@ -137,3 +139,20 @@ def page(sections, facts, taken, asked, thrown_out, spent):
         parts += [f"## {section.title}\n{section.stamp(taken)}", *section.parts]
     parts.append(PROFILE)
     return "\n\n".join(part.strip() for part in parts) + "\n"
+
+
+def of_section(text, title):
+    """The page's section of this title, or '' if it has none."""
+    found = re.search(rf"^## {re.escape(title)}\n.*?(?=^## |\Z)", text, re.M | re.S)
+    return found[0].strip() if found else ""
+
+
+def replacing(text, section):
+    """The page with this section in the place of its own of the same title, or before the last one."""
+    if not section:
+        return text
+    old = of_section(text, section.splitlines()[0].removeprefix("## "))
+    if old:
+        return text.replace(old, section)
+    start, mark, end = text.rpartition("\n## ")
+    return f"{start}\n{section}\n{mark}{end}"

@@ -202,10 +202,10 @@ def latencies(answers, phases):
     return found
 
 
-def policy(name):
-    """Batches each minute: by the built-in policy purges would wait for the hour."""
+def policy(name, hour=60):
+    """Batches each minute, or after `hour` seconds: by the built-in policy purges would wait for the hour."""
     chosen = json.loads((HERE / "policy.json").read_text())
-    chosen["ledger"] = {"hourSeconds": 60, "daySeconds": 86_400, "batchSeals": 1}
+    chosen["ledger"] = {"hourSeconds": hour, "daySeconds": 86_400, "batchSeals": 1}
     file = folder(f"{name}-policy") / "policy.json"
     file.write_text(json.dumps(chosen))
     return file

@@ -48,3 +48,18 @@ def test_another_build_needs_both_programs(tmp_path):
     (tmp_path / "mayfly").touch()
     ran = bench("--only", "pairs", "--against", tmp_path)
     assert ran.returncode == 2 and "--against takes a folder with `mayfly` and `mayfly-bench`" in ran.stderr and not ran.stdout, ran
+
+
+def replacing(text, section):
+    code = f"import page; print(page.replacing({text!r}, page.of_section({section!r}, 'Many')), end='')"
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=REPOSITORY / "Benchmarks", check=True).stdout
+
+
+def test_a_section_that_is_measured_apart_replaces_only_itself():
+    page = "# Page\nhead\n\n## One\n1\n\n## Many\nold\n\n|a|\n\n## Last\nend\n"
+    measured = "# Page\nother\n\n## Many\nnew\n\n## Last\nother\n"
+    assert replacing(page, measured) == page.replace("old\n\n|a|", "new")
+    without = page.replace("## Many\nold\n\n|a|\n\n", "")
+    assert replacing(without, measured) == without.replace("## Last", "## Many\nnew\n\n## Last")
+    assert replacing(page, "# Page\n") == page
