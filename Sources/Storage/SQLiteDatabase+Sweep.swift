@@ -38,9 +38,12 @@ extension SQLiteDatabase {
     }
 
     func deleteRooms(upTo expires: UInt64, _ room: Digest) throws -> [Digest?] {
-        try rows("DELETE FROM room WHERE (expires, room) <= ($1, $2) RETURNING code", .time(expires), .digest(room)) {
+        // With RETURNING, SQLite would find each row twice.
+        let codes = try rows("SELECT code FROM room WHERE (expires, room) <= ($1, $2)", .time(expires), .digest(room)) {
             try $0.digestOrNil(0)
         }
+        try queue("DELETE FROM room WHERE (expires, room) <= ($1, $2)", .time(expires), .digest(room), expecting: codes.count)
+        return codes
     }
 
     func counts() throws -> StoreCounts {
