@@ -225,7 +225,7 @@ final class HTTP1Connection {
 /// The request of a connection that the handler gets next. Its task must not hold the connection, because the socket closes on deinit.
 final class HTTP1Exchange {
     let id: ConnectionID
-    /// Nil after it was handed to a task.
+    /// A task that takes it leaves nil.
     var request: HTTPRequest?
     /// The charge for a body over the usual limit, until a task has the request.
     var longBody: Charge?

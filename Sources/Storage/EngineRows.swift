@@ -2,7 +2,7 @@ import Ledger
 import Policy
 import Vocabulary
 
-/// What the threads of a store share of its ledger.
+/// The ledger's state in memory. A store's threads share it.
 protocol LedgerState: AnyObject, Sendable {
     /// True from a broker's start to its stop. Only then batches are frozen.
     var hasStarted: Bool { get set }

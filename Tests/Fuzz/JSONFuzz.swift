@@ -136,7 +136,7 @@ enum FoundationValue: Decodable {
         } else if let text = try? value.decode(String.self) {
             self = .string(text)
         } else {
-            // What Foundation refuses within an array or object, it refuses as a whole.
+            // If Foundation refuses an element or member, it refuses the whole text.
             do { self = .array(try value.decode([FoundationValue].self)) } catch DecodingError.typeMismatch {
                 do { self = .object(try value.decode([String: FoundationValue].self)) } catch DecodingError.typeMismatch {
                     self = .number
