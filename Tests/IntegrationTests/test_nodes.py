@@ -443,7 +443,7 @@ def check_load(deployment, load, watchers, checkpoints, kills=0):
     print(f"\nkills: {kills}; rooms {len(accepted)}, pushes {len(by_job)}, sent twice with one apns-id {len(twice)}, errors {dict(load.errors)}; "
           f"longest gap {load.gap:.1f} s, p99 {load.p99() * 1000:.0f} ms; {watchers.told()}")
     assert not different, f"{len(different)} tokens got one push with different apns-ids"
-    assert not watchers.wronged, watchers.told()
+    assert not [moment for moment in watchers.wronged if not load.stalled(moment)], watchers.told()
 
 
 def rounds(deployment, count, failover=None):
