@@ -4,7 +4,9 @@ import Vocabulary
 
 extension SQLiteDatabase {
     func sweep(now: UInt64, limit: Int, jobSlack: UInt64) throws -> SweepResult {
-        try sweepRows(now: now, limit: limit, jobSlack: jobSlack)
+        let result = try sweepRows(now: now, limit: limit, jobSlack: jobSlack)
+        isSweeping = result.more
+        return result
     }
 
     func nextExpiry(jobSlack: UInt64) throws -> UInt64? { try earliestExpiry(jobSlack: jobSlack) }

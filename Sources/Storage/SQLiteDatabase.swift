@@ -9,9 +9,11 @@ final class SQLiteDatabase: EngineRows {
     let journal: Journal
     /// Entries to record after an absence.
     let resumption: [Entry.Op]
-    /// The length of the write-ahead log in frames at which the next checkpoint is due.
-    var checkpointAt = SQLiteStore.copiedFrames
+    /// The length of the write-ahead log in frames at the latest checkpoint.
+    var framesCopied = 0
     var isCheckpointing = false
+    /// True if the latest sweep left rows to purge.
+    var isSweeping = false
     /// The books at the start of the transaction.
     private var beginning: Books?
     /// The books and the counts of changes and of waiting entries at the start of the operation.

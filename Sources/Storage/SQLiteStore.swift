@@ -74,11 +74,13 @@ public final class SQLiteStore: Store {
         }
     }
 
-    // The next three are lengths of the write-ahead log in frames of 4 KiB.
+    // The next four are lengths of the write-ahead log in frames of 4 KiB.
 
-    /// A background thread copies the log into the database each time it has grown by this much. Each copy ends in a sync that delays
-    /// commits, so small copies keep the delay short.
-    static let copiedFrames = 1_000
+    /// A background thread copies the log into the database each time it has grown by this much. Longer copies write a page less often.
+    private static let copiedFrames = 4_000
+    /// The same while a sweep goes on, whose commits are large. Each copy ends in a sync that delays others' commits, so small ones keep that
+    /// delay short.
+    private static let copiedFramesOfSweep = 200
     /// At this length the writer then copies the small rest, so that the log can restart.
     private static let restartFrames = 4_000
     /// At this length the writer copies everything, because the background thread can't keep up.
@@ -86,18 +88,20 @@ public final class SQLiteStore: Store {
 
     private static func checkpoint(_ database: SQLiteDatabase, _ writer: StoreThread, _ background: StoreThread) {
         let frames = database.connection.framesInLog
-        if frames < copiedFrames { database.checkpointAt = copiedFrames }
-        if frames >= max(mostFrames, database.checkpointAt) {
+        // The log has restarted.
+        if frames < database.framesCopied { database.framesCopied = 0 }
+        if frames >= mostFrames, frames - database.framesCopied >= restartFrames {
             try? database.connection.checkpoint()
-            database.checkpointAt = frames + restartFrames
+            database.framesCopied = frames
         }
-        guard frames >= database.checkpointAt, !database.isCheckpointing else { return }
+        let due = database.isSweeping ? copiedFramesOfSweep : copiedFrames
+        guard frames - database.framesCopied >= due, !database.isCheckpointing else { return }
         database.isCheckpointing = true
         let rest = StoreThread.Job(
             run: { database in
                 database.isCheckpointing = false
                 // Readers may have blocked part of it. Don't retry at every commit.
-                database.checkpointAt = database.connection.framesInLog + copiedFrames
+                database.framesCopied = database.connection.framesInLog
                 if frames >= restartFrames { try database.connection.checkpoint() }
                 return {}
             }, fail: { _ in }, turn: .alone)

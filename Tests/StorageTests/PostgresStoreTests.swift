@@ -279,6 +279,7 @@ import Vocabulary
         fixture.clock.advance(1_000)
         #expect(try await fixture.publish().count { $0.source.rank == 3 } == next - 100)
         #expect(try await fixture.store.nextExpiry(jobSlack: 0) == fixture.clock.now + 20_000)
+        #expect(20_000 + fixture.store.scrubDelayMs < 120_000, "the two minutes of docs/postgresql.md")
         #expect(try await fixture.store.scrub())
         #expect(try relations(fixture).isEmpty)
         try await fixture.close()
