@@ -99,11 +99,7 @@ internal import CSQLite
     public var framesInLog: Int { unsafe Int(frames?.pointee ?? 0) }
 
     /// Copies as much of the WAL as possible into the database, durably. Doesn't wait for readers or writers, and blocks only this connection.
-    public func checkpoint() throws(SQLiteError) {
-        let code = unsafe sqlite3_wal_checkpoint_v2(handle, nil, SQLITE_CHECKPOINT_PASSIVE, nil, nil)
-        if code & 0xff == SQLITE_BUSY || code & 0xff == SQLITE_LOCKED { return }
-        guard code == SQLITE_OK else { throw SQLiteError(code, "checkpoint") }
-    }
+    public func checkpoint() throws(SQLiteError) { _ = try checkpoint(SQLITE_CHECKPOINT_PASSIVE) }
 
     /// Copies the whole WAL into the database and truncates the WAL.
     /// - Parameter waitMs: the wait for readers and writers. Writers are blocked meanwhile.
@@ -111,10 +107,16 @@ internal import CSQLite
     public func checkpointTruncating(waitMs: Int32) throws(SQLiteError) -> Bool {
         unsafe sqlite3_busy_timeout(handle, waitMs)
         defer { unsafe sqlite3_busy_timeout(handle, busyTimeoutMs) }
-        let code = unsafe sqlite3_wal_checkpoint_v2(handle, nil, SQLITE_CHECKPOINT_TRUNCATE, nil, nil)
-        if code & 0xff == SQLITE_BUSY || code & 0xff == SQLITE_LOCKED { return false }
-        guard code == SQLITE_OK else { throw SQLiteError(code, "checkpoint") }
-        return true
+        return try checkpoint(SQLITE_CHECKPOINT_TRUNCATE)
+    }
+
+    /// - Returns: false if another connection was in the way.
+    private func checkpoint(_ mode: Int32) throws(SQLiteError) -> Bool {
+        let code = unsafe sqlite3_wal_checkpoint_v2(handle, nil, mode, nil, nil)
+        if code == SQLITE_OK { return true }
+        let error = SQLiteError(code, "checkpoint")
+        guard error.isBusy else { throw error }
+        return false
     }
 }
 
@@ -130,7 +132,6 @@ public struct SQLiteError: Error, Sendable, Equatable, CustomStringConvertible {
 
     /// The primary result code: the low eight bits.
     public var primary: Int32 { code & 0xff }
-    public var isConstraint: Bool { primary == SQLITE_CONSTRAINT }
     public var isFull: Bool { primary == SQLITE_FULL }
     public var isReadOnly: Bool { primary == SQLITE_READONLY || primary == SQLITE_PERM }
     /// The database, or a file that SQLite keeps beside it, could not be opened or created.

@@ -27,7 +27,8 @@ import Testing
         let database = try Connection(path: ":memory:")
         try database.execute("CREATE TABLE t (a INTEGER PRIMARY KEY) WITHOUT ROWID; INSERT INTO t VALUES (1)")
         let error = #expect(throws: SQLiteError.self) { try database.execute("INSERT INTO t VALUES (1)") }
-        #expect(error?.isConstraint == true)
+        // SQLITE_CONSTRAINT
+        #expect(error?.primary == 19)
         #expect(error?.isFull == false)
     }
 
