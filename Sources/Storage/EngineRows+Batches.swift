@@ -19,7 +19,7 @@ extension EngineRows {
     private func nextBatch() throws -> UInt64? {
         var schedule = try lockSchedule()
         if let boundary = try incompleteBatch() { return boundary }
-        let boundary = moment / 1_000 / timing.hourSeconds * timing.hourSeconds
+        let boundary = timing.boundary(upTo: moment / 1_000)
         let last = schedule.lastBoundary ?? boundary
         guard boundary > last, try batchWindow() > schedule.lastBatch else { return nil }
         schedule.lastBoundary = boundary
@@ -63,7 +63,7 @@ extension EngineRows {
     private func begin(_ schedule: inout Schedule, _ window: UInt64) throws {
         if schedule.closedBucket == nil {
             schedule.closedBucket = window / timing.daySeconds * timing.daySeconds
-            schedule.lastBoundary = max(schedule.lastBoundary ?? 0, window / timing.hourSeconds * timing.hourSeconds)
+            schedule.lastBoundary = max(schedule.lastBoundary ?? 0, timing.boundary(upTo: window))
             try record(timing)
         }
         try save(schedule)

@@ -12,7 +12,7 @@ protocol LedgerState: AnyObject, Sendable {
     func forgetHead()
 }
 
-/// The primitives of an engine's keeping. `EngineRows+*.swift` have the rules above them, and statements that all engines take.
+/// What each engine implements. The rules in `EngineRows+*.swift` are written once over it.
 protocol EngineRows: RowReading, Database {
     /// The timing in force.
     var timing: LedgerTiming { get }
@@ -50,8 +50,8 @@ protocol EngineRows: RowReading, Database {
 
     /// Returns the window of an entry that is recorded now, unix seconds.
     func window() throws -> UInt64
-    /// Returns the window for entries of rank 0. The latest window may get some even if part of it is in the log, since they sort first there.
-    /// Otherwise each stop and start would move the log's time ahead of the clock.
+    /// Returns the window for entries of rank 0. They restart the order within a window, so the latest window accepts them even if part of it is
+    /// in the log. Otherwise each restart would move the log's time ahead of the clock.
     func startWindow() throws -> UInt64
     /// Opens a window again for the entries of the next log.
     func reopen(_ window: UInt64) throws
@@ -59,7 +59,7 @@ protocol EngineRows: RowReading, Database {
     func append(_ op: Entry.Op, window: UInt64) throws
     func record(_ events: [Entry.Op], _ marks: [StoreMark]) throws
     /// Closes the windows before `window`.
-    /// - Returns: the entries of closed windows. Nil to read them with `entries`, aside from writers.
+    /// - Returns: the entries of closed windows. Nil if the caller must read them with `entries`, which doesn't block the writer.
     func close(before window: UInt64, limit: Int) throws -> [ClosedEntry]?
     /// Returns the entries of the windows before `window` and of their batches, in the log's order, at most `limit`.
     func entries(before window: UInt64, limit: Int) throws -> [ClosedEntry]
@@ -77,13 +77,14 @@ protocol EngineRows: RowReading, Database {
     func hasSeals(_ count: Int, before boundary: UInt64) throws -> Bool
     /// Returns the window of a batch that is completed now.
     func batchWindow() throws -> UInt64
-    /// From now on, seals join the next batch.
+    /// Freezes the batch of a boundary. Later seals join the next one.
     func freeze(at boundary: UInt64, isMidnight: Bool) throws
     /// Waits for writers that may not have seen the last freeze.
     func waitForWriters() throws
     func noteComplete(_ boundary: UInt64, window: UInt64) throws
     /// Returns the entries of a batch and rank that are not in the log, sorted by id, at most `limit`.
     func waiting(_ batch: CompleteBatch, rank: UInt8, limit: Int) throws -> [ClosedEntry]
+
     // MARK: The folder
 
     /// Keeps entries that are in the log and not in the folder yet.
@@ -96,6 +97,11 @@ protocol EngineRows: RowReading, Database {
     /// Returns the entries under the head that a folder of `size` entries may lack, perhaps with some before them, and the index of the first.
     func unpublished(after size: UInt64) throws -> (first: UInt64, entries: [[UInt8]])
     func published(upTo size: UInt64) throws
+}
+
+extension LedgerState {
+    /// A longer time without success is an absence, milliseconds. The sweeper succeeds at least twice as often.
+    static var longestSilence: UInt64 { 60_000 }
 }
 
 /// Where the ledger's batches and buckets are. Times are unix seconds.
@@ -142,6 +148,9 @@ extension EngineRows {
 }
 
 extension LedgerTiming {
+    /// Returns the last boundary up to a time, both in unix seconds.
+    func boundary(upTo time: UInt64) -> UInt64 { time / hourSeconds * hourSeconds }
+
     fileprivate var mark: [UInt8] {
         [hourSeconds, daySeconds, UInt64(batchSeals)].flatMap { [UInt8](bigEndian: $0) }
     }

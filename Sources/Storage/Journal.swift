@@ -22,8 +22,6 @@ final class Journal: LedgerState {
     private let resolution: UInt64
     private let limit: Int
     private let now: @Sendable () -> UInt64
-    /// A longer time without success is an absence. The sweeper succeeds at least twice as often.
-    private static let longestSilence: UInt64 = 60_000
 
     /// - Parameters:
     ///   - resolution: a window's length in seconds.
@@ -112,7 +110,7 @@ final class Journal: LedgerState {
     /// True if a boundary has passed, or a frozen batch waits for purges.
     var isBatchDue: Bool {
         state.withLock { state in
-            let boundary = state.moment / 1_000 / state.timing.hourSeconds * state.timing.hourSeconds
+            let boundary = state.timing.boundary(upTo: state.moment / 1_000)
             return state.books.incomplete != nil || boundary > state.books.schedule.lastBoundary ?? boundary
         }
     }

@@ -74,8 +74,6 @@ final class PostgresJournal: LedgerState {
     private let state: Mutex<State>
     /// Held while one connection records an absence.
     private let resuming = Mutex(())
-    /// A longer time without success is an absence. The sweeper succeeds at least twice as often.
-    private static let longestSilence: UInt64 = 60_000
 
     init(
         uri: String, resolution: UInt64, timing: LedgerTiming, limit: Int, resumption: [Entry.Op],

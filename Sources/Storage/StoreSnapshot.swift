@@ -40,9 +40,9 @@ public struct SealedTokens: Sendable, Equatable {
     public let bytes: Int
 }
 
-/// Reads a broker's database from another process, in one read transaction that blocks nobody.
+/// Reads a broker's database from another process, in one read transaction that blocks no request.
 ///
-/// While it is open, the engine can't forget what is deleted. Release it soon.
+/// Release it soon: until then, the engine can't forget deleted rows.
 public final class StoreSnapshot {
     private enum Engine {
         case sqlite(SQLiteDatabase)
@@ -50,7 +50,7 @@ public final class StoreSnapshot {
     }
 
     private let engine: Engine
-    private let database: any EngineRows & Database
+    private let database: any EngineRows
 
     /// - Throws: `.otherVersion` or `.noSchema`; `.damaged`; `.unavailable` if there is no file; `.readOnly` on a read-only file system, since
     ///   SQLite creates files beside the database even for reading.
@@ -131,7 +131,7 @@ public final class StoreSnapshot {
     /// - Throws: `.otherTiming` if the state folder has another timing of the log.
     public func check(_ timing: LedgerTiming) throws(StoreError) { try use { _ = try $0.recordedTiming(expecting: timing) } }
 
-    private func use<Value>(_ body: (any EngineRows & Database) throws -> Value) throws(StoreError) -> Value {
+    private func use<Value>(_ body: (any EngineRows) throws -> Value) throws(StoreError) -> Value {
         do { return try body(database) } catch { throw StoreError(any: error) }
     }
 }
