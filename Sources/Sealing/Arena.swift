@@ -8,7 +8,7 @@ public final class Arena: Sendable {
     /// The process's arena of slots of 128 bytes. 40,960 slots are 5 MiB. Linux's default limit for locked memory is 8 MiB.
     public static let shared = Arena(capacity: 40_960, reserve: 2_560)
 
-    /// For the plaintext of one address while it is sealed or opened. More threads than slots never do so at a time.
+    /// For the plaintext of one address while it is sealed or opened. There are more slots than threads that seal or open at once.
     static let plaintexts = Arena(capacity: 1, slotBytes: AddressSize.largest)
 
     /// The use of a slot.

@@ -21,8 +21,9 @@ extension EngineRows {
             """, .time(head.size), .text(head.checkpoint), .time(head.window), .number(rank))
     }
 
-    /// Deletes the rows of entries that a new head covers. An open window may have got entries between them since, but a complete batch may not.
-    /// - Returns: how many belonged to windows.
+    /// Deletes the rows that a new head covers, each by its key: an open window may have received entries between these since. A complete batch
+    /// receives none, so its last entry in the log is noted instead.
+    /// - Returns: the number of entries of windows.
     func remove(_ entries: [ClosedEntry]) throws -> Int {
         var inWindows = 0
         var next = entries[...]
@@ -108,6 +109,7 @@ extension EngineRows {
         return covered
     }
 
+    /// For an engine whose rows of `unpublished` have all entries themselves. SQLite's also stand for entries in runs.
     func unpublished(after size: UInt64) throws -> (first: UInt64, entries: [[UInt8]]) {
         var first: UInt64?
         var entries: [[UInt8]] = []

@@ -1,7 +1,6 @@
 public import Ledger
 
-/// A part of the store's own work in its queue, like an `Operation`: expiry, the ledger's entries until they are published, the node's marks. The
-/// rules are written once, over the primitives of each engine (`EngineRows`).
+/// A queued task of the store itself: expiry, publication of the ledger, marks. Its rules are written once, over `EngineRows`.
 public struct KeepingWork: Sendable {
     /// The function's name, for tests that fail calls.
     let name: StaticString
