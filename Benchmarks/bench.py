@@ -54,7 +54,7 @@ def measure(part, asked, descriptors, note):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", choices=("", *PARTS), default="", help="one part, printed but not kept as docs/benchmarks.md")
+    parser.add_argument("--only", choices=("", *PARTS), default="", help="one part, printed; `large` also replaces its section of docs/benchmarks.md")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=int, default=5)
     parser.add_argument("--against", default="", help="a folder with `mayfly` and `mayfly-bench` of another build, for pairs and sweep")

@@ -82,7 +82,7 @@ class _Mayfly:
 
 
 class _H2load:
-    """h2load with a push's headers and body; of its CPU time that of a run of one push is taken off."""
+    """h2load with a push's headers and body. The CPU time of a run of one push is subtracted."""
 
     told = "h2load"
 
@@ -277,8 +277,8 @@ def _queue(section, broker, simulator, knocks, seconds, note):
 
     section.parts.append("### While APNs is away")
     section.text(f"""
-        {ROOMS:,} knocks while APNs refuses connections, one at each room, with {RATE:,} other requests a second. Then APNs returns. `mayfly audit verify` finds an
-        outcome for each push.
+        {ROOMS:,} knocks while APNs refuses connections, one at each room, with {RATE:,} other requests a second. Then APNs returns. `mayfly audit verify`
+        finds an outcome for each push.
         """)
     section.table(["", "measured"], [
         ["knocks taken a second", number(queued / knocking)],

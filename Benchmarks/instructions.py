@@ -28,7 +28,7 @@ FIGURES = HERE / "instructions.json"
 TOLERANCE = 0.03
 REQUEST, CREATE, ACCEPT, KNOCK, ENTRY, PURGE = (
     "a static request", "a create", "an accept", "a knock to its outcome", "a verified entry", "a purge")
-# Publications, checkpoints and timers only add to a block, and to few of them if blocks are short. So the figure is the mean of the lower half.
+# Blocks are short, so publications, checkpoints and timers add to few of them. The figure is the mean of the lower half.
 BLOCKS = 16
 # Operations before them fill caches and grow tables.
 WARM_UP = 60

@@ -56,13 +56,14 @@ def run(rounds, seconds, note):
 def _tell(section, measured, swept):
     section.text(f"""
         {FEW:,} and {MANY:,} tokens, two to a room, expire evenly over {HOURS} hours. The brokers with few and with many get {RATE} creates a second in
-        turn. `mayfly migrate --move` then moves both to PostgreSQL, where nodes and server share two cores with the load. The log is verified before.
+        turn. `mayfly audit verify` checks the SQLite log of the many. `mayfly migrate --move` then moves both to PostgreSQL, where nodes and server
+        share two cores with the load.
         """)
     columns = [(engine, count) for engine in measured for count in (FEW, MANY)]
     section.table(["", *(f"{engine}, {count:,}" for engine, count in columns)], [
         [told, *(measured[engine][count][key] for engine, count in columns)] for key, told in FIGURES.items()])
     section.text(f"""
-        Then an hour's share of the many, a {HOURS}th, expires over a minute, beside {RATE} requests a second: an SQL statement brings its expiries
+        Then one hour's share of the many, a {HOURS}th, expires within a minute beside {RATE} requests a second. An SQL statement brings these expiries
         forward.
         """)
     section.table(["a sweep", *swept], [[told, *(Series([figures[key]]) for figures in swept.values())] for key, told in SWEEP.items()])

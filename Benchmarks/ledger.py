@@ -38,8 +38,9 @@ def run(rounds, note):
     large = _grow(LARGE)
     early, late = (_each(large[key]) for key in ("early", "late"))
     section.text(f"""
-        {LARGE:,} entries are verified in {number(large["verified"]["seconds"])} s and {number(large["verified"]["mebibytes"])} MiB, {MILLION:,} in {memory} MiB. A publication of 1,000 entries
-        takes {number(early[1])} ms of CPU in a log of {SMALL:,} entries and {number(late[1])} ms in one of {LARGE:,}.
+        {LARGE:,} entries are verified in {number(large["verified"]["seconds"])} s and {number(large["verified"]["mebibytes"])} MiB,
+        {MILLION:,} in {memory} MiB. A publication of 1,000 entries takes {number(early[1])} ms of CPU in a log of {SMALL:,} entries and
+        {number(late[1])} ms in one of {LARGE:,}.
         """)
     section.aims += [
         Aim("ledger entries appended a second", 200_000, rate["appended"]),

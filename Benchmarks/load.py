@@ -83,7 +83,7 @@ def on(cpus):
 
 
 def valid(measure, *arguments):
-    """The result of a run; one that counts for nothing is made again, twice at most."""
+    """Returns a valid run's result. Repeats an invalid run twice at most."""
     for _ in range(2):
         try:
             return measure(*arguments)

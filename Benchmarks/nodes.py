@@ -24,7 +24,7 @@ NODES = (1, 2, 3)
 CLIENTS = 16
 # Creates a second for the latency.
 RATE = 100
-# A room can be knocked at once a second, so this limits the knocks a second.
+# Each room accepts one knock a second, so this limits knocks a second.
 ROOMS = size(6_000, 3_000)
 # Seconds after a start (policy.json), and after an accept, in which knocks are delayed.
 START_GRACE, RECENT = 15, 10

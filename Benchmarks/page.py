@@ -100,25 +100,28 @@ class Section:
 
 HEAD = """
 # Benchmarks
-`make bench` took these figures in {minutes:.0f} minutes and wrote this page; change `Benchmarks/`, not the page. `make bench ONLY=pairs` prints one part: `engine`,
-`pairs`, `nodes`, `ledger`, `courier`, `companion`, `monitor`, `calls`, `sweep`, `shares` or `idle`. `make bench ROUNDS=1 SECONDS=1` only shows that each works.
+`make bench` measured all but the section on ten million tokens in {minutes:.0f} minutes, and wrote this page. Change `Benchmarks/`, not the page.
 
-`make bench ONLY=large` replaces the section on ten million tokens, which a run of the others keeps. It needs 20 GB of disk. `make bench ONLY=pairs
-AGAINST=folder`, or `ONLY=sweep`, also measures another build in turn: the folder has its `mayfly` and `mayfly-bench`.
+`make bench ONLY=pairs` prints one part: `engine`, `pairs`, `nodes`, `ledger`, `courier`, `companion`, `monitor`, `calls`, `sweep`, `shares` or `idle`.
+`make bench ROUNDS=1 SECONDS=1` only shows that each works. `make bench ONLY=large` measures ten million tokens and replaces their section. It needs 20 GB
+of disk.
+
+`make bench ONLY=pairs AGAINST=folder`, or `ONLY=sweep`, also measures another build in turn: the folder has its `mayfly` and `mayfly-bench`.
 
 `Benchmarks/instructions.py` counts the instructions of single operations. A difference of 3 % from `Benchmarks/instructions.json` fails `make check`.
 
-A figure is the median of {rounds} rounds of {seconds} seconds, with the lowest and the highest in brackets. Compared programs run in turn, and ratios (÷) are taken
-within a round. CPU is the server's, user and kernel, and memory its RSS. Rates depend on the machine: compare ratios.
+A figure is the median of {rounds} rounds of {seconds} seconds, with the lowest and the highest in brackets. Compared programs run in turn, and ratios (÷)
+are taken within a round. CPU is the server's, user and kernel, and memory its RSS. Rates depend on the machine: compare ratios.
 """
 
 PROFILE = """
 ## Where the time goes
-Profiled on 2026-11-20, before ids became fixed-size values. `main` takes about half of a pair's CPU, `store-writer` two fifths.
+Profiled on 2026-11-20. `main` took about half of a pair's CPU, `store-writer` two fifths. Since then ids became fixed-size values, and `store-writer` writes
+fewer pages.
 
-- **`store-writer`** writes each touched page whole. Each pair touches two random pages, one in each index by keyed hash. A C program that writes the same
-  rows costs as much. Only fewer pages and more pairs a commit help.
-- **`main`** spends a fifth in the engine, mostly in the kernel's TCP. The rest is libsodium (26 %), Swift's reference counts and arrays (24 %), `malloc`
+- **`store-writer`** writes each touched page whole. A pair touches one random page, in the table of join codes. These pages are 40 % of what a commit
+  writes. Only fewer pages and more pairs a commit help.
+- **`main`** spent a fifth in the engine, mostly in the kernel's TCP. The rest was libsodium (26 %), Swift's reference counts and arrays (24 %), `malloc`
   (17 %) and tasks (8 %).
 
 ```sh

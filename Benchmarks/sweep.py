@@ -25,7 +25,7 @@ PUBLICATION = size(60, 2)
 BEFORE, WARM_UP = 12, 2
 POLL = 0.005
 MIB = 1024 * 1024
-# The longest fill for each million tokens. A longer one is doubled.
+# The longest fill for each million tokens, seconds. After a longer one it is 1.5 times that.
 _patience = [60.0]
 ROWS = {
     "purge lag, p50, s": "p50", "purge lag, p99, s": "p99", "purge lag, latest, s": "latest",
