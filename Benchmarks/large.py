@@ -145,7 +145,9 @@ class _Postgres:
         return int(sql(self.uri, statement))
 
     def is_published(self):
-        return not self.ask("SELECT (EXISTS (SELECT 1 FROM waiting WHERE rank = 4) OR EXISTS (SELECT 1 FROM entry WHERE rank = 4))::int")
+        # Rows stay in `waiting` until their partition is dropped, up to two minutes after the log has them.
+        return not self.ask("""SELECT (EXISTS (SELECT 1 FROM unsequenced WHERE rank = 4)
+            OR EXISTS (SELECT 1 FROM log WHERE published < size))::int""")
 
     def size(self):
         return self.ask("""SELECT sum(pg_total_relation_size(oid)) FROM pg_class
