@@ -10,7 +10,7 @@
 // libpq is loaded when a PostgreSQL database is first used: linking it, with Kerberos and LDAP behind it, would cost every start 5 ms and
 // every process the memory of twenty libraries.
 #define MAYFLY_PQ_FUNCTIONS(X)                                                                                                               \
-    X(PQconnectStartParams) X(PQconnectPoll) X(PQstatus) X(PQerrorMessage) X(PQfinish) X(PQsocket) X(PQserverVersion) X(PQsslInUse)          \
+    X(PQconnectStartParams) X(PQconnectPoll) X(PQstatus) X(PQerrorMessage) X(PQfinish) X(PQsocket) X(PQserverVersion)                         \
     X(PQsetnonblocking) X(PQenterPipelineMode) X(PQsetNoticeReceiver) X(PQconninfoParse) X(PQconninfoFree) X(PQfreemem)                      \
     X(PQsendPrepare) X(PQsendQueryParams) X(PQsendQueryPrepared) X(PQpipelineSync) X(PQflush) X(PQconsumeInput) X(PQisBusy) X(PQgetResult)   \
     X(PQresultStatus) X(PQresultErrorField) X(PQntuples) X(PQnfields) X(PQgetvalue) X(PQgetlength) X(PQgetisnull) X(PQftype) X(PQcmdTuples)   \

@@ -104,8 +104,6 @@ import Linux
     /// The server's version, e.g. 150018 for 15.18.
     public var serverVersion: Int { unsafe Int(functions.PQserverVersion(handle)) }
 
-    public var isEncrypted: Bool { unsafe functions.PQsslInUse(handle) != 0 }
-
     /// Returns true if the server has ended the session since the last answer, e.g. because it stopped.
     public func hasEnded() -> Bool {
         while isUsable, unsafe Poll.isReady(functions.PQsocket(handle), .read) {
