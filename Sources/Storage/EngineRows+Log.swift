@@ -85,6 +85,7 @@ extension EngineRows {
 
     /// Stores the entries until the folder has them. Rows have many entries: each its length (u16), then its bytes.
     /// - Returns: their counts.
+    @discardableResult
     func addUnpublished(_ entries: some Sequence<ClosedEntry>, from size: UInt64) throws -> Books.Covered {
         var covered = Books.Covered()
         var (first, count, limited) = (size, 0, 0)

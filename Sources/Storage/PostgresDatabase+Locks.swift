@@ -47,7 +47,7 @@ extension PostgresDatabase {
 }
 
 extension Digest {
-    /// An index begins with its expiry, so its end is its own.
+    /// The last word of an index is random. Its first word is an expiry that many rows share.
     fileprivate var lastWord: UInt64 {
         var word: UInt64 = 0
         withBytes { word = $0.bigEndian64(at: 24) }

@@ -114,7 +114,7 @@ enum PostgresSchema {
             one BIGINT PRIMARY KEY CHECK (one = 1), holder TEXT, address TEXT NOT NULL, held_until BIGINT NOT NULL, term BIGINT NOT NULL);
         INSERT INTO lease (one, address, held_until, term) VALUES (1, '', 0, 0);
 
-        -- A name that the server loses in a crash or a failover, as all rows of such a table.
+        -- The name of this run of the server. A crash or a failover empties the unlogged table.
         CREATE UNLOGGED TABLE incarnation (one BIGINT PRIMARY KEY CHECK (one = 1), name UUID NOT NULL);
 
         -- Each node's last report (see `NodeReport`), and its term. `held_until` rises at each renewal. 0: ended by another node. 1: given up.
