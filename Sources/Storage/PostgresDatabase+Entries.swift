@@ -217,32 +217,42 @@ extension PostgresDatabase {
     func waiting(_ batch: CompleteBatch, rank: UInt8, limit: Int) throws -> [ClosedEntry] {
         if let last = batch.last, last.rank > rank { return [] }
         let last = batch.last.flatMap { $0.rank == rank ? $0.id : nil }
-        var found: [(id: EntryID, entry: ClosedEntry)] = []
-        for number in batch.numbers { found += try waiting(batch, number, rank: rank, after: last, limit: limit) }
-        guard batch.numbers.count > 1 else { return found.map(\.entry) }
-        found.sort { $0.id < $1.id }
-        guard zip(found, found.dropFirst()).allSatisfy({ $0.id != $1.id }) else { throw Self.duplicate }
-        return found.map(\.entry)
+        var found: [WaitingRow] = []
+        for number in batch.numbers {
+            // What is beyond the first `limit` ids so far is not among the first of all.
+            let end = found.count < limit ? nil : found.last?.id
+            found += try waiting(number, rank: rank, after: last, upTo: end, limit: limit)
+            found.sort { $0.id < $1.id }
+            // Checked before the rest is cut off: then an id at the end of one part can't occur again in the next part.
+            guard zip(found, found.dropFirst()).allSatisfy({ $0.id != $1.id }) else { throw Self.duplicate }
+            found.removeLast(max(0, found.count - limit))
+        }
+        return found.map {
+            ClosedEntry(of: batch, $0.number, rank: rank, id: $0.id, until: $0.until, cause: $0.cause)
+        }
     }
 
+    private typealias WaitingRow = (id: EntryID, number: Int64, until: UInt64, cause: PurgeCause?)
+
     private func waiting(
-        _ batch: CompleteBatch, _ number: Int64, rank: UInt8, after last: EntryID?, limit: Int
-    ) throws -> [(id: EntryID, entry: ClosedEntry)] {
+        _ number: Int64, rank: UInt8, after last: EntryID?, upTo end: EntryID?, limit: Int
+    ) throws -> [WaitingRow] {
         try rows(
-            "SELECT id, until, cause FROM waiting WHERE batch = $1 AND rank = $2 AND id > $3 ORDER BY id LIMIT $4", .int(number),
-            .number(rank), last.map { .id($0) } ?? .blob([]), .number(limit)
+            "SELECT id, until, cause FROM waiting WHERE batch = $1 AND rank = $2 AND id > $3 AND id <= $4 ORDER BY id LIMIT $5",
+            .int(number), .number(rank), last.map { .id($0) } ?? .blob([]), .id(end ?? EntryID(high: .max, low: .max)),
+            .number(limit)
         ) { row in
-            let (id, until) = (try row.id(0) as EntryID, row.time(1))
+            let until = row.time(1)
             let cause = row.isNull(2) ? nil : PurgeCause(column: row.int(2), until: until)
             guard row.isNull(2) || cause != nil else { throw StoreError.damaged("a waiting purge has an unknown cause") }
-            return (id, ClosedEntry(of: batch, number, rank: rank, id: id, until: until, cause: cause))
+            return (try row.id(0), number, until, cause)
         }
     }
 
     // MARK: The log
 
     func cover(_ entries: [ClosedEntry], from size: UInt64) throws {
-        _ = try addUnpublished(entries, from: size)
+        try addUnpublished(entries, from: size)
         for entry in entries where entry.endsBatch {
             try queue("UPDATE schedule SET sequenced = moment FROM batch WHERE window_start = $1", .time(entry.window))
         }
