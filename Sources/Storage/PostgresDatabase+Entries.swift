@@ -8,9 +8,9 @@ import Vocabulary
 // A transaction's window is that of the database's clock, but never before a committed entry's or before one that is closed. To close windows, the
 // sequencer first commits their end, then waits for all writers that may not have read it.
 //
-// A waiting seal or purge has its batch's boundary in place of a number: the end of its hour, or of its day for a long token. The batch frozen at
-// a boundary has all rows up to it, so writers needn't know which batch is open. An index would cost them more than the row, so a boundary's
-// partition has none until its batch is complete.
+// `batch` of a waiting row is the end of its hour, or of its day for a long token. The batch frozen at a boundary has all rows up to it, so
+// writers needn't know which batch is open. An index would cost them more than the row, so a boundary's partition has none until its batch is
+// complete.
 extension PostgresDatabase {
     func record(_ entry: NewEntry) throws {
         switch entry {
@@ -127,7 +127,7 @@ extension PostgresDatabase {
 
     func entries(before end: UInt64, limit: Int) throws -> [ClosedEntry] { try close(before: end, limit: limit) ?? [] }
 
-    /// Counts the entries that are not known to be published and are limited. See `Books.limited`.
+    /// Counts the unpublished entries that count towards the limit. See `Books.limited`.
     func countBacklog() throws {
         let count = try only(
             """
@@ -172,24 +172,28 @@ extension PostgresDatabase {
         ) { Int($0.int(0)) }[0] >= count
     }
 
-    /// Makes the indexes of complete batches. Each part of a batch is then read where the last one ended, and an id that occurs twice shows.
-    private func indexBatches() throws {
+    /// Indexes the partitions of complete batches. Each part is then read from where the last one ended, and the index refuses duplicate ids.
+    func indexBatches() throws {
         let missing = try read {
             let moment = try earliest("SELECT max(moment) FROM batch WHERE window_start IS NOT NULL")
             return try moment.map { last in try waitingBatches().filter { !$0.isIndexed && $0.number <= last } } ?? []
         }
         for (number, _) in missing {
             do {
-                // A million entries take about a second. Nobody writes to them.
+                try connect()
+                // A million entries take about a second. Nobody writes to them. A node that led before may still build the index. `IF NOT EXISTS`
+                // doesn't see that, so wait for that node's lock first.
                 try runAlone(
                     [
-                        "BEGIN", "SET LOCAL statement_timeout = 0",
+                        "BEGIN", "SET LOCAL statement_timeout = 0", "SET LOCAL lock_timeout = 0",
+                        "LOCK TABLE waiting_\(number) IN SHARE ROW EXCLUSIVE MODE",
                         "CREATE UNIQUE INDEX IF NOT EXISTS waiting_\(number)_id ON waiting_\(number) (rank, id)", "COMMIT",
                     ], deadlineMs: 600_000)
             } catch let error as PostgresError {
                 disconnect()
                 if error.isDuplicate { throw Self.duplicate }
-                throw error
+                // The node that leads now has dropped it, so its entries are in the log.
+                if !error.isNoTable { throw error }
             }
         }
     }
@@ -266,8 +270,8 @@ extension PostgresDatabase {
         _ = try lockSchedule()
         guard let head = try logHead(), size >= head.size else { return }
         try queue("UPDATE log SET published = $1", .time(size))
-        // Another node needs the entries that its folder lacks, unless it has not been heard of for so long that it has stopped. One that does not
-        // serve yet may wait for ever. It gets the log's end only, and copies the rest from the node that leads.
+        // Keep the entries that another node's folder lacks, unless that node has been silent for so long that it has stopped. A node that doesn't
+        // serve yet may wait forever, so for it only the log's end is kept. It copies the rest from the leader.
         let silent = try reports().filter { $0.silentMs > PostgresStore.longestSilenceMs }.map(\.name)
         try queue(
             """

@@ -1,4 +1,5 @@
 import Ledger
+import Postgres
 import Vocabulary
 
 extension PostgresDatabase {
@@ -96,7 +97,8 @@ extension PostgresDatabase {
 extension PostgresDatabase {
     /// Makes the partitions for inserted rows.
     /// - Parameter rows: their statements, and the values of their first columns.
-    func makePartitions(for rows: [(sql: StaticString, value: Int64)]) throws {
+    /// - Returns: false if all exist.
+    func makePartitions(for rows: [(sql: StaticString, value: Int64)]) throws -> Bool {
         var starts: [String: Set<UInt64>] = [:]
         for (sql, value) in rows {
             // The table is the third word of an INSERT.
@@ -104,25 +106,44 @@ extension PostgresDatabase {
             guard let kind = PostgresSchema.partitioned.first(where: { $0.table == words[2] }), value >= 0 else { continue }
             starts[kind.table, default: []].insert(kind.start(of: UInt64(value)))
         }
+        var hasMade = false
         for (table, starts) in starts {
-            for start in starts { try makePartition(table, Int64(clamping: start)) }
+            for start in starts {
+                if try makePartition(table, Int64(clamping: start)) { hasMade = true }
+            }
         }
+        return hasMade
     }
 
     /// Makes the partition for a row, unless another connection has made it.
     /// - Parameter value: of the row's first column.
-    func makePartition(_ table: String, _ value: Int64) throws {
-        guard let kind = PostgresSchema.partitioned.first(where: { $0.table == table }), value >= 0 else { return }
+    /// - Returns: false if it exists.
+    /// - Throws: `.unavailable` if a table of its name is no partition, or not for long.
+    @discardableResult
+    func makePartition(_ table: String, _ value: Int64) throws -> Bool {
+        guard let kind = PostgresSchema.partitioned.first(where: { $0.table == table }), value >= 0 else { return false }
         let start = kind.start(of: UInt64(value))
         // No parameters are allowed here. All parts are names and numbers of the program.
         let name = "\(table)_\(start)"
-        try write(isSignOfLife: false) {
+        return try write(isSignOfLife: false) {
             try lock([.partitions], for: #function)
-            guard try !exists("SELECT 1 WHERE to_regclass($1) IS NOT NULL", .text(name)) else { return }
+            let isAttached = try first(
+                """
+                SELECT relispartition AND NOT coalesce(inhdetachpending, false) FROM pg_class LEFT JOIN pg_inherits ON inhrelid = oid
+                WHERE oid = to_regclass($1)
+                """, .text(name)
+            ) { $0.int(0) != 0 }
+            if let isAttached {
+                guard !isAttached else { return false }
+                // Its rows may be all that is left of some tokens, so only the operator can decide.
+                throw StoreError.unavailable(
+                    "the table \(name) was detached from \(table). Attach it again, or drop it if it is empty")
+            }
             // Each insert would parse a CHECK again. The bounds below refuse the same rows.
             try queue(text: "CREATE TABLE \(name) (LIKE \(table) INCLUDING DEFAULTS) WITH (\(kind.storage))")
             try queue(text: PostgresSchema.withoutStatistics(PostgresSchema.definition(table), partition: name))
             try queue(text: "ALTER TABLE \(table) ATTACH PARTITION \(name) FOR VALUES FROM (\(start)) TO (\(start + kind.width))")
+            return true
         }
     }
 
@@ -135,15 +156,16 @@ extension PostgresDatabase {
         let table: String
         /// The first value of its first column.
         let start: UInt64
-        /// When all rows have expired, also by a clock that is behind, unix ms. Of waiting entries: 0 if all are in the log, else nil.
+        /// When all its rows have certainly expired, unix ms. For waiting entries: 0 once all are in the log, otherwise nil.
         let end: UInt64?
     }
 
+    /// Returns those that are being detached first: until that is done, no other partition of their table can be detached.
     private func partitions() throws -> [Partition] {
         try rows(
             """
-            SELECT c.relname::text, coalesce(p.relname::text, ''), coalesce(i.inhdetachpending, false), c.relhasindex,
-            (SELECT sequenced FROM schedule) FROM pg_class c
+            SELECT c.relname::text, coalesce(p.relname::text, ''), coalesce(i.inhdetachpending, false),
+            EXISTS (SELECT 1 FROM pg_index WHERE indrelid = c.oid), (SELECT sequenced FROM schedule) FROM pg_class c
             LEFT JOIN pg_inherits i ON i.inhrelid = c.oid LEFT JOIN pg_class p ON p.oid = i.inhparent
             WHERE c.relkind = 'r' AND c.relnamespace = current_schema()::regnamespace
             AND c.relname ~ '^(room|token|job|registration|waiting)_[0-9]+$'
@@ -160,7 +182,7 @@ extension PostgresDatabase {
             return Partition(
                 name: row.text(0), parent: row.text(1), isDetaching: row.int(2) != 0, isIndexed: row.int(3) != 0, table: table,
                 start: start, end: end)
-        }
+        }.sorted { ($0.isDetaching ? 0 : 1, $0.start) < ($1.isDetaching ? 0 : 1, $1.start) }
     }
 
     /// Returns the partitions with waiting entries that the log lacks, by boundary.
@@ -170,18 +192,37 @@ extension PostgresDatabase {
         }.sorted { $0.number < $1.number }
     }
 
-    /// Drops the partitions in which everything has expired and nothing is left, and those of batches that are in the log. Waits for no writer and
-    /// lets none wait.
-    func dropPartitions(expiredBy now: UInt64) throws {
+    /// Drops the partitions in which everything has expired and nothing is left, and those of batches that are in the log. Waits for transactions
+    /// that use the table, but makes none wait.
+    private func dropPartitions(expiredBy now: UInt64) throws {
+        var failure: String?
         for partition in try read({ try partitions() }) {
             guard let end = partition.end, end <= now else { continue }
-            if !partition.parent.isEmpty {
-                guard try partition.table == PostgresSchema.waitingTable || isEmpty(partition.name) else { continue }
-                let how = partition.isDetaching ? "FINALIZE" : "CONCURRENTLY"
-                try runAlone(["ALTER TABLE \(partition.parent) DETACH PARTITION \(partition.name) \(how)"])
+            do {
+                try drop(partition)
+            } catch let error as PostgresError where !error.endsSession {
+                // Another node has dropped it.
+                if error.isNoTable { continue }
+                // The other partitions don't wait for this one.
+                failure =
+                    failure
+                    ?? "an old partition of \(partition.table) can't be dropped (\(error)). Its deleted rows stay on the disk. "
+                    + "End the command or session that reads the table"
             }
-            try runAlone(["DROP TABLE \(partition.name)"])
         }
+        journal.note(undropped: failure)
+    }
+
+    private func drop(_ partition: Partition) throws {
+        if !partition.parent.isEmpty {
+            // One that is being detached was empty before.
+            guard try partition.isDetaching || partition.table == PostgresSchema.waitingTable || isEmpty(partition.name) else {
+                return
+            }
+            let how = partition.isDetaching ? "FINALIZE" : "CONCURRENTLY"
+            try runAlone(["ALTER TABLE \(partition.parent) DETACH PARTITION \(partition.name) \(how)"])
+        }
+        try runAlone(["DROP TABLE IF EXISTS \(partition.name)"])
     }
 
     /// Returns when a scrub can drop the next partition, unix ms.
@@ -191,7 +232,7 @@ extension PostgresDatabase {
         return try partitions().compactMap(\.end).min().map { $0 > now ? $0 : now + 20_000 }
     }
 
-    /// Two nodes can't drop the same one.
+    /// Only the node that leads drops partitions. A former leader may still try, so a missing partition is no error.
     private var dropsPartitions: Bool { journal.node == nil || journal.leaseTerm != nil }
 
     private func isEmpty(_ partition: String) throws -> Bool {
@@ -204,8 +245,9 @@ extension PostgresDatabase {
     /// Lets the server write out and forget the write-ahead log of purged rows.
     func scrub(now: UInt64) throws {
         try connect()
-        if dropsPartitions { try dropPartitions(expiredBy: min(now, try read { try time() })) }
         try runAlone(["SELECT pg_switch_wal()"])
         try runAlone(["CHECKPOINT"])
+        // A long read elsewhere delays this, and must not delay the above.
+        if dropsPartitions { try dropPartitions(expiredBy: min(now, try read { try time() })) }
     }
 }

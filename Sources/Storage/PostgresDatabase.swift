@@ -27,10 +27,10 @@ final class PostgresDatabase: EngineRows {
     private var isWriting = false
     /// True while this records that the node was absent.
     private var isResuming = false
-    /// True while this renews the node's term, which it does at a server that has lost commits too. Otherwise other nodes would end it.
+    /// True while this renews the node's term. It renews even at a server that has lost commits; otherwise other nodes would end the term.
     private var isRenewing = false
 
-    /// The server's, as long as the connection lasts. Nil without tables.
+    /// The server's incarnation, for this connection. Nil without tables.
     private var incarnation: String?
 
     /// A transaction's number, and the server's incarnation that gave it.
@@ -91,8 +91,8 @@ final class PostgresDatabase: EngineRows {
     private static let settings: [StaticString] = [
         "SET statement_timeout = 9000", "SET lock_timeout = 8000", "SET idle_in_transaction_session_timeout = 10000",
         "SET default_transaction_isolation = 'read committed'", "SET jit = off",
-        // Pages of live rows are in memory. With the defaults, plans that skip partitions at their execution look dearer than a new plan for each
-        // execution, which takes five times as long as the statement. Statements on many partitions are planned anew with these, too.
+        // Live pages are in memory, so reads are cheap. With the default costs the server would plan each execution anew, which takes five times as
+        // long as the statement. It still does so for statements on many partitions.
         "SET random_page_cost = 0.1", "SET seq_page_cost = 0.1",
     ]
 
@@ -500,6 +500,8 @@ final class PostgresDatabase: EngineRows {
             triesLeft -= 1
             do {
                 if let value = try attempt(isSignOfLife: isSignOfLife, body) { return value }
+                // It has made a partition, so it can't fail like this forever.
+                triesLeft += 1
             } catch let absence as Absence {
                 rollBack()
                 guard triesLeft > 0 else { throw StoreError.unavailable("this node's absence could not be recorded") }
@@ -510,7 +512,9 @@ final class PostgresDatabase: EngineRows {
                 if known?.endsSession == true { disconnect() } else { rollBack() }
                 // Brokers release their locks soon, so retry if a broker holds it.
                 if known?.isLockTimeout == true, let holder = foreignHolder(of: locks) { throw StoreError.unavailable(holder) }
-                guard let known, known.endsSession || known.isConflict || known.isWrongCount, triesLeft > 0 else { throw error }
+                // Another connection may have made the missing partition.
+                let isTransient = known?.endsSession == true || known?.isConflict == true || known?.isOutOfRange == true
+                guard isTransient || known?.isWrongCount == true, triesLeft > 0 else { throw error }
             }
         }
     }
@@ -532,7 +536,7 @@ final class PostgresDatabase: EngineRows {
         }
     }
 
-    /// - Returns: nil if partitions were missing. They exist now.
+    /// - Returns: nil if partitions were missing and this has made one.
     private func attempt<Value>(isSignOfLife: Bool, _ body: () throws -> Value) throws -> Value? {
         try connect()
         isWriting = true
@@ -546,10 +550,9 @@ final class PostgresDatabase: EngineRows {
             return value
         } catch let error as PostgresError where error.isOutOfRange {
             let inserted = open?.inserted ?? []
-            guard !inserted.isEmpty else { throw error }
             rollBack()
             isWriting = false
-            try makePartitions(for: inserted)
+            guard try makePartitions(for: inserted) else { throw error }
             return nil
         }
     }

@@ -40,6 +40,9 @@ final class PostgresJournal: LedgerState {
         var latestLease: UInt64 = 0
         var hasLostCommits = false
         var clockIsWrong = false
+        /// How often in a row a partition could not be dropped, and what the operator should know of that.
+        var undropped = 0
+        var alarms: [String] = []
         /// The stamps of other nodes, and since when each is known, on the monotonic clock.
         var renewals: [Renewed: Renewal] = [:]
     }
@@ -206,7 +209,7 @@ final class PostgresJournal: LedgerState {
     /// The largest size of the log's head that was seen.
     var head: UInt64 { state.withLock(\.head) }
 
-    /// Records a head that must not be lost. A smaller head later means lost commits. What a server says that has lost some doesn't count.
+    /// Records a head that must not be lost. A smaller head later means lost commits. Ignores heads from a server that has lost commits.
     func note(head: UInt64) { state.withLock { if !$0.hasLostCommits { $0.head = max($0.head, head) } } }
 
     /// The latest term of the lease that was seen.
@@ -222,6 +225,23 @@ final class PostgresJournal: LedgerState {
 
     /// A new log begins.
     func forgetHead() { state.withLock { $0.head = 0 } }
+
+    /// Notes why a partition could not be dropped, or nil if all were. A command that reads may keep one for some seconds, so only the second
+    /// failure in a row is an alarm.
+    func note(undropped reason: String?) {
+        state.withLock { state in
+            state.undropped = reason == nil ? 0 : state.undropped + 1
+            if let reason, state.undropped == 2 { state.alarms.append(reason) }
+        }
+    }
+
+    /// Returns the alarms since the last call.
+    func takeAlarms() -> [String] {
+        state.withLock { state in
+            defer { state.alarms = [] }
+            return state.alarms
+        }
+    }
 
     // MARK: Renewals
 

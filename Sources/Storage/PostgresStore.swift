@@ -204,6 +204,8 @@ public final class PostgresStore: Store {
         return true
     }
 
+    public func takeAlarms() -> [String] { journal.takeAlarms() }
+
     /// Records a head that must not be lost. A smaller head later means lost commits.
     public func noteFolder(size: UInt64) { journal.note(head: size) }
 

@@ -130,7 +130,7 @@ public actor Sequencer: LoopActor {
             if time.now < next { continue }
             for alarm in store.takeAlarms() {
                 metrics.add(.alarms)
-                log.error("ledger: \(alarm)")
+                log.error("store: \(alarm)")
             }
             do {
                 // After a failure, entries may be committed but not published.
