@@ -92,6 +92,19 @@ import Vocabulary
         try await stage.end()
     }
 
+    /// The write-ahead log shows which waiting seal belongs to the new row.
+    // Promise: wal-emptied
+    @Test func aCreatedRoomIsScrubbed() async throws {
+        let fixture = try await BrokerFixture()
+        _ = try await fixture.sweeper.sweep()
+        _ = try await fixture.create(token: try fixture.token())
+        #expect(try await fixture.sweeper.sweep() == fixture.clock.now + 10_000)
+        fixture.clock.advance(10_000)
+        _ = try await fixture.sweeper.sweep()
+        #expect(try File.status(fixture.folder + "/mayfly.sqlite-wal")?.size == 0)
+        try await fixture.end()
+    }
+
     /// The key of a finished push's row lives ten minutes more.
     @Test func aFinishedPushIsScrubbed() async throws {
         let fixture = try await BrokerFixture { ScriptedCourier(loop: $0) { _ in (0, .delivered) } }

@@ -76,6 +76,8 @@ extension Rooms {
         case .created:
             knockDelays.recordNewRoom(index, now: time.now)
             await sweeper.expect(creatorUntil)
+            // The write-ahead log shows which seal belongs to this row.
+            await sweeper.scheduleScrub()
             metrics.add(.roomsCreated)
             return Membership(
                 room: room, member: member, expires: expires, joinExpires: codeExpires, ref: token?.ref, isNew: true)
