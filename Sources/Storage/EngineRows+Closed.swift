@@ -74,13 +74,15 @@ struct CompleteBatch {
     var moment: UInt64
     /// The numbers of the batches of short and of long tokens.
     var numbers: [Int64]
-    /// The last seal or purge that is in the log, if the engine keeps those that are.
+    /// The last seal or purge that is in the log. Nil if none is.
     var last: (rank: UInt8, id: EntryID)?
 }
 
 extension EngineRows {
-    /// Returns the entries of the windows before `window` in the log's order, at most `limit`. Fewer only if there are no more.
+    /// Returns the entries of the windows before `window` in the log's order, at most `limit`. Fewer only if there are no more, or if the next
+    /// batch is damaged.
     /// - Parameter batches: those before `window`, by window.
+    /// - Throws: `.damaged` if the log's next entries are those of a damaged batch.
     func closedEntries(before window: UInt64, batches: [CompleteBatch], limit: Int) throws -> [ClosedEntry] {
         let head = try logHead()
         let started = try lastRank() >= 3 ? head?.window : nil
@@ -88,7 +90,14 @@ extension EngineRows {
         for batch in batches {
             // A batch that is partly in the log continues before later entries of its window.
             if batch.window != started { try addWindows(to: &entries, before: batch.window, rank: 3, limit: limit) }
-            try add(batch, to: &entries, limit: limit)
+            let preceding = entries.count
+            do {
+                try add(batch, to: &entries, limit: limit)
+            } catch {
+                // The log gets what precedes a damaged batch, and stops there.
+                guard case .damaged = StoreError(any: error), preceding > 0 else { throw error }
+                return Array(entries.prefix(preceding))
+            }
             if entries.count >= limit { return entries }
         }
         try addWindows(to: &entries, before: window, rank: 0, limit: limit)
@@ -134,8 +143,8 @@ extension EngineRows {
 
     // MARK: Buckets
 
-    /// The most empty buckets to close at each end of an absence, 22 years. Days of seconds, as in trials, would make an absence of years too many
-    /// entries. The oldest buckets may have ended while the broker still ran, or while it ran for a moment between two absences.
+    /// The most empty buckets to close at each end of an absence: 22 years of days. With days of seconds, as in trials, an absence of years would
+    /// need too many entries. Both ends are closed, since the oldest buckets may have ended while the broker ran.
     private static var mostEmpty: UInt64 { 8_192 }
 
     /// Returns the closings of a midnight batch, without those in `entries`.
