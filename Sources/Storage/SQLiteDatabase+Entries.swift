@@ -37,7 +37,7 @@ extension SQLiteDatabase {
     }
 
     func close(before window: UInt64, limit: Int) throws -> [ClosedEntry]? {
-        // No entry can join a closed window afterwards, since this is the writer. An open window's entries are read here too, for the same reason.
+        // Nobody can add to a closed window. The writer reads an open window itself, so nobody adds to it meanwhile.
         journal.close(before: window) ? try entries(before: window, limit: limit) : nil
     }
 
@@ -157,14 +157,17 @@ extension SQLiteDatabase {
         return batches
     }
 
-    func noteCommitted(_ entries: [ClosedEntry], inWindows: Int) {
+    func noteCommitted(_ entries: [ClosedEntry], inWindows: Int) throws {
         var books = journal.books
         books.inWindows -= inWindows
         for entry in entries {
             if case .batch(let number, let rank, _, _, _, _) = entry.source { books.removeFromBatch(number, rank: rank) }
             if entry.endsBatch {
+                for batch in books.frozen where batch.window == entry.window {
+                    try endRuns(of: batch.short.number)
+                    if let long = batch.long { try endRuns(of: long.number) }
+                }
                 books.frozen.removeAll { $0.window == entry.window }
-                runs = [:]
             }
         }
         journal.books = books

@@ -19,11 +19,11 @@ extension SQLiteDatabase {
         }
     }
 
-    /// - Parameter place: of batch and rank.
+    /// - Parameter place: the first place of the batch and rank.
     private func write(_ entries: [WaitingEntry], to place: RunPlace) throws {
         var runs = try self.runs.removeValue(forKey: place.key) ?? readRuns(place)
-        let (before, wasEmpty) = (runs.slice, runs.newest.isEmpty)
-        if let moved = try runs.add(entries, readSlice: { try readSlice(place.at(run: $0)) }), let slice = runs.slice {
+        let before = runs.slice
+        if let moved = try runs.add(entries, readSlice: { try readSlice($0, of: place) }), let slice = runs.slice {
             for page in RunPage.pages(place.at(run: slice.run), moved) { try write(page) }
             if let before, before.run == slice.run {
                 for page in stride(from: RunPage.count(of: moved.count), to: RunPage.count(of: before.count), by: 1) {
@@ -31,11 +31,7 @@ extension SQLiteDatabase {
                 }
             }
         }
-        if !runs.newest.isEmpty {
-            try write(runs.newest)
-        } else if !wasEmpty {
-            try delete(runs.newest.place.key)
-        }
+        try write(runs.newest)
         self.runs[place.key] = runs
     }
 
@@ -47,17 +43,34 @@ extension SQLiteDatabase {
 
     private func delete(_ key: Int64) throws { try queue("DELETE FROM waiting WHERE place = $1", .int(key)) }
 
-    /// Reads the runs of a batch and rank. Leaves a damaged newest run where it is, with an alarm: the log can't get its batch, but others can go on.
+    /// Reads the runs of a batch and rank. Leaves a damaged newest run in place and raises an alarm. Commits go on, but the log stops before this
+    /// batch.
     private func readRuns(_ place: RunPlace) throws -> WaitingRuns {
         let found = try firstPage(from: place.at(run: WaitingRuns.firstNewestRun).key, before: place.endOfRank)
-        if let found, found.page == nil { journal.alarm(Self.damagedRun) }
-        let free = place.at(run: found.map { $0.place.run - 1 } ?? RunPlace.lastRun)
-        return WaitingRuns(newest: found?.page ?? RunPage(free), slice: try lastSlice(place))
+        if let page = found?.page { return WaitingRuns(newest: page, slice: try lastSlice(place)) }
+        var run = RunPlace.lastRun
+        if try found != nil || !beginRank(place) {
+            journal.alarm(Self.damagedRun)
+            // Not the last run, so that a missing one still shows.
+            run = max(found?.place.run ?? run, WaitingRuns.firstNewestRun + 1) - 1
+        }
+        return WaitingRuns(newest: RunPage(place.at(run: run)), slice: try lastSlice(place))
     }
 
+    /// Records that a batch has entries of a rank. From then on it has a newest run.
+    /// - Returns: false if that was recorded before.
+    private func beginRank(_ place: RunPlace) throws -> Bool {
+        try run(
+            "UPDATE batch SET ranks = ranks | $1 WHERE number = $2 AND ranks & $1 = 0", .int(Self.bit(place.rank)),
+            .int(place.batch)) == 1
+    }
+
+    /// The bit of a rank in `batch.ranks`.
+    private static func bit(_ rank: UInt8) -> Int64 { 1 << Int64(rank - 3) }
+
     private static var damagedRun: String {
-        "entries that wait for their batch are damaged in the database. Later ones are stored apart from them, but that batch can't be "
-            + "published. Check the disk, then start with an empty state folder"
+        "entries that wait for the log are damaged in the database. New ones are stored apart, but the log stops before their batch. Check the "
+            + "disk, then begin a new log with an empty state folder"
     }
 
     private func lastSlice(_ place: RunPlace) throws -> WaitingRuns.Slice? {
@@ -67,15 +80,16 @@ extension SQLiteDatabase {
         ) { RunPlace(key: $0.int(0)) }
         guard let last else { return nil }
         return try rows(
-            "SELECT sum(count) FROM waiting WHERE place >= $1 AND place < $2", .int(last.at(run: last.run).key),
-            .int(last.endOfRun)
+            "SELECT sum(min(max(count, 0), $1)) FROM waiting WHERE place >= $2 AND place < $3", .number(RunPage.capacity),
+            .int(last.at(run: last.run).key), .int(last.endOfRun)
         ) { WaitingRuns.Slice(run: last.run, count: Int($0.int(0))) }[0]
     }
 
     /// Reads a whole slice. Returns nil if it is damaged.
-    private func readSlice(_ place: RunPlace) throws -> [WaitingEntry]? {
+    private func readSlice(_ slice: WaitingRuns.Slice, of place: RunPlace) throws -> [WaitingEntry]? {
+        let place = place.at(run: slice.run)
         var entries: [WaitingEntry] = []
-        guard try eachPage(from: place.key, before: place.endOfRun, { entries += $0 }) else {
+        guard try eachPage(from: place.key, before: place.endOfRun, { entries += $0 }), entries.count == slice.count else {
             journal.alarm(Self.damagedRun)
             return nil
         }
@@ -125,10 +139,26 @@ extension SQLiteDatabase {
     // MARK: Publication
 
     func waiting(_ batch: CompleteBatch, rank: UInt8, limit: Int) throws -> [ClosedEntry] {
+        if let last = batch.last, last.rank > rank { return [] }
+        var merge = try resumeMerge(batch, rank)
+        let found = try read(&merge, of: batch, rank, limit: limit)
+        if found.count == limit { pausedMerge = (batch.numbers, rank, merge) }
+        return found
+    }
+
+    /// Returns the merge of the previous call if that ended where this one begins. Otherwise begins another.
+    private func resumeMerge(_ batch: CompleteBatch, _ rank: UInt8) throws -> RunMerge {
+        let last = batch.last.flatMap { $0.rank == rank ? $0.id : nil }
+        if var paused = pausedMerge {
+            pausedMerge = nil
+            if paused.numbers == batch.numbers, paused.rank == rank, paused.merge.resume(after: last) { return paused.merge }
+        }
         // Nothing of a damaged batch is published, so look at all of it first.
         if batch.last == nil, rank == 3 { for number in batch.numbers { try checkRuns(number) } }
-        if let last = batch.last, last.rank > rank { return [] }
-        var merge = try merge(batch.numbers, rank: rank, after: batch.last?.rank == rank ? batch.last?.id : nil)
+        return try merge(batch.numbers, rank: rank, after: last)
+    }
+
+    private func read(_ merge: inout RunMerge, of batch: CompleteBatch, _ rank: UInt8, limit: Int) throws -> [ClosedEntry] {
         var found: [ClosedEntry] = []
         while found.count < limit, let (entry, place, endsPage) = try merge.next() {
             found.append(
@@ -146,25 +176,50 @@ extension SQLiteDatabase {
         }
     }
 
-    private func checkRuns(_ number: Int64) throws {
-        let end = RunPlace(batch: number, rank: 4).endOfRank
-        guard try eachPage(from: RunPlace(batch: number).key, before: end, { _ in }) else { throw Self.damage }
+    /// Checks the runs of a batch of which nothing is in the log.
+    ///
+    /// An earlier copy of the newest run's page is not noticed, since a commit may change no other page. Of a batch that is partly in the log, a
+    /// missing run can look published.
+    /// - Throws: `.damaged` if a page is damaged or missing.
+    func checkRuns(_ number: Int64) throws {
+        let ranks = try first("SELECT ranks FROM batch WHERE number = $1", .int(number)) { $0.int(0) } ?? 0
+        for rank in [3, 4] as [UInt8] {
+            let place = RunPlace(batch: number, rank: rank)
+            var (pages, newest): (Int, RunPage?) = (0, nil)
+            let isWhole = try eachPage(from: place.key, before: place.endOfRank) { page in
+                pages += 1
+                newest = page
+            }
+            let isBegun = ranks & Self.bit(rank) != 0
+            guard isWhole, newest?.place.run == (isBegun ? RunPlace.lastRun : nil), newest?.pages ?? 0 == pages else {
+                throw Self.damage
+            }
+        }
     }
 
     /// Merges the runs of a batch's numbers.
+    /// - Parameter id: the last id in the log. Nil for none.
     func merge(_ numbers: [Int64], rank: UInt8, after id: EntryID?) throws -> RunMerge {
         var readers: [RunReader] = []
         for number in numbers {
             try eachFirstPage(RunPlace(batch: number, rank: rank)) { found in
-                guard let page = found.page else { throw Self.damage }
+                guard let page = found.page, page.place.page == 0 || id != nil else { throw Self.damage }
+                if page.isEmpty { return }
                 var reader = RunReader(self, page)
-                if try reader.skip(upTo: id) { readers.append(reader) }
+                if try reader.skip(to: id) { readers.append(reader) }
             }
         }
-        return RunMerge(readers)
+        return try RunMerge(readers, after: id)
     }
 
-    /// Calls `body` with the first page of each run of a batch and rank. Pages before it are in the folder.
+    /// Forgets the runs of a batch that is in the log. Its pages are deleted when the folder has their entries, but a newest run may have none.
+    func endRuns(of number: Int64) throws {
+        let (seals, purges) = (RunPlace(batch: number), RunPlace(batch: number, rank: 4))
+        for place in [seals, purges] { runs[place.key] = nil }
+        try run("DELETE FROM waiting WHERE place >= $1 AND place < $2 AND count = 0", .int(seals.key), .int(purges.endOfRank))
+    }
+
+    /// Calls `body` with the first page of each run. Earlier pages are deleted, since the folder has their entries.
     private func eachFirstPage(_ place: RunPlace, _ body: (FoundPage) throws -> Void) throws {
         var key = place.key
         while let found = try firstPage(from: key, before: place.endOfRank) {
@@ -176,7 +231,7 @@ extension SQLiteDatabase {
     /// Counts the entries of each batch that are not in the log.
     func waitingCounts() throws -> [Int64: Batch] {
         var batches: [Int64: Batch] = [:]
-        try each("SELECT place, count FROM waiting") { row in
+        try each("SELECT place, count FROM waiting WHERE count BETWEEN 1 AND $1", .number(RunPage.capacity)) { row in
             let place = RunPlace(key: row.int(0))
             batches[place.batch, default: Batch(number: place.batch)].add(rank: place.rank, Int(row.int(1)))
         }
@@ -184,7 +239,7 @@ extension SQLiteDatabase {
             ($0.int(0), UInt8(clamping: $0.int(1)), try $0.id(2) as EntryID)
         }
         for (number, rank, id) in cut {
-            // Of seals that are in the log, pages may be left.
+            // Pages of seals in the log may be left until the folder has them.
             if rank == 4 { batches[number]?.seals = 0 }
             let place = RunPlace(batch: number, rank: rank)
             try each(
@@ -251,8 +306,9 @@ extension SQLiteDatabase {
                 continue
             }
             var found: [[UInt8]] = []
-            for rank in [3, 4] as [UInt8] {
-                found += try waiting(batch, rank: rank, limit: part.count - found.count).map(\.bytes)
+            for rank in [3, 4] as [UInt8] where rank >= batch.last?.rank ?? 3 {
+                var merge = try merge(batch.numbers, rank: rank, after: batch.last?.rank == rank ? batch.last?.id : nil)
+                found += try read(&merge, of: batch, rank, limit: part.count - found.count).map(\.bytes)
             }
             guard found.count == part.count else { throw Self.damage }
             entries += found
@@ -264,8 +320,6 @@ extension SQLiteDatabase {
     func deletePublishedPages() throws {
         let pages = try rows("SELECT bytes FROM unpublished WHERE window_start IS NOT NULL") { Self.numbers($0.blob(0)) }
         for page in pages.joined() { try delete(page) }
-        // The published batches' runs are over. The others are read again.
-        if !pages.isEmpty { runs = [:] }
     }
 
     private static func numbers(_ bytes: [UInt8]) -> [Int64] {
@@ -279,7 +333,8 @@ extension ClosedEntry {
 
 /// Reads a run in order, a page at a time.
 private struct RunReader {
-    private let database: SQLiteDatabase
+    /// The database may have the merge of this reader.
+    private unowned let database: SQLiteDatabase
     private(set) var page: RunPage
     private var index = 0
 
@@ -301,37 +356,67 @@ private struct RunReader {
         return true
     }
 
-    /// - Returns: false if nothing follows `id`.
-    mutating func skip(upTo id: EntryID?) throws -> Bool {
-        while let id, entry.id <= id { guard try advance() else { return false } }
+    /// Skips the entries before `id`.
+    /// - Returns: false at the end of the run.
+    mutating func skip(to id: EntryID?) throws -> Bool {
+        while let id, entry.id < id { guard try advance() else { return false } }
         return true
     }
 }
 
 /// Merges runs. Keeps one page of each in memory.
 struct RunMerge {
+    typealias Found = (entry: WaitingEntry, place: RunPlace, endsPage: Bool)
+
     /// A binary heap by the readers' entries.
     private var readers: [RunReader]
+    /// The id of the last entry.
     private var last: EntryID?
+    /// The id of the entry before the last one.
+    private var previous: EntryID?
+    private var found: Found?
+    /// True if `found` comes again.
+    private var repeats = false
 
-    fileprivate init(_ readers: [RunReader]) {
+    /// - Parameter id: the last id in the log. Nil for none.
+    fileprivate init(_ readers: [RunReader], after id: EntryID?) throws {
         self.readers = readers
+        last = id
         for index in (0..<readers.count / 2).reversed() { sink(index) }
+        // Its page may be left. A second entry of this id is damage.
+        if let first = self.readers.first, first.entry.id == id { try advance() }
+    }
+
+    /// Continues after `id`, if this is the id of the last entry or of the one before it. Nil is the start.
+    /// - Returns: false if this merge is elsewhere.
+    mutating func resume(after id: EntryID?) -> Bool {
+        repeats = found != nil && id == previous
+        return repeats || id == last
     }
 
     /// Returns the next entry, its page's place, and whether it ends the page. Returns nil at the end.
     /// - Throws: `.damaged` if a page is damaged, or if two entries have one id.
-    mutating func next() throws -> (entry: WaitingEntry, place: RunPlace, endsPage: Bool)? {
+    mutating func next() throws -> Found? {
+        if repeats {
+            repeats = false
+            return found
+        }
         guard let first = readers.first else { return nil }
-        let found = (entry: first.entry, place: first.page.place, endsPage: first.endsPage)
-        if let last, last >= found.entry.id { throw SQLiteDatabase.damage }
-        last = found.entry.id
+        let entry = first.entry
+        if let last, last >= entry.id { throw SQLiteDatabase.damage }
+        found = (entry, first.page.place, first.endsPage)
+        (previous, last) = (last, entry.id)
+        try advance()
+        return found
+    }
+
+    /// Advances the reader of the first entry.
+    private mutating func advance() throws {
         if try !readers[0].advance() {
             readers.swapAt(0, readers.count - 1)
             readers.removeLast()
         }
         sink(0)
-        return found
     }
 
     private mutating func sink(_ start: Int) {

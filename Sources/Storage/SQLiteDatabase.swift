@@ -22,6 +22,8 @@ final class SQLiteDatabase: EngineRows {
     var added: [(place: RunPlace, entry: WaitingEntry)] = []
     /// The writer's copy of the runs of batches, by the key of batch and rank. A rollback clears it.
     var runs: [Int64: WaitingRuns] = [:]
+    /// The merge of a batch that is being published. The next part continues it in place of reading each run again.
+    var pausedMerge: (numbers: [Int64], rank: UInt8, merge: RunMerge)?
     /// True if the current transaction records `resumption`.
     var hasResumed = false
 

@@ -1,10 +1,9 @@
 /// The database's schema. Comments on each table list what a thief of the database learns without any key.
 ///
-/// Every key ends with random bytes or a keyed hash, so the order of rows reveals nothing. No table has a rowid of its own. Keys start with the
-/// expiry, so rows that expire together are adjacent and go in one sweep. Expiries are unix ms, like in the seal. If a room has a round life,
-/// its expiry reveals when it was created.
+/// Keys of secret rows end with random bytes or a keyed hash, so the order of rows reveals nothing. Most start with the expiry, so a sweep deletes
+/// neighbours. Expiries are unix ms, like in the seal. If a room has a round life, its expiry reveals when it was created.
 enum Schema {
-    static let version: Int64 = 11
+    static let version: Int64 = 12
 
     static let statements = shared.joined() + waiting + unpublished + batches
 
@@ -38,7 +37,7 @@ enum Schema {
         """
 
     private static let code = """
-        -- The room of each join code, until the code ends. In no other table of rooms a random value finds a row.
+        -- The room of each join code, until the code ends. No other index of rooms is by a random value.
         -- Thief: nothing beyond `room`.
         CREATE TABLE code (
             code BLOB PRIMARY KEY,
@@ -49,7 +48,7 @@ enum Schema {
         """
 
     private static let token = """
-        -- One row per token. `sealed` (200 bytes) and `ref` (56 bytes) are XChaCha20-Poly1305 under keys derived from the room id
+        -- One row per token. `sealed` (200 bytes, or 648) and `ref` (56 bytes) are XChaCha20-Poly1305 under keys derived from the room id
         -- and the epoch key of `expires`. `purge_id` is the id of the later purge in the ledger.
         -- Thief: which two tokens share a room, and the later purge. Earlier entries can't be found.
         CREATE TABLE token (
@@ -128,8 +127,8 @@ enum Schema {
     private static let waiting = """
         -- Seals (rank 3) and purges (rank 4) that wait for their batch, in sorted runs of pages (`WaitingRuns`). `place` has batch, rank, run
         -- and page, `bytes` has `count` entries. In a table without rowid, SQLite would cut such a row into pieces.
-        -- Thief: ids, causes and days of expiry. No column has a time or the order of entries. Of an entry's age: whether it is one of
-        -- the newest run's 192 at most, or in which slice of thousands.
+        -- Thief: ids, causes and days of expiry. Of an entry's age: whether it is in the newest run, or in which slice. Of a batch's first
+        -- commit, until the second: which entries belong together.
         CREATE TABLE waiting (
             place INTEGER PRIMARY KEY,
             count INTEGER NOT NULL, pages INTEGER NOT NULL, checksum INTEGER NOT NULL, bytes BLOB NOT NULL
@@ -138,8 +137,8 @@ enum Schema {
         """
 
     private static let unpublished = """
-        -- Entries under the head that the folder may lack, many per row, in the log's order. Public. A row with `window_start` stands for the
-        -- `count` seals and purges after `rank` and `id` in the runs of the batches `numbers`; its `bytes` are the keys of the pages that end there.
+        -- Entries under the head that the folder may lack, in the log's order. Public. A row with `window_start` has no entries itself: it names
+        -- the `count` entries after `rank` and `id` in the runs of `numbers`. Its `bytes` are the keys of the pages that end there.
         CREATE TABLE unpublished (
             first INTEGER NOT NULL PRIMARY KEY,
             count INTEGER NOT NULL, limited INTEGER NOT NULL, bytes BLOB NOT NULL,
@@ -150,10 +149,10 @@ enum Schema {
 
     private static let batches = """
         -- Batches. One is open for short tokens and one for long tokens. A frozen batch has `moment`, a complete one `window_start`. `rank`
-        -- and `id` are those of its last seal or purge in the log.
+        -- and `id` are those of its last seal or purge in the log. `ranks` has 1 if seals were added, and 2 if purges were.
         CREATE TABLE batch (
             number INTEGER NOT NULL PRIMARY KEY,
-            is_long INTEGER NOT NULL, moment INTEGER, window_start INTEGER, rank INTEGER, id BLOB
+            is_long INTEGER NOT NULL, moment INTEGER, window_start INTEGER, rank INTEGER, id BLOB, ranks INTEGER NOT NULL DEFAULT 0
         ) WITHOUT ROWID;
         INSERT INTO batch (number, is_long) VALUES (1, 0), (2, 1);
 
@@ -196,7 +195,8 @@ enum Schema {
         -- One row per session or printer's run. `session` and `client` are keyed. `registration` is the `id` of the active device's
         -- registration.
         -- Thief: their number, start (of a session as its back end reports it), a run's progress (25, 50, 75), the state that was
-        -- reported while approvals waited, how often the active device or start changed, the active device's registration, and through its `owner` which sessions belong to one user.
+        -- reported while approvals waited, how often the active device or start changed, the active device's registration, and through its
+        -- `owner` which sessions belong to one user.
         -- With the key file also: guesses of `session` and `client` can be checked, and the registration can be opened with its
         -- user's name.
         CREATE TABLE session (

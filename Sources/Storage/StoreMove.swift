@@ -189,6 +189,7 @@ private struct Copy {
     private func copyWaiting() throws {
         var insert = Insert(target, into: "waiting (batch, rank, id, until, cause)")
         for batch in try batches() {
+            if batch.last == nil { try readingSource { try source.checkRuns(batch.number) } }
             for rank in [3, 4] as [UInt8] where rank >= batch.rank {
                 let last = batch.rank == rank ? batch.last : nil
                 var merge = try readingSource { try source.merge([batch.number], rank: rank, after: last) }

@@ -22,7 +22,7 @@ struct WaitingEntry: Sendable, Equatable {
 
     /// The year 10,680.
     private static let latest: UInt64 = 1 << 38 - 1
-    /// Of an entry in a page: 16 of the id, 5 of the word.
+    /// The bytes of an entry in a page: 16 of the id, 5 of the word.
     fileprivate static let byteCount = 21
 
     fileprivate init(_ bytes: Span<UInt8>, at offset: Int) {
@@ -76,6 +76,9 @@ struct RunPlace: Sendable, Equatable {
 
     /// The first key after the run's.
     var endOfRun: Int64 { at(run: run).key + 1 << Self.pageBits }
+    /// True for the place of a newest run.
+    var isNewest: Bool { run >= WaitingRuns.firstNewestRun }
+
     /// The first key after those of batch and rank.
     var endOfRank: Int64 { at(run: 0).key + 1 << (Self.runBits + Self.pageBits) }
 }
@@ -87,7 +90,7 @@ struct RunPage: Sendable, Equatable, RandomAccessCollection {
     static let byteCount = capacity * WaitingEntry.byteCount
 
     let place: RunPlace
-    /// The number of pages of the run.
+    /// The number of pages of the run. In a newest run's page: of all runs of its batch and rank, so that a missing one shows.
     let pages: Int
     private(set) var count = 0
     /// The entries, sorted by id and padded with zeros to `byteCount`.
@@ -104,7 +107,8 @@ struct RunPage: Sendable, Equatable, RandomAccessCollection {
 
     /// Reads a page. Returns nil if it was edited, cut or moved.
     init?(_ place: RunPlace, count: Int64, pages: Int64, checksum: Int64, _ bytes: [UInt8]) {
-        guard (1...Int64(Self.capacity)).contains(count), bytes.count == Self.byteCount, place.page < pages else { return nil }
+        let least: Int64 = place.isNewest ? 0 : 1
+        guard least <= count, count <= Self.capacity, bytes.count == Self.byteCount, place.page < pages else { return nil }
         (self.place, self.pages, self.count, self.bytes) = (place, Int(pages), Int(count), bytes)
         for index in 0..<Self.capacity { sum &+= self[index].hash }
         guard self.checksum == checksum, zip(self, dropFirst()).allSatisfy({ $0.id <= $1.id }),
@@ -135,12 +139,12 @@ struct RunPage: Sendable, Equatable, RandomAccessCollection {
         count += 1
     }
 
-    /// Binds the entries to their place and their run's length. It shows damage, not forgery: whoever can write the file can compute it.
+    /// Binds the entries to their place and to `pages`. It shows damage, not forgery: whoever can write the file can compute it.
     var checksum: Int64 {
         Int64(bitPattern: mix(mix(sum, UInt64(bitPattern: place.key)), UInt64(pages) << 32 | UInt64(count)))
     }
 
-    var isLast: Bool { place.page + 1 == pages }
+    var isLast: Bool { place.isNewest || place.page + 1 == pages }
 
     /// Returns true if this page may come after `previous` in a batch's whole pages, which are in the order of their places.
     func follows(_ previous: RunPage?) -> Bool {
@@ -163,58 +167,97 @@ struct RunPage: Sendable, Equatable, RandomAccessCollection {
 /// The runs of a batch's seals, or of its purges: the newest run, which is one page, and slices of thousands.
 ///
 /// Each commit adds its entries to the newest run. When this overflows, most of it is merged into the latest slice, until that is full and another
-/// one begins. So a file shows of an entry's age only which run it is in. Every run with entries of a commit also has earlier ones, if two waited.
-struct WaitingRuns: Sendable, Equatable {
-    /// Not in the file while it is empty.
+/// one begins. So a file shows of an entry's age only which run it is in. Each run has entries of two commits at least, if two have added some,
+/// until entries of the batch go to the log. One of the two may have a single entry there. After damage, a run may have one commit's alone.
+struct WaitingRuns: Sendable {
+    /// Empty if a split could leave a run with one commit's entries.
     private(set) var newest: RunPage
     private(set) var slice: Slice?
+    /// Two entries of different commits in the newest run, or in the latest slice if the newest run is empty. Nil if none are known, e.g. after a
+    /// start. No file has them.
+    private(set) var pair: (EntryID, EntryID)?
 
-    struct Slice: Sendable, Equatable {
+    struct Slice: Sendable {
         var run: Int
         var count: Int
     }
 
-    /// The most entries of a slice, unless a commit has more.
+    /// The most entries of a slice. Large commits may exceed it.
     static let sliceCapacity = 8_192
-    /// How many entries of earlier commits the newest run keeps.
+    /// How many entries the newest run keeps when it overflows.
     static let kept = 32
-    /// Runs from here on are newest runs. The last one is in use, or the one before those that are damaged.
+    /// Newest runs have numbers from here on. The lowest one in the file is in use; higher ones are damaged.
     static let firstNewestRun = RunPlace.lastRun - 1_023
 
-    /// Adds a commit's entries to the newest run.
+    /// Adds a commit's entries.
     /// - Parameters:
     ///   - added: not empty.
     ///   - read: reads the latest slice. Returns nil if it is damaged; then another one begins.
     /// - Returns: the new content of the latest slice if that changes.
-    mutating func add(_ added: [WaitingEntry], readSlice read: (Int) throws -> [WaitingEntry]?) rethrows -> [WaitingEntry]? {
+    mutating func add(_ added: [WaitingEntry], readSlice read: (Slice) throws -> [WaitingEntry]?) rethrows -> [WaitingEntry]? {
         guard newest.count + added.count > RunPage.capacity || newest.isEmpty && slice != nil else {
+            if pair == nil, let earlier = newest.randomElement(), let other = added.randomElement() {
+                pair = (earlier.id, other.id)
+            }
             for entry in added { newest.insert(entry) }
             return nil
         }
-        var earlier = Array(newest)
-        var run = slice.map { $0.run + 1 } ?? 0
-        // Without two entries in the newest run, one run would get the commit's alone.
-        if let slice, newest.count < 2 || slice.count + newest.count + added.count <= Self.sliceCapacity,
-            let entries = try read(slice.run)
+        var (earlier, joined): ([WaitingEntry], [WaitingEntry]) = (Array(newest), [])
+        var (run, replacedPages) = (slice.map { $0.run + 1 } ?? 0, 0)
+        if let slice, newest.isEmpty || slice.count + newest.count + added.count <= Self.sliceCapacity,
+            let entries = try read(slice)
         {
-            earlier += entries
-            run = slice.run
+            if newest.isEmpty { earlier = entries } else { joined = entries }
+            (run, replacedPages) = (slice.run, RunPage.count(of: slice.count))
         }
-        var kept: Set<Int> = []
-        while kept.count < min(Self.kept, earlier.count - 1) { kept.insert(Int.random(in: earlier.indices)) }
-        newest = RunPage(newest.place)
-        var (moved, start): ([WaitingEntry], Int) = ([], 0)
-        moved.reserveCapacity(earlier.count + added.count)
-        for index in kept.sorted() {
-            newest.insert(earlier[index])
-            moved += earlier[start..<index]
+        let entries = earlier + added
+        let kept = draw(from: entries, earlier: earlier.count, isSliceMixed: !joined.isEmpty)
+        let pages = RunPage.count(of: joined.count + entries.count - kept.count)
+        // Beside a damaged newest run, another one begins without the slices' pages.
+        newest = RunPage(newest.place, pages: max(newest.pages + pages - replacedPages, 1))
+        var (moved, start) = (joined, 0)
+        moved.reserveCapacity(joined.count + entries.count)
+        for index in kept {
+            newest.insert(entries[index])
+            moved += entries[start..<index]
             start = index + 1
         }
-        moved += earlier[start...]
-        moved += added
+        moved += entries[start...]
         // Linear, since these are a few sorted parts.
         moved.sort { $0.id < $1.id }
         slice = Slice(run: run, count: moved.count)
         return moved
+    }
+
+    /// Draws the entries that the newest run keeps. Both it and the slice get an entry of an earlier commit and one of another.
+    /// - Parameters:
+    ///   - earlier: how many of `entries`, the first ones, are of earlier commits. The others are of one commit.
+    ///   - isSliceMixed: true if the slice has entries of several commits already.
+    /// - Returns: their indices, ascending. Empty if no split is known to leave the slice entries of two commits.
+    private mutating func draw(from entries: [WaitingEntry], earlier count: Int, isSliceMixed: Bool) -> [Int] {
+        let (earlier, added) = (0..<count, count..<entries.count)
+        var moved: Set<Int> = []
+        if !isSliceMixed {
+            if earlier.count > 1, added.count > 1 {
+                moved = [Int.random(in: earlier), Int.random(in: added)]
+            } else if earlier.count > 2, let pair, let first = entries.firstIndex(where: { $0.id == pair.0 }),
+                let second = entries.firstIndex(where: { $0.id == pair.1 }), max(first, second) < count
+            {
+                moved = [first, second]
+            } else {
+                pair = earlier.randomElement().map { (entries[$0].id, entries[Int.random(in: added)].id) }
+                return []
+            }
+        }
+        var kept: Set<Int> = []
+        func keep(oneOf range: Range<Int>) -> EntryID {
+            while true {
+                let index = Int.random(in: range)
+                if !moved.contains(index), kept.insert(index).inserted { return entries[index].id }
+            }
+        }
+        pair = (keep(oneOf: earlier), keep(oneOf: added))
+        while kept.count < min(Self.kept, entries.count - moved.count) { _ = keep(oneOf: entries.indices) }
+        return kept.sorted()
     }
 }

@@ -139,7 +139,7 @@ def test_a_damaged_run_is_reported_and_not_published(state, processes):
     broker.start()
     alarms = broker.metric("alarms_total")
     make(40)
-    eventually(lambda: "entries that wait for their batch are damaged" in broker.printed(), what="a line for the operator")
+    eventually(lambda: "entries that wait for the log are damaged" in broker.printed(), what="a line for the operator")
     assert broker.metric("alarms_total") > alarms
     assert broker.printed().count("are damaged in the database") == 1, broker.printed()
     assert broker.stop() == 0

@@ -33,7 +33,7 @@ def _checksum(place, pages, entries):
 
 
 def runs(database):
-    """{Run: its entries' ids in hexadecimal, in order}. Fails if a page is not whole."""
+    """{Run: its entries' ids in hexadecimal, in order}, without empty ones. Fails if a page is damaged, or missing in a batch that is not in the log."""
     found = defaultdict(list)
     rows = database.execute("SELECT place, count, pages, checksum, bytes FROM waiting ORDER BY place").fetchall()
     positions = defaultdict(list)
@@ -47,5 +47,11 @@ def runs(database):
     for run, ids in found.items():
         assert ids == sorted(ids) and len(set(ids)) == len(ids), run
         first, pages = positions[run][0]
-        assert positions[run] == [(page, pages) for page in range(first, pages)], run
-    return dict(found)
+        if not run.is_newest:
+            assert positions[run] == [(page, pages) for page in range(first, pages)], run
+    for number, ranks in database.execute("SELECT number, ranks FROM batch WHERE rank IS NULL"):
+        for rank in (SEALED, PURGED):
+            parts = {run: pages for run, pages in positions.items() if (run.batch, run.rank) == (number, rank)}
+            newest = [pages[0][1] for run, pages in parts.items() if run.is_newest]
+            assert newest == ([sum(map(len, parts.values()))] if ranks >> (rank - SEALED) & 1 else []), (number, rank)
+    return {run: ids for run, ids in found.items() if ids}

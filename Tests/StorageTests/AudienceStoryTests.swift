@@ -146,12 +146,12 @@ import Vocabulary
 
     // Promise: other-formats-refused
     @Test func otherVersionsAreRefused() async throws {
-        for version in [1, 2, 9, 10, 12, 99] as [UInt64] {
+        for version in [1, 2, 10, 11, 13, 99] as [UInt64] {
             let fixture = try Fixture()
             await fixture.store.shutDown()
             try Connection(path: fixture.path).execute("PRAGMA user_version = \(version)")
             let before = try File.read(fixture.path, limit: 10_000_000)
-            let refusal = StoreError.otherVersion(found: version, needed: 11)
+            let refusal = StoreError.otherVersion(found: version, needed: 12)
             #expect(throws: refusal) { try fixture.reopen() }
             #expect(throws: refusal) { try StoreSnapshot(.file(fixture.path)) }
             #expect(try File.read(fixture.path, limit: 10_000_000) == before)

@@ -14,8 +14,7 @@ import Vocabulary
 
     // MARK: Against a plain set
 
-    /// Random commits, rollbacks and restarts. The runs have what was committed, sorted, and no run has entries of the last commit alone.
-    // Promise: waiting-entries-tell-no-order
+    /// Random commits, rollbacks and restarts. The runs have what was committed, sorted, and no run has entries of one commit alone.
     @Test(arguments: [1, 2] as [UInt64]) func runsHoldWhatWasCommitted(seed: UInt64) throws {
         let folder = try File.makeTemporaryFolder()
         var model = RunModel(path: folder + "/mayfly.sqlite", seed: seed)
@@ -29,23 +28,31 @@ import Vocabulary
         try File.removeTree(folder)
     }
 
-    /// The first overflow has few earlier entries, or none.
-    @Test(arguments: [(0, 5_000), (1, 5_000), (2, 300), (192, 1), (191, 1), (1, 191)])
-    func aLargeCommitIsNeverAlone(earlier: Int, added: Int) throws {
-        var runs = WaitingRuns(newest: RunPage(RunPlace(batch: 1, run: RunPlace.lastRun)))
-        var slices: [Int: [WaitingEntry]] = [:]
-        var all: Set<EntryID> = []
-        for (number, count) in [earlier, added, 1, 1, 400, 1].enumerated() where count > 0 {
-            let entries = (0..<count).map { entry(number * 100_000 + $0) }.sorted { $0.id < $1.id }
-            if let content = runs.add(entries, readSlice: { slices[$0] }) { slices[runs.slice!.run] = content }
-            let ids = Set(entries.map(\.id))
-            for run in Array(slices.values) + [Array(runs.newest)] where all.count > 1 {
-                #expect(ids.isDisjoint(with: run.map(\.id)) || !all.isDisjoint(with: run.map(\.id)), "\(number)")
+    /// A user's four phones, a bite of a sweep, single rooms: whatever the sizes, each run has entries of two commits if there are two.
+    // Promise: waiting-entries-tell-no-order
+    @Test(arguments: [
+        [4, 190], [50, 192], [150, 192, 10], [5_000, 1, 1, 1, 1, 400, 1], [1, 5_000, 1, 1], [2, 300, 1], [192, 1, 1, 1],
+        [191, 1, 1], [1, 191, 1], [300, 300, 1], [1_000, 1_000, 1], [100, 92, 1, 9_000, 1, 200],
+    ]) func noCommitIsAlone(sizes: [Int]) {
+        for restarts in [false, true] {
+            var model = CommitModel()
+            for size in sizes {
+                model.add(size)
+                model.check("\(sizes)")
+                if restarts { model.restart() }
             }
-            all.formUnion(ids)
-            #expect(runs.newest.count <= RunPage.capacity)
-            #expect(slices.values.flatMap(\.self).count + runs.newest.count == all.count)
         }
+    }
+
+    /// As many single entries as fill two slices, with and without what a restart forgets.
+    @Test(arguments: [Int.max, 150, 7]) func noSingleEntryIsAlone(restart: Int) {
+        var model = CommitModel()
+        for number in 1...17_500 {
+            model.add(1)
+            if number % restart == 0 { model.restart() }
+            if model.runs.newest.isEmpty || model.runs.newest.count == WaitingRuns.kept { model.check("\(number)") }
+        }
+        #expect(model.slices.count == 3)
     }
 
     /// Each draw keeps other entries in the newest run.
@@ -53,13 +60,13 @@ import Vocabulary
         let earlier = (0..<192).map { entry($0) }.sorted { $0.id < $1.id }
         let draws = (0..<4).map { _ in
             var runs = WaitingRuns(newest: RunPage(RunPlace(batch: 1, run: RunPlace.lastRun), earlier))
-            _ = runs.add([entry(1_000)], readSlice: { _ in nil })
+            _ = runs.add([entry(1_000), entry(1_001)], readSlice: { _ in nil })
             return runs.newest.map(\.id)
         }
         #expect(Set(draws).count > 1 && draws.allSatisfy { $0.count == WaitingRuns.kept })
     }
 
-    private func entry(_ number: Int) -> WaitingEntry { WaitingEntry(id: Fixture.ref(number), until: 1_700_000_000, cause: nil) }
+    private func entry(_ number: Int) -> WaitingEntry { WaitingEntry(number) }
 
     @Test func aPageReadsBackAndIsBoundToItsPlace() throws {
         let place = RunPlace(batch: 1 << 27, rank: 4, run: RunPlace.lastRun, page: 16_383)
@@ -227,6 +234,30 @@ import Vocabulary
         try fixture.remove()
     }
 
+    /// A part of a batch continues the merge of the part before it. So it reads no page again, which would show the damage here.
+    @Test func aPartOfABatchContinuesTheLastOne() throws {
+        let folder = try File.makeTemporaryFolder()
+        let database = try RunModel.open(folder + "/mayfly.sqlite")
+        for start in stride(from: 0, to: 20_000, by: 2_500) { try add(start..<start + 2_500, to: database) }
+        let ids = try database.allWaiting().map(\.entry.id)
+        func part(after count: Int, _ limit: Int = 101) throws -> [EntryID] {
+            let last = count == 0 ? nil : (rank: 3 as UInt8, id: ids[count - 1])
+            let batch = CompleteBatch(window: 1, moment: 1, numbers: [1], last: last)
+            return try database.waiting(batch, rank: 3, limit: limit).compactMap { entry in
+                if case .batch(_, _, let id, _, _, _) = entry.source { id } else { nil }
+            }
+        }
+        #expect(try part(after: 0) == Array(ids[..<101]))
+        try database.run("UPDATE waiting SET checksum = checksum + 1 WHERE place & 16383 = 0")
+        // The log got all but the last one, then all.
+        #expect(try part(after: 100) == Array(ids[100..<201]))
+        #expect(try part(after: 201) == Array(ids[201..<302]))
+        #expect(try part(after: 301, 30_000) == Array(ids[301...]))
+        #expect(database.pausedMerge == nil, "the pages are released")
+        #expect(throws: StoreError.damaged("ledger entries that wait for their batch")) { try part(after: 301) }
+        try File.removeTree(folder)
+    }
+
     /// A commit that is repeated by mistake would put entries into the log twice.
     @Test func aBatchsEntriesAreSequencedOnce() async throws {
         let fixture = try await started()
@@ -283,6 +314,7 @@ import Vocabulary
     /// A change to the rows of three pages. Pages 0 and 1 are the slice, page 2 is the newest run.
     enum Damage: CaseIterable, Sendable {
         case newestEdited, sliceEdited, cut, firstPageGone, lastPageGone, fewer, toAnotherBatch, toAnotherRank, toAnotherRun
+        case newestGone, sliceGone, sliceToAnotherBatch
 
         func sql(_ places: [Int64]) -> String {
             let batch = RunPlace(batch: 1).key
@@ -299,40 +331,100 @@ import Vocabulary
                 "UPDATE waiting SET place = \(places[2] + RunPlace(batch: 1, rank: 4).key - batch) WHERE place = \(places[2])"
             case .toAnotherRun:
                 "UPDATE waiting SET place = place - \(RunPlace(batch: 1).endOfRun - batch) WHERE place = \(places[2])"
+            case .newestGone: "DELETE FROM waiting WHERE place = \(places[2])"
+            case .sliceGone: "DELETE FROM waiting WHERE place < \(places[2])"
+            case .sliceToAnotherBatch: "UPDATE waiting SET place = place + \(batch) WHERE place < \(places[2])"
             }
         }
     }
 
-    /// Nothing of the batch is published. Operations go on.
+    /// Nothing of the batch is published, at an hour or at midnight. Operations go on.
     // Promise: damaged-runs-are-refused
-    @Test(arguments: Damage.allCases) func aDamagedRunIsRefused(damage: Damage) async throws {
+    @Test(arguments: Damage.allCases, [10_000, 20_000] as [UInt64])
+    func aDamagedRunIsRefused(damage: Damage, after: UInt64) async throws {
         let fixture = try await started()
         for numbers in [0..<190, 190..<400] { try await seal(numbers, fixture) }
         await fixture.store.shutDown()
-        let database = try Connection(path: fixture.path)
         let places = try places(fixture)
         #expect(places.count == 3)
-        try database.execute(damage.sql(places))
+        try Connection(path: fixture.path).execute(damage.sql(places))
         let store = try fixture.reopen()
         try await store.start([Self.sign], marks: [])
         // More than a page, so that the slice is merged.
         for start in stride(from: 1_000, to: 1_300, by: 100) { try await seal(start..<start + 100, fixture, store) }
-        let isNoticed = [.newestEdited, .sliceEdited, .cut, .firstPageGone, .lastPageGone, .fewer, .toAnotherRun].contains(damage)
+        let isNoticed = damage != .sliceGone && damage != .sliceToAnotherBatch
         #expect(store.takeAlarms().count == (isNoticed ? 1 : 0))
         #expect(store.takeAlarms().isEmpty, "once")
-        // Midnight, when all batches are published.
-        fixture.clock.advance(20_000)
+        fixture.clock.advance(after)
         try await store.setMark("a", [1])
         fixture.clock.advance(1_000)
         for _ in 0..<2 {
             await #expect(throws: StoreError.damaged("ledger entries that wait for their batch")) {
-                _ = try await store.closedEntries(before: .max, limit: 5_000)
+                _ = try await fixture.publish(store, before: .max)
             }
         }
-        #expect(try await store.logHead() == nil)
+        #expect(try await store.logHead()?.size == 2, "the starts")
         try await store.setMark("b", [1])
         await store.shutDown()
         try fixture.remove()
+    }
+
+    /// An hour's batch and the windows up to the next one, which is damaged.
+    @Test func theLogStopsBeforeADamagedBatch() async throws {
+        let fixture = try await started()
+        try await seal(0..<50, fixture)
+        fixture.clock.advance(10_000)
+        try await fixture.store.record([Self.sign])
+        try await seal(100..<150, fixture)
+        fixture.clock.advance(10_000)
+        try await fixture.store.record([Self.sign])
+        fixture.clock.advance(1_000)
+        try await fixture.store.record([Self.sign])
+        try Connection(path: fixture.path).execute("UPDATE waiting SET checksum = 0 WHERE place >= \(RunPlace(batch: 3).key)")
+        for _ in 0..<2 {
+            await #expect(throws: StoreError.damaged("ledger entries that wait for their batch")) {
+                _ = try await fixture.publish(before: .max)
+            }
+        }
+        #expect(try await fixture.store.logHead()?.size == 1 + 50 + 2)
+        #expect(try fixture.tables().rows("SELECT count(*) FROM entry") { $0.int(0) } == [1])
+        try await fixture.close()
+    }
+
+    /// A count that no page can have, in each row.
+    @Test(arguments: [Int64.max, .min, 193, 0]) func aDamagedCountIsRefused(count: Int64) async throws {
+        let fixture = try await started()
+        for numbers in [0..<190, 190..<400] { try await seal(numbers, fixture) }
+        await fixture.store.shutDown()
+        try Connection(path: fixture.path).execute("UPDATE waiting SET count = \(count)")
+        let store = try fixture.reopen()
+        try await store.start([], marks: [])
+        try await seal(500..<510, fixture, store)
+        #expect(store.takeAlarms().count == 1)
+        fixture.clock.advance(20_000)
+        try await store.setMark("a", [1])
+        fixture.clock.advance(1_000)
+        await #expect(throws: StoreError.damaged("ledger entries that wait for their batch")) {
+            _ = try await fixture.publish(store, before: .max)
+        }
+        await store.shutDown()
+        try fixture.remove()
+    }
+
+    /// A part ends with the first entry of this id. The next one continues the merge, or begins another after a restart.
+    @Test(arguments: [false, true]) func anIDThatOccursTwiceIsNoticedBetweenParts(restarts: Bool) throws {
+        let folder = try File.makeTemporaryFolder()
+        let database = try RunModel.open(folder + "/mayfly.sqlite")
+        // The smallest id again.
+        for numbers in [0..<300, 0..<1] { try add(numbers, to: database) }
+        var batch = CompleteBatch(window: 1, moment: 1, numbers: [1], last: nil)
+        #expect(try database.waiting(batch, rank: 3, limit: 1).count == 1)
+        if restarts { database.pausedMerge = nil }
+        batch.last = (3, Fixture.ref(0))
+        #expect(throws: StoreError.damaged("ledger entries that wait for their batch")) {
+            try database.waiting(batch, rank: 3, limit: 1)
+        }
+        try File.removeTree(folder)
     }
 
     private func places(_ fixture: Fixture) throws -> [Int64] {
@@ -394,10 +486,54 @@ import Vocabulary
         }
     }
 
+    /// Adds seals to batch 1 in one commit.
+    private func add(_ numbers: Range<Int>, to database: SQLiteDatabase) throws {
+        try database.begin()
+        for number in numbers {
+            database.addWaiting(batch: 1, rank: 3, id: Fixture.ref(number), until: 1_700_000_000_000, cause: nil)
+        }
+        try database.commit()
+    }
+
     private func count(_ sql: String, _ fixture: Fixture) throws -> Int {
         let rows = try Connection(path: fixture.path, access: .readOnly).prepare(sql)
         _ = try rows.step()
         return Int(rows.int(0))
+    }
+}
+
+extension WaitingEntry {
+    fileprivate init(_ number: Int) { self.init(id: Fixture.ref(number), until: 1_700_000_000, cause: nil) }
+}
+
+/// The runs of one batch and rank in memory, and the commit of each entry.
+private struct CommitModel {
+    private(set) var runs = WaitingRuns(newest: RunPage(RunPlace(batch: 1, run: RunPlace.lastRun)))
+    private(set) var slices: [Int: [WaitingEntry]] = [:]
+    private var commits: [EntryID: Int] = [:]
+    private var number = 0
+
+    mutating func add(_ size: Int) {
+        number += 1
+        let entries = (0..<size).map { WaitingEntry(number * 100_000 + $0) }
+        for entry in entries { commits[entry.id] = number }
+        let content = runs.add(entries, readSlice: { [slices] in slices[$0.run] })
+        if let content, let slice = runs.slice {
+            slices[slice.run] = content
+            #expect(slice.count == content.count)
+        }
+    }
+
+    /// Forgets what only the writer's memory has.
+    mutating func restart() { runs = WaitingRuns(newest: runs.newest, slice: runs.slice) }
+
+    func check(_ story: String) {
+        #expect(slices.values.flatMap(\.self).count + runs.newest.count == commits.count)
+        #expect(runs.newest.pages == 1 + slices.values.map { RunPage.count(of: $0.count) }.reduce(0, +), "\(story)")
+        for run in Array(slices.values) + [Array(runs.newest)] where !run.isEmpty {
+            #expect(zip(run, run.dropFirst()).allSatisfy { $0.id < $1.id })
+            #expect(number == 1 || Set(run.map { commits[$0.id] }).count > 1, "\(story): \(run.count) of one commit")
+        }
     }
 }
 
@@ -413,7 +549,9 @@ private struct RunModel {
     private var database: SQLiteDatabase?
     private var number = 0
     private(set) var committed: [Key: Set<EntryID>] = [:]
-    private var last: [Key: Set<EntryID>] = [:]
+    /// The commit of each entry.
+    private var commits: [EntryID: Int] = [:]
+    private var commit = 0
     private(set) var (slices, restarts, rollbacks) = (0, 0, 0)
 
     init(path: String, seed: UInt64) {
@@ -422,10 +560,15 @@ private struct RunModel {
     }
 
     mutating func open() throws {
-        let journal = Journal(resolution: 1, timing: .standard, limit: 1_000, now: { 1_700_000_000_000 })
         database = nil
-        database = try SQLiteDatabase(path: path, access: .readWrite, journal: journal)
-        try database?.connection.execute("PRAGMA synchronous = OFF")
+        database = try Self.open(path)
+    }
+
+    static func open(_ path: String) throws -> SQLiteDatabase {
+        let journal = Journal(resolution: 1, timing: .standard, limit: 1_000, now: { 1_700_000_000_000 })
+        let database = try SQLiteDatabase(path: path, access: .readWrite, journal: journal)
+        try database.connection.execute("PRAGMA synchronous = OFF")
+        return database
     }
 
     mutating func step() throws {
@@ -453,13 +596,12 @@ private struct RunModel {
             if chance.next() % 2 == 0 { try database.writeWaiting() }
             database.rollBack()
             rollbacks += 1
-            last = [:]
             return
         }
-        let before = committed
         try database.commit()
         committed.merge(added) { $0.union($1) }
-        last = added.filter { before[$0.key, default: []].count > 1 }
+        commit += 1
+        for id in added.values.joined() { commits[id] = commit }
     }
 
     private mutating func size() -> Int {
@@ -482,6 +624,7 @@ private struct RunModel {
         for (key, ids) in committed {
             #expect((key.rank == 3 ? counts[key.batch]?.seals : counts[key.batch]?.purges) == ids.count)
         }
+        for number in [1, 2] as [Int64] { try database.checkRuns(number) }
         // Each run by itself.
         var runs: [Int64: [EntryID]] = [:]
         try database.each("SELECT place, count, pages, checksum, bytes FROM waiting ORDER BY place") { row in
@@ -491,12 +634,12 @@ private struct RunModel {
         }
         for (key, ids) in runs {
             let place = RunPlace(key: key)
-            #expect(ids == ids.sorted() && !ids.isEmpty)
-            #expect(ids.count <= (place.run >= WaitingRuns.firstNewestRun ? RunPage.capacity : WaitingRuns.sliceCapacity))
-            if let added = last[Key(batch: place.batch, rank: place.rank)] {
-                #expect(!Set(ids).isSubset(of: added), "a run of one commit")
-            }
+            #expect(ids == ids.sorted() && (place.isNewest || !ids.isEmpty))
+            #expect(ids.count <= (place.isNewest ? RunPage.capacity : WaitingRuns.sliceCapacity + 7_500))
+            let all = committed[Key(batch: place.batch, rank: place.rank)] ?? []
+            if ids.isEmpty || Set(all.map { commits[$0] }).count < 2 { continue }
+            #expect(Set(ids.map { commits[$0] }).count > 1, "a run of one commit")
         }
-        slices = runs.keys.count { RunPlace(key: $0).run < WaitingRuns.firstNewestRun }
+        slices = runs.keys.count { !RunPlace(key: $0).isNewest }
     }
 }
