@@ -110,17 +110,6 @@ extension EngineRows {
         return covered
     }
 
-    /// For an engine whose rows of `unpublished` have all entries themselves. SQLite's also stand for entries in runs.
-    func unpublished(after size: UInt64) throws -> (first: UInt64, entries: [[UInt8]]) {
-        var first: UInt64?
-        var entries: [[UInt8]] = []
-        try each("SELECT first, bytes FROM unpublished WHERE first + count > $1 ORDER BY first", .time(size)) { row in
-            first = first ?? row.time(0)
-            entries += try unpacked(row.blob(1))
-        }
-        return (try first ?? logHead()?.size ?? 0, entries)
-    }
-
     /// Returns the entries of a row of `unpublished`.
     func unpacked(_ bytes: [UInt8]) throws -> [[UInt8]] {
         var (entries, start): ([[UInt8]], Int) = ([], 0)

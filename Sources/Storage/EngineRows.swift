@@ -6,6 +6,10 @@ import Vocabulary
 protocol LedgerState: AnyObject, Sendable {
     /// True from a broker's start to its stop. Only then batches are frozen.
     var hasStarted: Bool { get set }
+    /// The number of waiting entries, without purges, at which operations are refused.
+    var limit: Int { get }
+    /// The waiting entries that count towards the limit. See `Books.limited`.
+    var limited: Int { get }
     /// Called when a head of this size is durable. A smaller head later means lost commits.
     func note(head: UInt64)
     /// Called when a new log has begun.
@@ -102,6 +106,9 @@ protocol EngineRows: RowReading, Database {
 extension LedgerState {
     /// A longer time without success is an absence, milliseconds. The sweeper succeeds at least twice as often.
     static var longestSilence: UInt64 { 60_000 }
+
+    /// Returns true if the backlog has reached `thousandths` of the limit.
+    func isFull(_ thousandths: Int) -> Bool { limited * 1_000 >= limit * thousandths }
 }
 
 /// Where the ledger's batches and buckets are. Times are unix seconds.
@@ -150,6 +157,15 @@ extension EngineRows {
 extension LedgerTiming {
     /// Returns the last boundary up to a time, both in unix seconds.
     func boundary(upTo time: UInt64) -> UInt64 { time / hourSeconds * hourSeconds }
+
+    /// Returns the boundary at which the batch of an entry from `time` ends, both in unix seconds.
+    func boundary(after time: UInt64, isLong: Bool) -> UInt64 {
+        let span = isLong ? daySeconds : hourSeconds
+        return (time / span + 1) * span
+    }
+
+    /// Batches frozen after this count towards no limit, unix seconds.
+    func hourBefore(_ time: UInt64) -> UInt64 { time - min(time, hourSeconds) }
 
     fileprivate var mark: [UInt8] {
         [hourSeconds, daySeconds, UInt64(batchSeals)].flatMap { [UInt8](bigEndian: $0) }

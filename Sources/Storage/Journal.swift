@@ -20,12 +20,11 @@ final class Journal: LedgerState {
 
     private let state: Mutex<State>
     private let resolution: UInt64
-    private let limit: Int
+    let limit: Int
     private let now: @Sendable () -> UInt64
 
     /// - Parameters:
     ///   - resolution: a window's length in seconds.
-    ///   - limit: the number of waiting entries, without purges, at which operations are refused.
     ///   - now: broker time in unix milliseconds.
     init(resolution: UInt64, timing: LedgerTiming, limit: Int, now: @escaping @Sendable () -> UInt64) {
         self.resolution = resolution
@@ -81,13 +80,8 @@ final class Journal: LedgerState {
         set { state.withLock { $0.books = newValue } }
     }
 
-    /// Returns true if the backlog has reached `thousandths` of the limit.
-    func isFull(_ thousandths: Int) -> Bool {
-        state.withLock { state in
-            let seconds = state.moment / 1_000
-            let hourAgo = seconds - min(seconds, state.timing.hourSeconds)
-            return state.books.limited(frozenBefore: hourAgo) * 1_000 >= limit * thousandths
-        }
+    var limited: Int {
+        state.withLock { $0.books.limited(frozenBefore: $0.timing.hourBefore($0.moment / 1_000)) }
     }
 
     /// Returns the window of an entry that is recorded now.

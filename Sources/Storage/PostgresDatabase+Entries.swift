@@ -40,8 +40,7 @@ extension PostgresDatabase {
 
     /// - Parameter time: unix milliseconds.
     private func boundary(after time: UInt64, isLong: Bool) -> Int64 {
-        let span = isLong ? timing.daySeconds : timing.hourSeconds
-        return Int64(clamping: (time / 1_000 / span + 1) * span)
+        Int64(clamping: timing.boundary(after: time / 1_000, isLong: isLong))
     }
 
     /// Adds an entry to a window.
@@ -135,7 +134,7 @@ extension PostgresDatabase {
             + (SELECT coalesce(sum(limited), 0)::bigint FROM unpublished WHERE first + count > (SELECT published FROM log))
             + (SELECT count(*) FROM unsequenced WHERE rank = 3 AND batch <= (SELECT max(moment) FROM batch WHERE moment <= $1))
             RETURNING backlog, stamp
-            """, .time(moment / 1_000 - min(moment / 1_000, timing.hourSeconds)), read: Self.backlog)
+            """, .time(timing.hourBefore(moment / 1_000)), read: Self.backlog)
         noteBacklog(count)
     }
 
@@ -145,7 +144,7 @@ extension PostgresDatabase {
     private static func backlog(_ row: any Row) -> Backlog { Backlog(count: row.time(0), stamp: row.time(1)) }
 
     func isBatchDue() throws -> Bool {
-        let boundary = journal.now() / 1_000 / timing.hourSeconds * timing.hourSeconds
+        let boundary = timing.boundary(upTo: journal.now() / 1_000)
         return try read {
             try exists(
                 "SELECT 1 FROM schedule WHERE looked < $1 OR EXISTS (SELECT 1 FROM batch WHERE window_start IS NULL)",
@@ -263,6 +262,13 @@ extension PostgresDatabase {
     }
 
     func noteCommitted(_ entries: [ClosedEntry], inWindows: Int) throws { try countBacklog() }
+
+    func unpublished(after size: UInt64) throws -> (first: UInt64, entries: [[UInt8]]) {
+        let parts = try rows("SELECT first, bytes FROM unpublished WHERE first + count > $1 ORDER BY first", .time(size)) {
+            (first: $0.time(0), entries: try unpacked($0.blob(1)))
+        }
+        return (try parts.first?.first ?? logHead()?.size ?? 0, parts.flatMap(\.entries))
+    }
 
     func published(upTo size: UInt64) throws { try write { try forgetPublished(upTo: size) } }
 

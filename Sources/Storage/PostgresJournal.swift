@@ -73,7 +73,7 @@ final class PostgresJournal: LedgerState {
     let isBehind: @Sendable (UInt64) -> Void
     let clocks: PostgresClocks
     var databaseClock: (@Sendable () -> UInt64)? { clocks.database }
-    private let limit: Int
+    let limit: Int
     private let state: Mutex<State>
     /// Held while one connection records an absence.
     private let resuming = Mutex(())
@@ -174,10 +174,7 @@ final class PostgresJournal: LedgerState {
 
     func noteRecorded(_ count: UInt64) { state.withLock { $0.recorded += count } }
 
-    /// Returns true if the backlog has reached `thousandths` of the limit.
-    func isFull(_ thousandths: Int) -> Bool {
-        state.withLock { Int(clamping: ($0.backlog.count + $0.recorded) * 1_000) >= limit * thousandths }
-    }
+    var limited: Int { state.withLock { Int(clamping: $0.backlog.count + $0.recorded) } }
 
     // MARK: Faults of the server
 

@@ -180,8 +180,7 @@ private struct Copy {
         let looked = try source.earliest("SELECT looked FROM schedule") ?? 0
         let timing = try source.recordedTiming(expecting: nil) ?? .standard
         return try source.batches().map { batch in
-            let span = batch.isLong ? timing.daySeconds : timing.hourSeconds
-            return (batch.number, batch.moment ?? (looked / span + 1) * span, batch.rank, batch.last)
+            (batch.number, batch.moment ?? timing.boundary(after: looked, isLong: batch.isLong), batch.rank, batch.last)
         }
     }
 
