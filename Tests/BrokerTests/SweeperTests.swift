@@ -59,6 +59,19 @@ import Vocabulary
             #expect(try await inner.createRoom(id, token: token, expires: expires, now: clock.now) == .created)
         }
 
+        /// Stores rooms with a token that have expired.
+        func expire(_ count: Int) async throws {
+            let expires = clock.now + 1_000
+            inner.hold()
+            try await withThrowingTaskGroup { group in
+                for id in 0..<count { group.addTask { try await self.create(id, expires: expires) } }
+                group.addTask { self.inner.release() }
+                try await group.waitForAll()
+            }
+            #expect(try await inner.counts().tokens == count)
+            clock.advance(1_000)
+        }
+
         func end() async throws {
             hook.stage.withLock { $0 = nil }
             await inner.shutDown()
@@ -149,19 +162,25 @@ import Vocabulary
     /// A scrub in the middle of a long sweep may fail, but must not end the sweep.
     @Test func aFailedScrubDelaysNoPurge() async throws {
         let stage = try Stage()
-        let now = stage.clock.now
-        stage.inner.hold()
-        try await withThrowingTaskGroup { group in
-            for id in 0..<1_100 { group.addTask { try await stage.create(id, expires: now + 1_000) } }
-            group.addTask { stage.inner.release() }
-            try await group.waitForAll()
-        }
-        #expect(try await stage.inner.counts().tokens == 1_100)
-        stage.clock.advance(1_000)
+        try await stage.expire(1_100)
         stage.fail(.failed)
         #expect(try await stage.sweeper.sweep() <= stage.clock.now + 1_000)
         #expect(stage.count == 1)
         #expect(try await stage.inner.counts().tokens == 0)
+        try await stage.end()
+    }
+
+    /// A machine's clock that has stepped makes many rows due at once. A stop must end before the service manager kills the broker.
+    @Test func aStopWaitsForOneBatch() async throws {
+        let stage = try Stage()
+        try await stage.expire(1_100)
+        let sweep = Task {
+            while !Task.isCancelled { await Task.yield() }
+            return try await stage.sweeper.sweep()
+        }
+        sweep.cancel()
+        #expect(try await sweep.value == stage.clock.now)
+        #expect(try await (1..<1_100).contains(stage.inner.counts().tokens))
         try await stage.end()
     }
 }

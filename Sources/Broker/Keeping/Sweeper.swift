@@ -80,7 +80,7 @@ public actor Sweeper: LoopActor {
         }
     }
 
-    /// Purges everything that is due.
+    /// Purges everything that is due, or one batch of it if the task is cancelled.
     /// - Returns: when to come again.
     public func sweep() async throws(StoreError) -> UInt64 {
         let start = time.now
@@ -94,6 +94,8 @@ public actor Sweeper: LoopActor {
             metrics.add(.tokensPurged, result.tokens)
             metrics.recordPurges(of: result.ends, at: time.now)
             if result.hasErased { scheduleScrub() }
+            // A stop leaves the rest to the next start, or to another node.
+            if Task.isCancelled { return time.now }
             // A long sweep must not delay it. A failure must not stop the sweep: the log is emptied again after a second.
             if result.more { try? await scrub() }
         } while result.more
