@@ -16,7 +16,7 @@ protocol LedgerState: AnyObject, Sendable {
     func forgetHead()
 }
 
-/// What each engine implements. The rules in `EngineRows+*.swift` are written once over it.
+/// The parts that each engine has of its own. The rules in `EngineRows+*.swift` use them and hold for both engines.
 protocol EngineRows: RowReading, Database {
     /// The timing in force.
     var timing: LedgerTiming { get }

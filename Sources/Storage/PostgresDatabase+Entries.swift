@@ -222,11 +222,11 @@ extension PostgresDatabase {
         let last = batch.last.flatMap { $0.rank == rank ? $0.id : nil }
         var found: [WaitingRow] = []
         for number in batch.numbers {
-            // What is beyond the first `limit` ids so far is not among the first of all.
+            // With `limit` ids found, larger ones are not needed.
             let end = found.count < limit ? nil : found.last?.id
             found += try waiting(number, rank: rank, after: last, upTo: end, limit: limit)
             found.sort { $0.id < $1.id }
-            // Checked before the rest is cut off: then an id at the end of one part can't occur again in the next part.
+            // This comes before the cut. Otherwise the last id of a part could occur again in the next part.
             guard zip(found, found.dropFirst()).allSatisfy({ $0.id != $1.id }) else { throw Self.duplicate }
             found.removeLast(max(0, found.count - limit))
         }
