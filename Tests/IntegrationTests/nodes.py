@@ -185,7 +185,7 @@ class Watchers:
     lease = 10.0
 
     def __init__(self, deployment, rooms=6):
-        self.deployment, self.ends = deployment, False
+        self.deployment, self.ends, self.collected = deployment, False, deployment.simulator.collected()
         # `wronged` has the moments of such pushes.
         self.since, self.at, self.suspended, self.wronged, self.visits = {}, {}, None, [], Counter()
         client = Client(deployment.leading.port)
@@ -226,7 +226,8 @@ class Watchers:
         while not self.ends:
             with suppress(OSError):
                 now = time.monotonic()
-                count = Counter(push["token"] for push in self.deployment.simulator.pushes() if push["token"] in own)
+                self.collected.collect()
+                count = self.collected.count(own)
                 for token in count - seen:
                     there = self.since.get(token)
                     # The sockets of a suspended node are as dead as their node.

@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 import time
 import urllib.request
-from collections import deque
+from collections import Counter, deque
 from contextlib import suppress
 from pathlib import Path
 
@@ -317,6 +317,32 @@ class Broker(Process):
         return int(re.search(rf"^mayfly_{name} (\d+)$", self.metrics(), re.M)[1])
 
 
+class Collected:
+    """The pushes of a simulator, which itself keeps only the last ones. `gaps`: how many times it had forgotten some that nobody had collected."""
+
+    KEPT = 10_000
+
+    def __init__(self, url):
+        self.url, self.pushes, self.gaps = url, set(), 0
+
+    def collect(self):
+        with urllib.request.urlopen(self.url, timeout=20) as answer:
+            found = [(push["token"], push["headers"]["apns-id"], push["at"]) for push in json.load(answer)]
+        self.gaps += len(found) == self.KEPT and found[0] not in self.pushes
+        self.pushes.update(found)
+
+    def ids(self):
+        """The ids of all pushes, by token."""
+        ids = {}
+        for token, apns_id, _ in tuple(self.pushes):
+            ids.setdefault(token, set()).add(apns_id)
+        return ids
+
+    def count(self, tokens):
+        """How many pushes went to each of these tokens."""
+        return Counter(token for token, _, _ in tuple(self.pushes) if token in tokens)
+
+
 class Simulator(Process):
     def __init__(self, state, port=None, key=None):
         super().__init__(state, "simulator")
@@ -342,8 +368,13 @@ class Simulator(Process):
             return json.loads(content) if content else None
 
     def pushes(self, token=None):
-        """The accepted pushes, oldest first, or only those to `token` (hex)."""
-        return [push for push in self._control("GET", "/pushes") if token in (None, push["token"])]
+        """The accepted pushes, oldest first, or only those to `token` (hex). A test with more than the simulator keeps collects them."""
+        found = self._control("GET", "/pushes")
+        assert len(found) < Collected.KEPT, "the simulator may have forgotten earlier pushes"
+        return [push for push in found if token in (None, push["token"])]
+
+    def collected(self):
+        return Collected(f"http://127.0.0.1:{self.control_port}/pushes")
 
     def forget(self):
         self._control("DELETE", "/pushes")

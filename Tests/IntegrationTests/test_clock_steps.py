@@ -40,6 +40,7 @@ class Stepping:
         self.server = Server(environment=self.database.environment)
         self.deployment = Deployment(names, server=self.server.uri)
         self.nodes = {name: self.clocks(name) for name in names}
+        self.collected = self.deployment.simulator.collected()
         self.checkpoints = []
 
     def clocks(self, name):
@@ -65,12 +66,11 @@ class Stepping:
 
     def pushed(self):
         """The ids of all pushes so far, by token."""
-        pushed = {}
-        for push in self.deployment.simulator.pushes():
-            pushed.setdefault(push["token"], set()).add(push["headers"]["apns-id"])
-        return pushed
+        self.collected.collect()
+        return self.collected.ids()
 
     def keep(self):
+        self.collected.collect()
         node = next(iter(self.deployment.nodes.values()))
         path = node.folder / "ledger/checkpoint"
         if path.exists():
@@ -139,7 +139,8 @@ def test_clocks_step_while_nodes_serve(names, steps):
         verify(first, world.checkpoints)
         by_token = world.pushed()
         assert not [token for token, ids in by_token.items() if len(ids) > 1]
-        print(f"\nsteps {steps}, checkpoints {len(world.checkpoints)}, pushes {len(by_token)}, errors {dict(Counter(load.errors))}")
+        print(f"\nsteps {steps}, checkpoints {len(world.checkpoints)}, errors {dict(Counter(load.errors))}, pushes {len(by_token)}, "
+              f"bursts of which the simulator forgot some {world.collected.gaps}")
         assert len(world.checkpoints) > steps // 4
 
 

@@ -11,13 +11,14 @@ import tempfile
 import time
 import urllib.request
 from contextlib import closing, suppress
+from functools import cached_property
 from pathlib import Path
 
 import pytest
 
 from canary import given
 from mayfly import Client, Socket, new_client, new_code, new_token
-from processes import BINARY, REPOSITORY, clean_environment, eventually, http_status, mayfly, quick_rooms
+from processes import BINARY, REPOSITORY, Collected, clean_environment, eventually, http_status, mayfly, quick_rooms
 from test_nodes import Load
 
 SCRIPT = REPOSITORY / "packaging/cluster/run"
@@ -39,7 +40,6 @@ class Cluster:
         self.folder = self.parent / "cluster"
         (self.parent / "rooms.json").write_text(json.dumps(quick_rooms()))
         self.prints = self.parent / "prints"
-        self.pushes = []
         with open(self.prints, "wb") as prints:
             for base in random.sample(range(27_000, 32_000, PORTS), 5):  # the script refuses ports that are taken
                 self.port = base
@@ -132,12 +132,9 @@ class Cluster:
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/audit/checkpoint", timeout=10) as answer:
             return answer.read()
 
-    def collect_pushes(self):
-        """The simulator keeps the last 10,000."""
-        url = re.search(r"pushes +(\S+)", self.told())[1]
-        with urllib.request.urlopen(url, timeout=20) as answer:
-            self.pushes += [(push["token"], push["headers"]["apns-id"]) for push in json.load(answer)]
-        urllib.request.urlopen(urllib.request.Request(url, method="DELETE"), timeout=5).close()
+    @cached_property
+    def collected(self):
+        return Collected(re.search(r"pushes +(\S+)", self.told())[1])
 
     def stop(self):
         """Ends the script. No process may remain. SIGINT would do nothing if a shell has started this test in the background."""
@@ -229,7 +226,7 @@ def kill_all(cluster, rounds):
                 cluster.until(cluster.is_whole, "a whole cluster", 180)
                 time.sleep(3)
                 checkpoints.append(cluster.checkpoint())
-                cluster.collect_pushes()
+                cluster.collected.collect()
                 begun = time.monotonic()
                 cluster.kill_primary() if victim == "primary" else cluster.kill_node(victim)
                 made = len(load.times)
@@ -246,16 +243,15 @@ def kill_all(cluster, rounds):
                 if (answer := client.status(roomid)).status != 200 or is_accepted and not answer.json["accepted"]]
     assert not lost, f"{len(lost)} of {len(accepted)} acknowledged rooms are lost"
     time.sleep(20)  # for pushes that are tried again
-    cluster.collect_pushes()
+    cluster.collected.collect()
     checkpoints.append(cluster.checkpoint())
     cluster.stop()
     cluster.verify(checkpoints)
-    print(f"kills {kills}; rooms {len(accepted)}, pushes {len(cluster.pushes)}, errors {dict(load.errors)}; "
+    print(f"kills {kills}; rooms {len(accepted)}, pushes {len(cluster.collected.pushes)}, errors {dict(load.errors)}; "
           f"longest gap {load.gap:.1f} s, p99 {load.p99() * 1000:.0f} ms")
-    ids = {}
-    for token, apns_id in cluster.pushes:
-        ids.setdefault(token, set()).add(apns_id)
+    ids = cluster.collected.ids()
     different = [token for token, all_ids in ids.items() if len(all_ids) > 1]
+    assert not cluster.collected.gaps, "this test has not seen all pushes"
     assert not different, f"{len(different)} tokens got one knock's push with different apns-ids"
     assert len(ids) > len(load.times) * 0.9, "few pushes: this test would prove nothing"
     told = given.in_files(*cluster.folder.glob("*/log"))

@@ -435,13 +435,13 @@ def check_load(deployment, load, watchers, checkpoints, kills=0):
             node.stop()
     leading.stop()
     verified(leading, *checkpoints)
-    pushes = deployment.simulator.pushes()
-    own = set(load.tokens)
-    by_job = Counter(push["token"] for push in pushes if push["token"] in own)
+    watchers.collected.collect()
+    by_job, ids = watchers.collected.count(set(load.tokens)), watchers.collected.ids()
     twice = [token for token, number in by_job.items() if number > 1]
-    different = [token for token in twice if len({push["headers"]["apns-id"] for push in pushes if push["token"] == token}) > 1]
+    different = [token for token in twice if len(ids[token]) > 1]
     print(f"\nkills: {kills}; rooms {len(accepted)}, pushes {len(by_job)}, sent twice with one apns-id {len(twice)}, errors {dict(load.errors)}; "
           f"longest gap {load.gap:.1f} s, p99 {load.p99() * 1000:.0f} ms; {watchers.told()}")
+    assert not watchers.collected.gaps, "this test has not seen all pushes"
     assert not different, f"{len(different)} tokens got one push with different apns-ids"
     assert not [moment for moment in watchers.wronged if not load.stalled(moment)], watchers.told()
 
