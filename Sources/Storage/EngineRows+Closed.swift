@@ -78,6 +78,11 @@ struct CompleteBatch {
     var last: (rank: UInt8, id: EntryID)?
 }
 
+extension StoreError {
+    /// A batch whose entries can't be published.
+    static var damagedBatch: StoreError { .damaged("ledger entries that wait for their batch") }
+}
+
 extension EngineRows {
     /// Returns the entries of the windows before `window` in the log's order, at most `limit`. Fewer only if there are no more, or if the next
     /// batch is damaged.
@@ -92,6 +97,10 @@ extension EngineRows {
             if batch.window != started { try addWindows(to: &entries, before: batch.window, rank: 3, limit: limit) }
             let preceding = entries.count
             do {
+                // Entries that precede the head's would spoil the log, and a batch of a later window has none in it.
+                guard batch.window >= head?.window ?? 0, batch.last == nil || batch.window == started else {
+                    throw StoreError.damagedBatch
+                }
                 try add(batch, to: &entries, limit: limit)
             } catch {
                 // The log gets what precedes a damaged batch, and stops there.

@@ -123,7 +123,7 @@ extension SQLiteDatabase {
         func replace(_ batch: inout Batch, isLong: Bool) throws -> Batch {
             defer { batch = Batch(number: next) }
             next += 1
-            try run("UPDATE batch SET moment = $1 WHERE number = $2", .time(moment), .int(batch.number))
+            try queue("UPDATE batch SET moment = $1 WHERE number = $2", .time(moment), .int(batch.number))
             try run("INSERT INTO batch (number, is_long) VALUES ($1, $2)", .int(next), .bool(isLong))
             return batch
         }
@@ -182,20 +182,26 @@ extension SQLiteDatabase {
         journal.books.covered = Books.Covered()
     }
 
-    /// Reads the batches and counts their entries.
+    /// Reads the batches and counts their entries. Raises an alarm if a run is damaged.
+    /// - Throws: `.damaged` if a batch lacks its row, since its entries could not be published.
     private func resumeBatches(_ books: inout Books) throws {
-        let batches = try waitingCounts()
+        var (counts, open) = (try waitingCounts(), 0)
         try each("SELECT number, is_long, moment, window_start FROM batch ORDER BY moment, is_long") { row in
-            let batch = batches[row.int(0)] ?? Batch(number: row.int(0))
+            let batch = counts.removeValue(forKey: row.int(0)) ?? Batch(number: row.int(0))
             switch (row.isNull(2), row.int(1) != 0) {
-            case (true, false): books.short = batch
-            case (true, true): books.long = batch
+            case (true, false): (books.short, open) = (batch, open + 1)
+            case (true, true): (books.long, open) = (batch, open + 1)
             case (false, false):
                 books.frozen.append(
                     FrozenBatch(moment: row.time(2), window: row.timeOrNil(3), short: batch))
-            case (false, true): books.frozen[books.frozen.count - 1].long = batch
+            case (false, true):
+                guard books.frozen.last?.moment == row.time(2) else { throw StoreError.damagedBatch }
+                books.frozen[books.frozen.count - 1].long = batch
             }
         }
+        for number in try unpublishedBatches() { counts[number] = nil }
+        guard open == 2, counts.isEmpty else { throw StoreError.damagedBatch }
+        try checkRuns()
     }
 }
 

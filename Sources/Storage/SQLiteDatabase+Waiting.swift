@@ -130,11 +130,9 @@ extension SQLiteDatabase {
 
     /// - Throws: `.damaged` if the page is damaged or missing.
     fileprivate func page(at place: RunPlace) throws -> RunPage {
-        guard let page = try firstPage(from: place.key, before: place.key + 1)?.page else { throw Self.damage }
+        guard let page = try firstPage(from: place.key, before: place.key + 1)?.page else { throw StoreError.damagedBatch }
         return page
     }
-
-    fileprivate static var damage: StoreError { .damaged("ledger entries that wait for their batch") }
 
     // MARK: Publication
 
@@ -176,6 +174,16 @@ extension SQLiteDatabase {
         }
     }
 
+    /// Raises an alarm if a run is damaged whose entries are not in the log. Without it the operator would learn of that when the batch is due.
+    func checkRuns() throws {
+        for number in try rows("SELECT number FROM batch WHERE rank IS NULL", read: { $0.int(0) }) {
+            do { try checkRuns(number) } catch {
+                guard case .damaged = StoreError(any: error) else { throw error }
+                journal.alarm(Self.damagedRun)
+            }
+        }
+    }
+
     /// Checks the runs of a batch of which nothing is in the log.
     ///
     /// An earlier copy of the newest run's page is not noticed, since a commit may change no other page. Of a batch that is partly in the log, a
@@ -192,7 +200,7 @@ extension SQLiteDatabase {
             }
             let isBegun = ranks & Self.bit(rank) != 0
             guard isWhole, newest?.place.run == (isBegun ? RunPlace.lastRun : nil), newest?.pages ?? 0 == pages else {
-                throw Self.damage
+                throw StoreError.damagedBatch
             }
         }
     }
@@ -203,7 +211,7 @@ extension SQLiteDatabase {
         var readers: [RunReader] = []
         for number in numbers {
             try eachFirstPage(RunPlace(batch: number, rank: rank)) { found in
-                guard let page = found.page, page.place.page == 0 || id != nil else { throw Self.damage }
+                guard let page = found.page, page.place.page == 0 || id != nil else { throw StoreError.damagedBatch }
                 if page.isEmpty { return }
                 var reader = RunReader(self, page)
                 if try reader.skip(to: id) { readers.append(reader) }
@@ -310,7 +318,7 @@ extension SQLiteDatabase {
                 var merge = try merge(batch.numbers, rank: rank, after: batch.last?.rank == rank ? batch.last?.id : nil)
                 found += try read(&merge, of: batch, rank, limit: part.count - found.count).map(\.bytes)
             }
-            guard found.count == part.count else { throw Self.damage }
+            guard found.count == part.count else { throw StoreError.damagedBatch }
             entries += found
         }
         return (try parts.first?.first ?? logHead()?.size ?? 0, entries)
@@ -320,6 +328,11 @@ extension SQLiteDatabase {
     func deletePublishedPages() throws {
         let pages = try rows("SELECT bytes FROM unpublished WHERE window_start IS NOT NULL") { Self.numbers($0.blob(0)) }
         for page in pages.joined() { try delete(page) }
+    }
+
+    /// Returns the batches whose entries the folder may lack. Their rows may be gone.
+    func unpublishedBatches() throws -> [Int64] {
+        Array(try rows("SELECT numbers FROM unpublished WHERE numbers IS NOT NULL") { Self.numbers($0.blob(0)) }.joined())
     }
 
     private static func numbers(_ bytes: [UInt8]) -> [Int64] {
@@ -351,7 +364,7 @@ private struct RunReader {
         }
         if page.isLast { return false }
         let next = try database.page(at: page.place.at(run: page.place.run, page: page.place.page + 1))
-        guard next.follows(page) else { throw SQLiteDatabase.damage }
+        guard next.follows(page) else { throw StoreError.damagedBatch }
         (page, index) = (next, 0)
         return true
     }
@@ -403,7 +416,7 @@ struct RunMerge {
         }
         guard let first = readers.first else { return nil }
         let entry = first.entry
-        if let last, last >= entry.id { throw SQLiteDatabase.damage }
+        if let last, last >= entry.id { throw StoreError.damagedBatch }
         found = (entry, first.page.place, first.endsPage)
         (previous, last) = (last, entry.id)
         try advance()

@@ -173,7 +173,7 @@ final class SQLiteDatabase: EngineRows {
     func rollBack() {
         if let beginning { journal.books = beginning }
         beginning = nil
-        (added, runs) = ([], [:])
+        (added, runs, pausedMerge) = ([], [:], nil)
         if inTransaction { try? connection.execute("ROLLBACK") }
     }
 }

@@ -178,20 +178,23 @@ import Vocabulary
             let file = try TestPostgres.texts("SELECT pg_walfile_name(pg_current_wal_insert_lsn())")
             try await scrub(fixture)
             #expect(try TestPostgres.texts("SELECT pg_walfile_name(pg_current_wal_insert_lsn())") != file || round > 1)
-            #expect(try partitions(fixture) == rooms)
+            #expect(try partitions(fixture).filter { $0.hasPrefix("room") } == rooms)
             #expect(fixture.store.takeAlarms().count == (round == 2 ? 1 : 0), "once, and not for a short read")
         }
+        // A vacuum by the server itself gives way after a second.
+        for _ in 0..<100 where try partitions(fixture) != rooms { try await scrub(fixture) }
+        #expect(try partitions(fixture) == rooms)
         try reader.run("COMMIT")
-        try await scrub(fixture)
+        try await scrub(fixture, waitMs: 20_000)
         #expect(try partitions(fixture).isEmpty)
         try await fixture.close()
     }
 
-    /// Scrubs as the sweeper does, but without the patience.
-    private func scrub(_ fixture: Fixture) async throws {
+    /// Scrubs as the sweeper does, but waits less for a lock.
+    private func scrub(_ fixture: Fixture, waitMs: Int = 50) async throws {
         let now = fixture.clock.now
         try await run(fixture) { database in
-            try database.runAlone(["SET lock_timeout = 50"])
+            try database.runAlone(["SET lock_timeout = \(waitMs)"])
             try database.scrub(now: now)
         }
     }
