@@ -233,6 +233,18 @@ def test_state_in_use(state, broker, processes):
     Client(broker.port).create().expect(201)
 
 
+def test_database_in_use(broker, processes):
+    """Both have the same keys. Each would overwrite entries of the other's that wait for the log."""
+    broker.start()
+    copy = State()
+    shutil.copytree(broker.state.folder, copy.folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("mayfly.sqlite*"))
+    second = Broker(copy, database=broker.state / "mayfly.sqlite")
+    processes.append(second)
+    start_fails(second, "another broker uses the database")
+    Client(broker.port).create().expect(201)
+    copy.remove()
+
+
 # Promise: cleartext-refused
 @pytest.mark.parametrize("address, allowed", [("0.0.0.0", None), ("[::]", None), ("0.0.0.0", "10.0.0.5")])
 def test_cleartext_beyond_loopback(broker, address, allowed):

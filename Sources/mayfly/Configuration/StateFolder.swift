@@ -1,6 +1,7 @@
 import Linux
 import Sealing
 import Storage
+import Synchronization
 
 /// The paths of a state folder. It contains no other files.
 struct StateFolder {
@@ -115,8 +116,8 @@ struct StateFolder {
         }
     }
 
-    /// Locks the folder for one broker: two would sign different heads of one log.
-    /// - Throws: `CommandFailed` if the folder isn't writable, or another broker has locked it.
+    /// Locks the folder and its SQLite file for one broker: two would sign different heads of one log, or overwrite each other's entries.
+    /// - Throws: `CommandFailed` if the folder isn't writable, or another broker has locked it or the file.
     func lock() throws -> FolderLock {
         try checkWritable()
         let folder: OpenFile
@@ -128,7 +129,18 @@ struct StateFolder {
         guard try folder.tryLock() else {
             throw CommandFailed("another broker uses the state folder \(ShownPath(path)). Stop it, or use another folder")
         }
-        return FolderLock(folder: folder)
+        let lock = FolderLock(folder: folder)
+        if case .file(let path) = database, File.exists(path) { try lock.add(path, shown: shownDatabase) }
+        return lock
+    }
+
+    /// Makes the SQLite file if it is missing, and locks it.
+    func makeDatabase(_ lock: FolderLock) throws {
+        try checkDatabaseFolder()
+        guard case .file(let path) = database else { return }
+        // SQLite copies this mode to its other files. The ledger's files keep the umask's mode because they are public.
+        if !File.exists(path) { try CommandFailed.naming(shownDatabase) { try File.write(path, [UInt8]().span, mode: 0o600) } }
+        try lock.add(path, shown: shownDatabase)
     }
 
     /// Reads the key file. Changes nothing.
@@ -170,11 +182,23 @@ struct StateFolder {
     var simulatorCA: String { keys + "/simulator-ca.pem" }
 }
 
-/// The lock of a state folder. It ends with this object.
+/// The lock of a state folder and its SQLite file. It ends with this object, which must outlive all connections to the file: a process that closes a
+/// descriptor of a file loses SQLite's locks on it.
 final class FolderLock: Sendable {
     private let folder: OpenFile
+    private let file = Mutex<OpenFile?>(nil)
 
     fileprivate init(folder: consuming OpenFile) { self.folder = folder }
+
+    fileprivate func add(_ path: String, shown: String) throws {
+        if file.withLock({ $0 != nil }) { return }
+        var opened: OpenFile?
+        do { opened = try OpenFile(path, .read) } catch { throw CommandFailed("\(shown): \(error)") }
+        guard try opened?.tryLock() == true else {
+            throw CommandFailed("another broker uses the database \(shown). Stop it, or use another file")
+        }
+        file.withLock { $0 = opened.take() }
+    }
 }
 
 extension WrappingKeySource {

@@ -44,6 +44,7 @@ struct OpenState: Sendable {
         time =
             folder.database.isServer
             ? BrokerTime(persisted: 0, wall: { clock.nowMs }) : BrokerTime(persisted: stored?.earliestNowMs ?? 0)
+        try folder.makeDatabase(lock)
         store = try Self.store(settings, starts, time, clock)
         do {
             if let stored {
@@ -118,13 +119,8 @@ struct OpenState: Sendable {
     private static func store(
         _ settings: ServiceSettings, _ starts: [Entry.Op], _ time: BrokerTime, _ clock: AgreedClock
     ) throws -> any Store {
-        try settings.state.checkDatabaseFolder()
-        return try CommandFailed.naming(settings.state.shownDatabase) {
-            // SQLite copies this mode to its other files. The ledger's files keep the umask's mode because they are public.
-            if case .file(let path) = settings.state.database, !File.exists(path) {
-                try File.write(path, [UInt8]().span, mode: 0o600)
-            }
-            return try settings.state.database.open(
+        try CommandFailed.naming(settings.state.shownDatabase) {
+            try settings.state.database.open(
                 resolution: settings.resolution, timing: settings.policies.ledger, resumption: starts, now: { time.now },
                 isBehind: { time.raise(to: $0) }, clock: clock)
         }
