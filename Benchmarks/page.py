@@ -116,13 +116,11 @@ are taken within a round. CPU is the server's, user and kernel, and memory its R
 
 PROFILE = """
 ## Where the time goes
-Profiled on 2026-11-20. `main` took about half of a pair's CPU, `store-writer` two fifths. Since then ids became fixed-size values, and `store-writer` writes
-fewer pages.
+Profiled on 2026-11-27. `main` takes 56 % of a pair's CPU, `store-writer` most of the rest.
 
-- **`store-writer`** writes each touched page whole. A pair touches one random page, in the table of join codes. These pages are 40 % of what a commit
-  writes. Only fewer pages and more pairs a commit help.
-- **`main`** spent a fifth in the engine, mostly in the kernel's TCP. The rest was libsodium (26 %), Swift's reference counts and arrays (24 %), `malloc`
-  (17 %) and tasks (8 %).
+- **`main`** spends 23 % of its time in the kernel (`send` alone 13 %), 18 % in libsodium, and 14 % in `malloc` with the wiping of what is freed.
+- **`store-writer`** spends half of its time in the kernel: `pwrite` and `fdatasync` are 12.5 % of a pair. It writes each touched page whole. A pair touches
+  one random page, in the table of join codes.
 
 ```sh
 perf record -g --pid PID -- sleep 5 && perf report --no-children
