@@ -178,6 +178,12 @@ extension KeyRing {
         ratchet.withLock { $0.expirySlots(lifeMs, stepMs, nowMs) }
     }
 
+    /// Returns false if there is no key for the slot and none will come: its epoch is over, or its generation was lost.
+    public func reaches(_ slot: ExpirySlot) -> Bool {
+        // A generation that another node made may still come.
+        do { return try derivation(slot.generation, slot.expiryMs, .ownerIndex) != nil } catch { return true }
+    }
+
     /// Computes the keys of these slots in advance. After a start, a look-up over a month would otherwise take 0.1 s. It locks once per slot, so
     /// others aren't delayed. Call it on a thread that may block.
     public func prepare(_ slots: [ExpirySlot]) {

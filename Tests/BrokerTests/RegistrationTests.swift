@@ -22,6 +22,25 @@ import Vocabulary
         }
     }
 
+    /// The lost keys had a later generation than the new ones. When the broker looks for the slots of registrations, their rows are still there.
+    @Test func registrationsGoOnAfterLostKeys() async throws {
+        try await Stage.play { stage in
+            for _ in 0..<3 {
+                try await stage.register(1)
+                await stage.sleep(86_400_000)
+            }
+            await stage.simulated.stop()
+            try await stage.simulated.renewKeys()
+            try await stage.start()
+            #expect(try await stage.counts.registrations == 0)
+            try await stage.register(1)
+            #expect(try await stage.companion.status(Stage.alice).hasDevice)
+            _ = try await stage.ask()
+            await stage.advance(1_000)
+            #expect(stage.pushes(to: 1).count == 1)
+        }
+    }
+
     /// A step of a device's place is a day, like a generation of keys. A step of a Live Activity's place is an hour.
     @Test func aRenewalKeepsIDAndHandleKey() async throws {
         try await Stage.play { stage in

@@ -214,6 +214,16 @@ actor SimulatedBroker: LoopActor {
         }
     }
 
+    /// The keys of a stopped broker are lost, and an operator makes new ones, as `mayfly keys renew` does.
+    func renewKeys() async throws {
+        let (database, keyFile) = (folder + "/mayfly.sqlite", folder + "/ratchet.key")
+        try File.remove(keyFile)
+        let store = try SQLiteStore(path: database, resolution: 1, timing: nil, now: { [machine] in machine.wall })
+        try await KeyKeeper.recordLoss(store, nowMs: machine.wall)
+        await store.shutDown()
+        try KeyRing.create(path: keyFile, nowMs: machine.wall)
+    }
+
     /// Like kill -9: everything in memory is lost, and calls under way are never answered.
     func kill() async {
         guard let run else { return }

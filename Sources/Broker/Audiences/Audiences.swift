@@ -146,7 +146,9 @@ public actor Audiences: LoopActor, BrokerPart {
     public func learnSlots() async throws(BrokerError) {
         let found = try await store.perform(.survey) { try $0.registrationSlots() }
         formerSlots = found.compactMap { found in
-            usualSlots(found.kind.life).contains(found.expirySlot) ? nil : (found.kind, found.expirySlot)
+            let isFormer = !usualSlots(found.kind.life).contains(found.expirySlot)
+            // Rows under lost keys are still there when a broker starts. Without a key no index can be computed.
+            return isFormer && keys.reaches(found.expirySlot) ? (found.kind, found.expirySlot) : nil
         }
     }
 
