@@ -275,7 +275,7 @@ public struct StaleKeys: Error, CustomStringConvertible {
     fileprivate let reason: String
 
     public var description: String {
-        "stale_keys: keys/ratchet.key \(reason). It is an old copy: "
-            + "its keys should no longer exist. Remove the copy; if the right file is lost, start with an empty state folder."
+        "stale_keys: this key file \(reason). It is an old copy: its keys should no longer exist. Put the right file back, or if that is lost, "
+            + "remove the copy and run `mayfly keys renew`, which forgets all rooms and tokens."
     }
 }
