@@ -232,7 +232,8 @@ class Watchers:
                     there = self.since.get(token)
                     # The sockets of a suspended node are as dead as their node.
                     if there is not None and self.at[token] is not self.suspended and now - there > self.lease + 1:
-                        self.wronged.append(now)
+                        # If this process stood still meanwhile, the push is from that time.
+                        self.wronged.append(time.monotonic())
                 seen = count
             time.sleep(0.25)
 
