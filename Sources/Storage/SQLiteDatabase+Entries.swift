@@ -183,24 +183,33 @@ extension SQLiteDatabase {
     }
 
     /// Reads the batches and counts their entries. Raises an alarm if a run is damaged.
-    /// - Throws: `.damaged` if a batch lacks its row, since its entries could not be published.
+    /// - Throws: `.damaged` if a batch lacks its row or has two, since its entries could not be published.
     private func resumeBatches(_ books: inout Books) throws {
-        var (counts, open) = (try waitingCounts(), 0)
+        var counts = try waitingCounts()
+        var (short, long): (Batch?, Batch?)
         try each("SELECT number, is_long, moment, window_start FROM batch ORDER BY moment, is_long") { row in
             let batch = counts.removeValue(forKey: row.int(0)) ?? Batch(number: row.int(0))
             switch (row.isNull(2), row.int(1) != 0) {
-            case (true, false): (books.short, open) = (batch, open + 1)
-            case (true, true): (books.long, open) = (batch, open + 1)
+            case (true, false):
+                guard short == nil else { throw StoreError.damagedBatch }
+                short = batch
+            case (true, true):
+                guard long == nil else { throw StoreError.damagedBatch }
+                long = batch
             case (false, false):
+                guard books.frozen.last?.moment != row.time(2) else { throw StoreError.damagedBatch }
                 books.frozen.append(
                     FrozenBatch(moment: row.time(2), window: row.timeOrNil(3), short: batch))
             case (false, true):
-                guard books.frozen.last?.moment == row.time(2) else { throw StoreError.damagedBatch }
+                guard let frozen = books.frozen.last, frozen.moment == row.time(2), frozen.long == nil else {
+                    throw StoreError.damagedBatch
+                }
                 books.frozen[books.frozen.count - 1].long = batch
             }
         }
         for number in try unpublishedBatches() { counts[number] = nil }
-        guard open == 2, counts.isEmpty else { throw StoreError.damagedBatch }
+        guard let short, let long, counts.isEmpty else { throw StoreError.damagedBatch }
+        (books.short, books.long) = (short, long)
         try checkRuns()
     }
 }

@@ -235,7 +235,7 @@ class Watchers:
                         # If this process stood still meanwhile, the push is from that time.
                         self.wronged.append(time.monotonic())
                 seen = count
-            # A list of 10,000 pushes costs simulator and test a tenth of a second each.
+            # Each question is answered with up to 10,000 pushes.
             time.sleep(1)
 
     def stop(self):

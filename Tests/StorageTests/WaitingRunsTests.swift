@@ -388,7 +388,9 @@ import Vocabulary
     @Test(arguments: [
         "DELETE FROM batch WHERE number = 1", "DELETE FROM batch WHERE number = 2", "DELETE FROM batch",
         "DELETE FROM batch WHERE number = 1; INSERT INTO batch (number, is_long) VALUES (3, 0)",
-        "INSERT INTO batch (number, is_long) VALUES (3, 0)", "UPDATE batch SET moment = 1700000000 WHERE number = 2",
+        "INSERT INTO batch (number, is_long) VALUES (3, 0)",
+        "DELETE FROM batch WHERE number = 2; INSERT INTO batch (number, is_long) VALUES (3, 0)",
+        "UPDATE batch SET moment = 1700000000 WHERE number = 2",
     ])
     func batchesWithoutTheirRowsAreRefused(change: String) async throws {
         let fixture = try await started()
