@@ -109,7 +109,7 @@ def stepping(names):
 # Promise: clock-steps-keep-the-log
 @pytest.mark.background
 @pytest.mark.parametrize("names, steps", [
-    ("ab", 12), pytest.param("a", 200, marks=pytest.mark.campaign), pytest.param("abc", 200, marks=pytest.mark.campaign)])
+    ("ab", 12), *(pytest.param(names, 200, marks=[pytest.mark.campaign, pytest.mark.alone]) for names in ("a", "abc"))])
 def test_clocks_step_while_nodes_serve(names, steps):
     seed = int(os.environ.get("MAYFLY_TEST_SEED", random.randrange(1 << 32)))
     print(f"MAYFLY_TEST_SEED={seed}")

@@ -26,6 +26,7 @@ NODES, SERVERS, PORTS = ("node-1", "node-2", "node-3"), ("db-1", "db-2"), 30
 TOOLS = f"{REPOSITORY}/.build:{os.environ['PATH']}:/usr/sbin"
 pytestmark = [
     pytest.mark.campaign,
+    pytest.mark.alone,
     pytest.mark.skipif(not all(shutil.which(name, path=TOOLS) for name in ("etcd", "patroni", "haproxy", "setpriv")),
                        reason="NOT TESTED: a cluster needs etcd, Patroni and HAProxy: run scripts/setup cluster")]
 

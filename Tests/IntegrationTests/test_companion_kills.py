@@ -15,7 +15,7 @@ from companion_client import Notification
 from companion_world import CompanionWorld, new_session
 from processes import audit_verify, eventually
 
-pytestmark = pytest.mark.campaign
+pytestmark = [pytest.mark.campaign, pytest.mark.alone]
 
 KILLS = int(os.environ.get("MAYFLY_TEST_KILLS", 5))
 WORKERS = 4

@@ -479,6 +479,7 @@ def test_a_killed_node_under_load_loses_nothing(trio):
     rounds(trio, 1)
 
 
+@pytest.mark.alone
 @pytest.mark.campaign
 def test_a_dozen_kills_under_load_lose_nothing(trio):
     rounds(trio, 12)
@@ -526,6 +527,7 @@ def servers():
 
 
 # Promise: failover-loses-nothing
+@pytest.mark.alone
 @pytest.mark.campaign
 def test_a_dozen_kills_and_failovers_under_load_lose_nothing(servers):
     with Deployment("abc", server=servers.uri) as deployment:
@@ -545,6 +547,7 @@ def test_a_host_that_answers_nothing_does_not_hide_the_next():
             Client(deployment["b"].port).room()
 
 
+@pytest.mark.alone
 @pytest.mark.campaign
 def test_nodes_leave_a_primary_whose_commits_hang(servers):
     """As after the death of a Patroni whose PostgreSQL runs on: the promoted standby no longer follows it, so no commit there ends."""
@@ -566,6 +569,7 @@ def test_nodes_leave_a_primary_whose_commits_hang(servers):
         servers.primary.stop()
 
 
+@pytest.mark.alone
 @pytest.mark.campaign
 def test_lost_messages_and_sessions_ring_nobody(trio):
     """All sessions of the nodes are ended again and again: messages are lost, and statements are cut."""
@@ -580,6 +584,7 @@ def test_lost_messages_and_sessions_ring_nobody(trio):
     check_load(trio, load, watchers, [])
 
 
+@pytest.mark.alone
 @pytest.mark.campaign
 def test_a_node_stopped_for_a_minute_comes_back(trio):
     load, watchers = Load(trio, threads=2), Watchers(trio)

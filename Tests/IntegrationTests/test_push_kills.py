@@ -7,7 +7,7 @@ import pytest
 
 from push_kills import run
 
-pytestmark = pytest.mark.campaign
+pytestmark = [pytest.mark.campaign, pytest.mark.alone]
 
 KILLS = int(os.environ.get("MAYFLY_TEST_KILLS", 5))
 

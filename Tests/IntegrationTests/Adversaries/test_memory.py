@@ -19,7 +19,7 @@ from memory_scan import Mapping, Search, Secret, forms, memory_of, size_of, told
 from processes import BINARY, REPOSITORY, eventually
 from world import World
 
-pytestmark = pytest.mark.campaign
+pytestmark = [pytest.mark.campaign, pytest.mark.alone]
 
 SECONDS = float(os.environ.get("MEMORY_SECONDS", 3))
 RATE = 1000
