@@ -183,7 +183,7 @@ extension SQLiteDatabase {
     }
 
     /// Reads the batches and counts their entries. Raises an alarm if a run is damaged.
-    /// - Throws: `.damaged` if a batch lacks its row or has two, since its entries could not be published.
+    /// - Throws: `.damaged` if a batch lacks its row, or if two of one kind are open or have one moment. Their entries could not be published.
     private func resumeBatches(_ books: inout Books) throws {
         var counts = try waitingCounts()
         var (short, long): (Batch?, Batch?)

@@ -391,6 +391,8 @@ import Vocabulary
         "INSERT INTO batch (number, is_long) VALUES (3, 0)",
         "DELETE FROM batch WHERE number = 2; INSERT INTO batch (number, is_long) VALUES (3, 0)",
         "UPDATE batch SET moment = 1700000000 WHERE number = 2",
+        "INSERT INTO batch (number, is_long, moment) VALUES (3, 0, 1700000000), (4, 0, 1700000000)",
+        "INSERT INTO batch (number, is_long, moment) VALUES (3, 0, 1700000000), (4, 1, 1700000000), (5, 1, 1700000000)",
     ])
     func batchesWithoutTheirRowsAreRefused(change: String) async throws {
         let fixture = try await started()
