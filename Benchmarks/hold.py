@@ -44,8 +44,8 @@ made = itertools.count()
 
 
 def connect(port, context=None):
-    """A connection from addresses of this process, 500 from each: one address has neither the ports nor the share for all of them."""
-    source = f"127.{1 + os.getpid() // 250 % 250}.{1 + os.getpid() % 250}.{1 + next(made) // 500 % 250}"
+    """A connection from addresses of this process, 20 from each: an address may hold a fourth of what is free, and the last ones find little."""
+    source = f"127.{1 + os.getpid() // 250 % 250}.{1 + os.getpid() % 250}.{1 + next(made) // 20 % 250}"
     connection = socket.create_connection((LOOPBACK, port), timeout=30, source_address=(source, 0))
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return context.wrap_socket(connection) if context else connection

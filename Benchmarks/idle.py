@@ -10,8 +10,8 @@ from processes import Broker, Invalid
 
 STARTS = size(10, 2)
 MOST = size(20_000, 2_000)
-# Descriptors that a broker keeps from its public listener (Service.reservedDescriptors), and those of the other requests.
-SPARE = 400
+# Descriptors that a broker keeps from its public listener (416, Listeners.reservedDescriptors), and those of the other requests.
+SPARE = 600
 HOLDERS = 4
 KIB, MIB = 1024, 1024 * 1024
 
