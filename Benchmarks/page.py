@@ -13,7 +13,9 @@ def percentile(times, share):
 
 
 def number(value):
-    """The number with three significant digits."""
+    """The number with three significant digits, or ∞."""
+    if value == float("inf"):
+        return "∞"
     if value >= 1000:
         digits = len(str(int(value))) - 3
         return f"{round(value, -digits):,.0f}"

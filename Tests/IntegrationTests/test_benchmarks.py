@@ -51,9 +51,16 @@ def test_another_build_needs_both_programs(tmp_path):
 
 
 def replacing(text, section):
-    code = f"import page; print(page.replacing({text!r}, page.of_section({section!r}, 'Many')), end='')"
+    return said(f"import page; print(page.replacing({text!r}, page.of_section({section!r}, 'Many')), end='')")
+
+
+def said(code):
     return subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=REPOSITORY / "Benchmarks", check=True).stdout
+
+
+def test_a_figure_without_a_bound_has_a_place_on_the_page():
+    assert said("import page; print(page.Series([float('inf')]), page.number(1234.5), page.number(0.01234))") == "∞ 1,230 0.0123\n"
 
 
 def test_a_section_that_is_measured_apart_replaces_only_itself():
