@@ -64,7 +64,7 @@ def _tell(section, measured, swept):
         [told, *(measured[engine][count][key] for engine, count in columns)] for key, told in FIGURES.items()])
     section.text(f"""
         Then one hour's share of the many, a {HOURS}th, expires within a minute beside {RATE} requests a second. An SQL statement brings these expiries
-        forward. A lag of ∞ is over a minute, the histogram's last bound.
+        forward. ∞ is a lag without a bound in the histogram of `/metrics`.
         """)
     section.table(["a sweep", *swept], [[told, *(Series([figures[key]]) for figures in swept.values())] for key, told in SWEEP.items()])
     ratio = {engine: figures[MANY]["p99"].over(figures[FEW]["p99"]) for engine, figures in measured.items()}
