@@ -61,37 +61,52 @@ public final class KeyRing: Sendable {
     /// Destroys the keys of all epochs before `epoch(nowMs) - 1`, on disk and then in memory. Starts a new generation if one is due.
     ///
     /// Call it at `nextStepMs` and once at the start. It always zeroes older keys that a crash during a step left beside the file. It blocks for
-    /// a few disk writes, and first for `beforeStep`. If it throws, memory is unchanged: call it again.
-    /// - Parameter nowMs: `BrokerClock.Reading.ratchetMs`.
+    /// a few disk writes. If it throws, memory is unchanged: call it again.
+    /// - Parameters:
+    ///   - nowMs: `BrokerClock.Reading.ratchetMs`.
+    ///   - offered: called between `offer` and `finish`.
     /// - Returns: nil if no step was due.
-    public func step(nowMs: UInt64) throws(KeyFileError) -> RatchetStep? {
-        try file.withLock { file throws(KeyFileError) in
+    public func step(nowMs: UInt64, offered: () -> Void = {}) throws(KeyFileError) -> RatchetStep? {
+        guard let step = try offer(nowMs: nowMs) else { return nil }
+        offered()
+        return try finish(step)
+    }
+
+    /// Begins a step: from now on `sealed(for:)` returns the new keys, so that other nodes have them before the first use. Follow it by `finish`, and
+    /// begin no other step before.
+    /// - Returns: nil if no step is due.
+    public func offer(nowMs: UInt64) throws(KeyFileError) -> OfferedStep? {
+        let offered = try file.withLock { file throws(KeyFileError) -> OfferedStep? in
             try file?.prepareSpare()
             let now = Epoch(atMs: nowMs)
             let (image, before) = try ratchet.withLock { ratchet throws(KeyFileError) in (try ratchet.next(now), ratchet.base) }
             guard let image else { return nil }
-            let born: Generation?
             do throws(LockedMemory.Unavailable) {
-                born = try ratchet.withLock { ratchet throws(LockedMemory.Unavailable) in try ratchet.birth(in: image) }
+                let born = try ratchet.withLock { ratchet throws(LockedMemory.Unavailable) in try ratchet.birth(in: image) }
+                return OfferedStep(image: image, born: born, before: before)
             } catch {
                 throw .cannotLock
             }
-            let share = editions.withLock { editions in
-                (editions.offered, editions.number) = (image, .random(in: 1 ... .max))
-                return editions.beforeStep
-            }
-            share?()
-            do throws(KeyFileError) {
-                try file?.replace(image)
-            } catch {
-                editions.withLock { ($0.offered, $0.number) = (nil, .random(in: 1 ... .max)) }
-                throw error
-            }
-            ratchet.withLock { $0.adopt(image, born: born) }
-            editions.withLock { $0.offered = nil }
-            return RatchetStep(
-                destroyed: image.base > before ? Epoch(image.base.number - 1) : nil, newGeneration: born?.id, steps: image.steps)
         }
+        if let offered { renumber { $0 = offered.image } }
+        return offered
+    }
+
+    /// Ends a step. If it throws, the offer is taken back.
+    public func finish(_ step: OfferedStep) throws(KeyFileError) -> RatchetStep {
+        let (image, born) = (step.image, step.born)
+        do throws(KeyFileError) {
+            try file.withLock { file throws(KeyFileError) in
+                try file?.replace(image)
+                ratchet.withLock { $0.adopt(image, born: born) }
+            }
+        } catch {
+            renumber { $0 = nil }
+            throw error
+        }
+        editions.withLock { $0.offered = nil }
+        return RatchetStep(
+            destroyed: image.base > step.before ? Epoch(image.base.number - 1) : nil, newGeneration: born?.id, steps: image.steps)
     }
 
     /// Returns the keys in use, or nil if no memory can be locked.

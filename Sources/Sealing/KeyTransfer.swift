@@ -44,6 +44,8 @@ public struct SealedKeys: Sendable {
     public let steps: UInt64
     /// Only the receiver can open it.
     public let box: [UInt8]
+
+    public init(edition: UInt64, steps: UInt64, box: [UInt8]) { (self.edition, self.steps, self.box) = (edition, steps, box) }
 }
 
 extension KeyRing {
@@ -87,19 +89,30 @@ extension KeyRing {
     /// Changes when other nodes should ask for the keys again.
     public var edition: UInt64 { editions.withLock { $0.number } }
 
-    /// Calls `body` before each step, when `sealed(for:)` already returns the new keys. `body` may block for some seconds.
-    public func beforeStep(_ body: @escaping @Sendable () -> Void) { editions.withLock { $0.beforeStep = body } }
+    /// Calls `body` whenever `edition` has changed, on the thread that changed it.
+    public func onNewEdition(_ body: @escaping @Sendable () -> Void) { editions.withLock { $0.changed = body } }
+
+    /// Gives the keys that other nodes may fetch a new number.
+    func renumber(_ change: (inout KeyImage?) -> Void = { _ in }) {
+        let changed = editions.withLock { editions in
+            change(&editions.offered)
+            editions.number = .random(in: 1 ... .max)
+            return editions.changed
+        }
+        changed?()
+    }
 
     /// Follows a step of another node. A new generation opens rows at once. It takes no seals until `sealWithNewest`, since other nodes may get it later.
     /// - Returns: true if a generation waits for `sealWithNewest`.
     /// - Throws: `.otherKeys` if a generation in use has other keys at that node.
     public func follow(_ received: ReceivedKeys) throws(KeyFileError) -> Bool {
-        try file.withLock { file throws(KeyFileError) in
+        let waits = try file.withLock { file throws(KeyFileError) in
             let waits = try ratchet.withLock { ratchet throws(KeyFileError) in try ratchet.follow(received.image) }
             try file?.replace(received.image)
-            editions.withLock { $0.number = .random(in: 1 ... .max) }
             return waits
         }
+        renumber()
+        return waits
     }
 
     /// Makes this ring that of a node whose steps another node makes. Nobody may have used the newest generation yet, so it takes no seals until
@@ -110,12 +123,20 @@ extension KeyRing {
     public func sealWithNewest() { ratchet.withLock { $0.sealWithNewest() } }
 }
 
+/// A step that other nodes may have already, and this one has not done yet.
+public struct OfferedStep: Sendable {
+    let image: KeyImage
+    let born: Generation?
+    /// The base epoch before the step.
+    let before: Epoch
+}
+
 /// What other nodes may fetch.
 struct KeyEditions: Sendable {
     var number = UInt64.random(in: 1 ... .max)
     /// The keys after a step that is not done yet.
     var offered: KeyImage?
-    var beforeStep: (@Sendable () -> Void)?
+    var changed: (@Sendable () -> Void)?
 }
 
 extension KeyImage {

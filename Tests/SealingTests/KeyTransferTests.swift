@@ -42,14 +42,14 @@ import Vocabulary
         let ring = try KeyRing.make(nowMs: start, longestLifeSeconds: week)
         let before = ring.edition
         let shared = Mutex<[UInt32]>([])
-        ring.beforeStep {
+        let share = {
             // Seals still use the previous generation.
             guard ring.currentGeneration == 1, ring.edition != before, let received = try? copy(of: ring) else { return }
             shared.withLock { $0.append(received.currentGeneration) }
         }
-        _ = try ring.step(nowMs: start + 3 * KeyFolder.epochMs)
+        _ = try ring.step(nowMs: start + 3 * KeyFolder.epochMs, offered: share)
         #expect(shared.withLock(\.self) == [1])
-        _ = try ring.step(nowMs: start + KeyFolder.dayMs + KeyFolder.epochMs)
+        _ = try ring.step(nowMs: start + KeyFolder.dayMs + KeyFolder.epochMs, offered: share)
         #expect(shared.withLock(\.self) == [1, 2] && ring.currentGeneration == 2)
         #expect(try copy(of: ring).currentGeneration == 2)
     }
@@ -59,11 +59,12 @@ import Vocabulary
         let folder = try KeyFolder()
         let ring = try folder.load()
         let (offered, path) = (Box(), folder.folder)
-        ring.beforeStep {
-            offered.value.withLock { $0 = ring.edition }
-            try? File.removeTree(path)
+        #expect(throws: KeyFileError.self) {
+            try ring.step(nowMs: start + KeyFolder.dayMs + KeyFolder.epochMs) {
+                offered.value.withLock { $0 = ring.edition }
+                try? File.removeTree(path)
+            }
         }
-        #expect(throws: KeyFileError.self) { try ring.step(nowMs: start + KeyFolder.dayMs + KeyFolder.epochMs) }
         #expect(ring.edition != offered.value.withLock(\.self) && ring.currentGeneration == 1)
         #expect(try copy(of: ring).currentGeneration == 1)
     }
@@ -101,8 +102,9 @@ import Vocabulary
     @Test func aNodeThatJoinsDuringAnOfferSealsWithThePreviousGeneration() throws {
         let ring = try KeyRing.make(nowMs: start, longestLifeSeconds: week)
         let joined = Mutex<KeyRing?>(nil)
-        ring.beforeStep { joined.withLock { $0 = try? KeyRing(copy(of: ring), longestLifeSeconds: week) } }
-        _ = try ring.step(nowMs: start + KeyFolder.dayMs + KeyFolder.epochMs)
+        _ = try ring.step(nowMs: start + KeyFolder.dayMs + KeyFolder.epochMs) {
+            joined.withLock { $0 = try? KeyRing(copy(of: ring), longestLifeSeconds: week) }
+        }
         let found = joined.withLock { $0 }
         let other = try #require(found)
         other.beginFollowing()
@@ -147,15 +149,15 @@ import Vocabulary
         let ring = try folder.load()
         let other = try KeyRing(try copy(of: ring), longestLifeSeconds: week)
         let (path, saved) = (folder.folder, folder.folder + "-saved")
-        ring.beforeStep {
-            _ = try? other.follow(copy(of: ring))
-            try? File.rename(path, to: saved)
+        #expect(throws: KeyFileError.self) {
+            try ring.step(nowMs: start + KeyFolder.dayMs + KeyFolder.epochMs) {
+                _ = try? other.follow(copy(of: ring))
+                try? File.rename(path, to: saved)
+            }
         }
-        #expect(throws: KeyFileError.self) { try ring.step(nowMs: start + KeyFolder.dayMs + KeyFolder.epochMs) }
         #expect(other.generations.map(\.id) == [1, 2] && other.currentGeneration == 1)
         #expect(try !other.follow(copy(of: ring)) && other.generations.map(\.id) == [1])
         try File.rename(saved, to: path)
-        ring.beforeStep {}
         _ = try ring.step(nowMs: start + KeyFolder.dayMs + KeyFolder.epochMs)
         #expect(try other.follow(copy(of: ring)))
         let time = start + KeyFolder.dayMs + 20 * KeyFolder.epochMs

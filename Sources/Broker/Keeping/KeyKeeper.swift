@@ -14,6 +14,8 @@ public actor KeyKeeper: LoopActor {
     private let time: BrokerTime
     private let metrics: Metrics
     private let log: Logger
+    /// Called at each step, when other nodes can get the new keys. Returns when they have them.
+    private let share: @Sendable () async -> Void
     /// Steps that are done and not recorded yet, in order.
     private var unrecorded: [RatchetStep] = []
     private var failing = false
@@ -25,7 +27,7 @@ public actor KeyKeeper: LoopActor {
 
     public init(
         loop: EventLoop, keys: KeyRing, store: any Store, time: BrokerTime, metrics: Metrics,
-        log: Logger
+        log: Logger, share: @escaping @Sendable () async -> Void = {}
     ) {
         self.loop = loop
         self.keys = keys
@@ -33,20 +35,21 @@ public actor KeyKeeper: LoopActor {
         self.time = time
         self.metrics = metrics
         self.log = log
+        self.share = share
     }
 
     /// Steps the ratchet if a step is due.
-    public func step() {
-        guard let step = advance() else { return }
+    public func step() async {
+        guard let step = await advance() else { return }
         unrecorded.append(step)
         if recorder == nil { recorder = Task(executorPreference: loop) { await self.record() } }
     }
 
     /// Steps the ratchet at a start, before anything is written.
     /// - Returns: the step's events, to be recorded with the start.
-    func stepAtStart() -> [Entry.Op] { advance().map { Self.events(of: $0) } ?? [] }
+    func stepAtStart() async -> [Entry.Op] { await advance().map { Self.events(of: $0) } ?? [] }
 
-    private func advance() -> RatchetStep? {
+    private func advance() async -> RatchetStep? {
         for step in time.takeAlarms() {
             metrics.add(.alarms)
             let effect =
@@ -58,7 +61,9 @@ public actor KeyKeeper: LoopActor {
             log.error("clock: the wall clock stepped by \(step / 1_000) s; \(effect). Set it right.")
         }
         do {
-            let step = try keys.step(nowMs: time.ratchet)
+            let offered = try keys.offer(nowMs: time.ratchet)
+            if offered != nil { await share() }
+            let step = try offered.map { try keys.finish($0) }
             if failing { log.info("keys: the ratchet steps again") }
             failing = false
             if step != nil { metrics.add(.ratchetSteps) }
@@ -85,7 +90,7 @@ public actor KeyKeeper: LoopActor {
     /// Steps the ratchet until the task is cancelled.
     public func run() async {
         while !Task.isCancelled {
-            step()
+            await step()
             let wait = keys.nextStepMs - min(keys.nextStepMs, time.ratchet)
             // While the ratchet is held, check every second: it must catch up within two minutes, even if the clock steps again.
             try? await loop.sleep(min(max(wait, failing ? 1_000 : 50), time.isHeld ? 1_000 : Self.longestSleep))

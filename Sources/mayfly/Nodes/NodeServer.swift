@@ -7,7 +7,6 @@ import Ledger
 import Linux
 import Sealing
 import Shares
-import Synchronization
 import Vocabulary
 
 /// Serves keys and log to the other nodes of a deployment. TLS admits only callers with a certificate of the deployment.
@@ -15,34 +14,16 @@ import Vocabulary
 /// `POST /keys` with the receiver's public key (32 bytes): 200 with edition (u64), steps (u64) and a sealed box; 204 if nothing has changed for
 /// some seconds. The query is the caller's name and the edition it has: `NAME&EDITION`. `GET /audit/...`: the log's files.
 final class NodeServer: HTTPHandler {
-    private struct Caller {
-        var edition: UInt64
-        /// Monotonic time of the last request, ms.
-        var seen: UInt64
-        /// True once the caller had the latest keys.
-        var hasCaughtUp = false
-    }
-
-    private let loop: EventLoop
-    private let keys: KeyRing
+    private let offers: KeyOffers
     private let audit: AuditFiles
-    private let callers = Mutex<[String: Caller]>([:])
 
-    private static let pollMs: UInt64 = 5_000
-    /// The longest time since a caller's last request for which a step waits for it.
-    private static let presentMs: UInt64 = 2 * pollMs
-    private static let longestWaitMs: UInt64 = 5_000
-    private static let mostCallers = 64
     static let mostConnections = 128
 
-    init(loop: EventLoop, keys: KeyRing, audit: AuditFiles) {
-        (self.loop, self.keys, self.audit) = (loop, keys, audit)
-        keys.beforeStep { [weak self] in self?.waitForCallers() }
-    }
+    init(offers: KeyOffers, audit: AuditFiles) { (self.offers, self.audit) = (offers, audit) }
 
     /// Starts a server for this handler.
     static func start(
-        _ settings: NodeSettings, loop: EventLoop, keys: KeyRing, folder: LedgerFolder, key: VerifierKey
+        _ settings: NodeSettings, loop: EventLoop, offers: KeyOffers, folder: LedgerFolder, key: VerifierKey
     ) async throws -> HTTPServer {
         var configuration = ServerConfiguration(address: settings.listen)
         configuration.tls = settings.server
@@ -53,7 +34,7 @@ final class NodeServer: HTTPHandler {
         configuration.shares = Shares(table)
         let audit = AuditFiles(folder, loop: loop, shares: configuration.shares, key: key)
         let server = HTTPServer(
-            loop: loop, configuration: configuration, handler: NodeServer(loop: loop, keys: keys, audit: audit))
+            loop: loop, configuration: configuration, handler: NodeServer(offers: offers, audit: audit))
         _ = try await server.start(settings.listen, Key.nodeListen.named)
         return server
     }
@@ -73,40 +54,56 @@ final class NodeServer: HTTPHandler {
         }
         guard let name = EntryText(String(words[0])) else { return HTTPResponse(status: 400) }
         let publicKey = request.withBody { body in body.indices.map { body[$0] } }
-        note(name.description, edition)
-        let deadline = Clock.monotonicMs + Self.pollMs
-        while keys.edition == edition, Clock.monotonicMs < deadline {
-            guard (try? await loop.sleep(50)) != nil else { break }
+        switch await offers.answer(KeyRequest(name: name, edition: edition, publicKey: publicKey)) {
+        case nil: return HTTPResponse(status: 400)
+        case .unchanged: return HTTPResponse(status: 204)
+        case .changed(let sealed):
+            return HTTPResponse(
+                status: 200, contentType: .other("application/octet-stream"),
+                body: [UInt8](bigEndian: sealed.edition) + [UInt8](bigEndian: sealed.steps) + sealed.box)
         }
-        if keys.edition == edition { return HTTPResponse(status: 204) }
-        guard let sealed = keys.sealed(for: publicKey) else { return HTTPResponse(status: 400) }
-        return HTTPResponse(
-            status: 200, contentType: .other("application/octet-stream"),
-            body: [UInt8](bigEndian: sealed.edition) + [UInt8](bigEndian: sealed.steps) + sealed.box)
+    }
+}
+
+/// Reaches other nodes' `NodeServer` by HTTPS, with this node's certificate.
+struct HTTPNodeLink: NodeLink {
+    private let client: HTTPClient
+
+    init(_ settings: NodeSettings, loop: EventLoop) { client = HTTPClient(loop: loop, tls: settings.client) }
+
+    func keys(of address: String, _ request: KeyRequest) async throws(LinkFailure) -> KeyAnswer {
+        let url = "https://\(address)/keys?\(request.name)&\(request.edition)"
+        let answer: ClientResponse
+        do throws(ClientError) {
+            answer = try await client.send(
+                url, method: .post, body: request.publicKey, timeoutMs: 15_000, maximumBytes: 65_536)
+        } catch { throw LinkFailure("\(error)") }
+        switch answer.status {
+        case 204: return .unchanged
+        case 200 where answer.body.count > 16:
+            let (edition, steps) = (answer.body.span.bigEndian64(at: 0), answer.body.span.bigEndian64(at: 8))
+            return .changed(SealedKeys(edition: edition, steps: steps, box: Array(answer.body[16...])))
+        default: throw LinkFailure("\(ClientError.refused(answer.status))")
+        }
     }
 
-    private func note(_ name: String, _ edition: UInt64) {
-        let now = Clock.monotonicMs
-        callers.withLock { callers in
-            callers = callers.filter { now - $0.value.seen < Self.presentMs }
-            let (isCurrent, known) = (edition == keys.edition, callers[name]?.hasCaughtUp ?? false)
-            if isCurrent, !known { Terminal.log("nodes: \(name) has the latest keys") }
-            if callers.count < Self.mostCallers || callers[name] != nil {
-                callers[name] = Caller(edition: edition, seen: now, hasCaughtUp: known || isCurrent)
-            }
+    func log(of address: String) -> any LogSource {
+        FunctionSource { [client] path in
+            let answer: ClientResponse
+            do throws(ClientError) {
+                answer = try await client.send(
+                    "https://\(address)/audit/\(path)", timeoutMs: 30_000, maximumBytes: 17_000_000)
+            } catch { throw LinkFailure("\(error)") }
+            if answer.status == 404 { return nil }
+            guard answer.status == 200 else { throw LinkFailure("\(ClientError.refused(answer.status))") }
+            return answer.body
         }
     }
+}
 
-    /// Blocks until all present callers have the edition that is offered, for some seconds at most.
-    private func waitForCallers() {
-        let (edition, start) = (keys.edition, Clock.monotonicMs)
-        while Clock.monotonicMs - start < Self.longestWaitMs {
-            let isWaiting = callers.withLock { callers in
-                callers.values.contains { $0.edition != edition && Clock.monotonicMs - $0.seen < Self.presentMs }
-            }
-            if !isWaiting { return }
-            // Waits for no descriptor: this only sleeps.
-            _ = Poll.wait(-1, .read, until: Clock.monotonicMs + 20)
-        }
-    }
+extension NodeProcess {
+    /// This process.
+    static let own = NodeProcess(
+        wallMs: { Clock.wallMs }, bootMs: { Clock.boottimeMs }, log: Logger { Terminal.log($0, $1) },
+        end: { ProcessControl.exit(1) })
 }

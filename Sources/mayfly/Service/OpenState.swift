@@ -75,8 +75,18 @@ struct OpenState: Sendable {
         try signals.start()
         defer { signals.stop() }
         await report.begin(on: signals)
-        let node = try Node(settings, store, key: key, loop: loop)
-        return (node, try await node.admit())
+        let (state, wrapping) = (settings.state, try settings.wrapping?.get())
+        let life = UInt64(settings.policies.longestLifeSeconds)
+        let own = Node.Settings(
+            name: settings.node, address: settings.nodes?.listen.description ?? "", resolution: settings.resolution,
+            policies: settings.policies, folder: LedgerFolder(state.ledger), key: key, keyFile: state.ratchetKey,
+            wrapping: wrapping,
+            storedKeys: {
+                File.exists(state.ratchetKey) ? try state.loadKeys(wrapping, longestLifeSeconds: life) : nil
+            })
+        let link = settings.nodes.map { HTTPNodeLink($0, loop: loop) }
+        let node = try Node(own, store, link: link, process: .own, loop: loop)
+        do { return (node, try await node.admit()) } catch let refusal as NodeRefusal { throw CommandFailed(refusal.text) }
     }
 
     /// Returns how many other nodes serve.
@@ -131,6 +141,23 @@ struct OpenState: Sendable {
             try await Startup(store: store, keys: keys, time: time).resumeTime()
         } catch let error as StaleKeys {
             throw CommandFailed("\(folder.shown(folder.ratchetKey)): \(error)")
+        }
+    }
+}
+
+extension NodeRefusal {
+    fileprivate var text: String {
+        switch self {
+        case .nameInUse(let name):
+            "another node serves under the name \(name). Give each node a name of its own with \(Key.node.named)"
+        case .noLink(let holder):
+            "\(holder) serves. A node beside it needs \(Key.nodeListen.named), \(Key.nodeCertificate.named) and \(Key.nodeCA.named)"
+        case .givesNoKeys(let holder): "\(holder) serves, but gives its keys to nobody: it needs \(Key.nodeListen.named) too"
+        case .otherLog:
+            "the node that leads has another log key or origin: copy keys/ledger.key and ledger.vkey from it"
+        case .otherResolution: "the node that leads has another --resolution: set the same"
+        case .otherPolicies:
+            "the node that leads has other policies: set the same --policy. To change it, stop all nodes, then start them with it"
         }
     }
 }

@@ -132,6 +132,7 @@ final class Service: Sendable {
             Terminal.log(.warning, "ledger: the last entries wait in the database for the next start (\(error))")
         }
         parts.bus?.close()
+        await parts.state.member?.node.stop()
         await parts.state.member?.lease.release()
         await store.shutDown()
     }

@@ -26,6 +26,8 @@ struct ServiceParts: Sendable {
     let calls: Calls?
     let sequencer: Sequencer
     let loneKeys = LoneKeys()
+    /// Gives the keys to other nodes. Nil if this node is alone.
+    let keyOffers: KeyOffers?
     /// Reads the login's keys from a URL. Nil if they are in a file.
     let keyRefresh: JSONWebKeyRefresh?
     /// When the certificates in use expire.
@@ -60,7 +62,11 @@ struct ServiceParts: Sendable {
         self.loops = loops
         let sweeper = Sweeper(loop: main, store: store, time: time, metrics: metrics, log: log)
         self.sweeper = sweeper
-        keeper = KeyKeeper(loop: keysLoop, keys: keys, store: store, time: time, metrics: metrics, log: log)
+        let keyOffers = settings.nodes.map { _ in KeyOffers(loop: main, keys: keys, log: log) }
+        self.keyOffers = keyOffers
+        keeper = KeyKeeper(loop: keysLoop, keys: keys, store: store, time: time, metrics: metrics, log: log) {
+            await keyOffers?.waitForCallers()
+        }
 
         let (policies, marks) = (settings.policies, try await ProviderTokenMark(store))
         let makeCourier: @Sendable (APNsSettings) throws -> Courier = { apns in
@@ -159,9 +165,9 @@ struct ServiceParts: Sendable {
 
     /// Starts the server from which other nodes get keys and log.
     func startNodeServer(_ settings: ServiceSettings) async throws -> HTTPServer? {
-        guard let nodes = settings.nodes else { return nil }
+        guard let nodes = settings.nodes, let keyOffers else { return nil }
         return try await NodeServer.start(
-            nodes, loop: broker.loop, keys: state.keys, folder: LedgerFolder(settings.state.ledger),
+            nodes, loop: broker.loop, offers: keyOffers, folder: LedgerFolder(settings.state.ledger),
             key: state.ledgerKey.verifierKey)
     }
 

@@ -1,8 +1,13 @@
-import Broker
-import HTTPServer
 import Ledger
 import Storage
 import Vocabulary
+
+/// The database has the log of another key.
+struct ForeignLog: Error, CustomStringConvertible {
+    var description: String {
+        "the database has the log of another key. All nodes of a deployment need the same keys/ledger.key"
+    }
+}
 
 /// Keeps a follower's ledger folder like that of the node that leads.
 struct FolderCopy: Sendable {
@@ -16,8 +21,7 @@ struct FolderCopy: Sendable {
     func update(from source: (any LogSource)?) async throws -> (size: UInt64, isComplete: Bool) {
         guard let head = try await store.logHead() else { return (0, true) }
         guard let note = SignedNote(Array(head.checkpoint.utf8)), let checkpoint = note.checkpoint(signedBy: key) else {
-            throw CommandFailed(
-                "the database has the log of another key. All nodes of a deployment need the same keys/ledger.key")
+            throw ForeignLog()
         }
         guard case .behind(let log) = try folder.compare(with: checkpoint, key: key) else { return (head.size, true) }
         let (first, entries) = try await store.unpublished(after: log.size)

@@ -1,14 +1,13 @@
-import Broker
-import EventLoop
-import Linux
+public import EventLoop
 import Storage
 import Synchronization
 
 /// Renews this node's term, and the lease while it leads. Ends the process once another node has ended the term, or after ten minutes without the
 /// database. All times count ms from the boot, sleep included: terms run out while the machine sleeps.
-actor LeaseKeeper: LoopActor {
-    nonisolated let loop: EventLoop
+public actor LeaseKeeper: LoopActor {
+    public nonisolated let loop: EventLoop
     private let store: PostgresStore
+    private nonisolated let process: NodeProcess
     private let report: @Sendable (_ isLeaving: Bool) -> NodeReport
     /// When the term ends.
     private nonisolated let end: Mutex<UInt64>
@@ -25,19 +24,22 @@ actor LeaseKeeper: LoopActor {
     private static let settlingMs: UInt64 = 12_000
 
     /// - Parameter taken: a time before the term began.
-    init(_ store: PostgresStore, loop: EventLoop, taken: UInt64, report: @escaping @Sendable (_ isLeaving: Bool) -> NodeReport) {
-        (self.store, self.loop, self.report) = (store, loop, report)
+    init(
+        _ store: PostgresStore, loop: EventLoop, process: NodeProcess, taken: UInt64,
+        report: @escaping @Sendable (_ isLeaving: Bool) -> NodeReport
+    ) {
+        (self.store, self.loop, self.process, self.report) = (store, loop, process, report)
         end = Mutex(taken + PostgresStore.leaseMs)
     }
 
     /// True while no other node can have ended the term.
-    nonisolated var isCurrent: Bool { Clock.boottimeMs < end.withLock(\.self) }
+    public nonisolated var isCurrent: Bool { process.bootMs() < end.withLock(\.self) }
 
     /// False for some seconds after an outage in which this node's term ran out. The other nodes renew theirs meanwhile, so this one must not end them.
-    nonisolated var isSettled: Bool { Clock.boottimeMs >= settled.withLock(\.self) }
+    nonisolated var isSettled: Bool { process.bootMs() >= settled.withLock(\.self) }
 
     /// Why this node can't serve. Nil if it can.
-    nonisolated var reasonNotReady: String? {
+    public nonisolated var reasonNotReady: String? {
         if let fault = store.fault { return "\(fault)" }
         return isCurrent ? nil : "this node could not renew its term in the database. It tries again every 2 s"
     }
@@ -50,14 +52,14 @@ actor LeaseKeeper: LoopActor {
     func run() async {
         while !isStopped {
             await renew()
-            try? await loop.sleep(Self.periodMs)
+            do { try await loop.sleep(Self.periodMs) } catch { return }
         }
     }
 
     private func renew() async {
-        let start = Clock.boottimeMs
+        let start = process.bootMs()
         if start + PostgresStore.leaseMs > end.withLock(\.self) + PostgresStore.longestSilenceMs {
-            Self.end(
+            return endProcess(
                 "this node had no contact with the database for ten minutes, or its machine slept. This node stops and forgets its keys"
             )
         }
@@ -65,22 +67,22 @@ actor LeaseKeeper: LoopActor {
             let isOwn = try await store.renew(report(false))
             if isStopped { return }
             guard isOwn else {
-                Self.end("another node has ended this one's term, as after a suspension. It stops and forgets its keys")
+                return endProcess("another node has ended this one's term, as after a suspension. It stops and forgets its keys")
             }
-            if !isCurrent { settled.withLock { $0 = Clock.boottimeMs + Self.settlingMs } }
+            if !isCurrent { settled.withLock { $0 = process.bootMs() + Self.settlingMs } }
             end.withLock { $0 = start + PostgresStore.leaseMs }
-            if isFailing { Terminal.log("lease: renewed again") }
+            if isFailing { process.log.info("lease: renewed again") }
             isFailing = false
             note(store.fault)
         } catch {
             if isStopped { return }
-            if !isFailing { Terminal.log(.error, "lease: can't be renewed (\(error)); trying again every 2 s") }
+            if !isFailing { process.log.error("lease: can't be renewed (\(error)); trying again every 2 s") }
             isFailing = true
         }
     }
 
     /// Sets what is called at each new fault.
-    nonisolated func onFault(_ alarm: @escaping @Sendable () -> Void) {
+    public nonisolated func onFault(_ alarm: @escaping @Sendable () -> Void) {
         if store.fault != nil { alarm() }
         self.alarm.withLock { $0 = alarm }
     }
@@ -88,22 +90,22 @@ actor LeaseKeeper: LoopActor {
     private func note(_ found: StoreError?) {
         if found == fault { return }
         fault = found
-        guard let found else { return Terminal.log("database: this node can store again") }
-        Terminal.log(.error, "database: \(found)")
+        guard let found else { return process.log.info("database: this node can store again") }
+        process.log.error("database: \(found)")
         alarm.withLock(\.self)()
     }
 
-    /// Locked memory ends with the process.
-    private static func end(_ reason: String) -> Never {
-        Terminal.log(.error, "lease: \(reason)")
-        ProcessControl.exit(1)
+    private func endProcess(_ reason: String) {
+        isStopped = true
+        process.log.error("lease: \(reason)")
+        process.end()
     }
 
     /// Ends term and lease, so that other nodes needn't wait for their expiry.
-    func release() async {
+    public func release() async {
         isStopped = true
         do { try await store.leave(report(true)) } catch {
-            Terminal.log(.warning, "lease: it ends by itself in \(PostgresStore.leaseMs / 1_000) s (\(error))")
+            process.log.warning("lease: it ends by itself in \(PostgresStore.leaseMs / 1_000) s (\(error))")
         }
     }
 }

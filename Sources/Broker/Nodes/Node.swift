@@ -1,12 +1,9 @@
-import Broker
-import EventLoop
-import HTTP1
-import HTTPServer
-import Ledger
+public import EventLoop
+public import Ledger
 import Linux
-import Policy
-import Sealing
-import Storage
+public import Policy
+public import Sealing
+public import Storage
 import Synchronization
 import Vocabulary
 
@@ -14,40 +11,78 @@ import Vocabulary
 ///
 /// One node leads: it publishes the log and steps the keys. The others follow: they copy each step and each published entry, and one of them leads next.
 /// Keys are lost only if no node has them any more.
-actor Node: LoopActor {
+public actor Node: LoopActor {
+    /// What a node has to know about itself and its deployment.
+    public struct Settings: Sendable {
+        let name: EntryText
+        let address: String
+        /// Length of a window of the log in seconds.
+        let resolution: UInt64
+        let policies: Policies
+        let folder: LedgerFolder
+        let key: VerifierKey
+        let keyFile: String
+        let wrapping: WrappingKey?
+        let storedKeys: @Sendable () throws -> KeyRing?
+
+        /// - Parameters:
+        ///   - address: where other nodes reach this one. Empty if it gives its keys to none.
+        ///   - resolution: length of a window of the log in seconds.
+        ///   - key: the key of the log in `folder`.
+        ///   - keyFile: the path of the key file, which is kept only with a wrapping key.
+        ///   - storedKeys: reads the key file. Returns nil if there is none.
+        public init(
+            name: EntryText, address: String, resolution: UInt64, policies: Policies, folder: LedgerFolder, key: VerifierKey,
+            keyFile: String, wrapping: WrappingKey?, storedKeys: @escaping @Sendable () throws -> KeyRing?
+        ) {
+            (self.name, self.address, self.resolution, self.policies) = (name, address, resolution, policies)
+            (self.folder, self.key, self.keyFile, self.wrapping) = (folder, key, keyFile, wrapping)
+            self.storedKeys = storedKeys
+        }
+    }
+
     /// A node's keys and term when it begins to serve.
-    struct Admission: Sendable {
-        let keys: KeyRing
-        let lease: LeaseKeeper
+    public struct Admission: Sendable {
+        public let keys: KeyRing
+        public let lease: LeaseKeeper
         /// True if no node had the keys any more, so that everything sealed is forgotten.
-        var isLoss = false
+        public var isLoss = false
     }
 
     /// The calls of a serving node to the broker.
-    struct Duties: Sendable {
-        /// Called once, when this node begins to lead.
+    public struct Duties: Sendable {
         let lead: @Sendable () async throws -> Void
-        /// Takes over stored jobs.
         let resume: @Sendable ([JobRecord]) async -> Void
-        /// Called at each step of the keys that another node has made.
         let stepped: @Sendable () -> Void
-        /// Returns the refusals since the last call. While this node leads, the sequencer records them instead.
         let refusals: @Sendable () -> [Entry.Op]
+
+        /// - Parameters:
+        ///   - lead: called once, when this node begins to lead.
+        ///   - resume: takes over stored jobs.
+        ///   - stepped: called at each step of the keys that another node has made.
+        ///   - refusals: returns the refusals since the last call. While this node leads, the sequencer records them instead.
+        public init(
+            lead: @escaping @Sendable () async throws -> Void, resume: @escaping @Sendable ([JobRecord]) async -> Void,
+            stepped: @escaping @Sendable () -> Void, refusals: @escaping @Sendable () -> [Entry.Op]
+        ) {
+            (self.lead, self.resume, self.stepped, self.refusals) = (lead, resume, stepped, refusals)
+        }
     }
 
     /// Keys of another node, and when it last confirmed them.
     private struct Copy: Sendable {
         let keys: ReceivedKeys
         let edition: UInt64
+        /// Ms since the boot.
         var confirmed: UInt64
     }
 
-    nonisolated let loop: EventLoop
-    private let settings: ServiceSettings
+    public nonisolated let loop: EventLoop
+    private nonisolated let settings: Settings
     private let store: PostgresStore
     private let log: FolderCopy
-    private let client: HTTPClient?
-    private let wrapping: WrappingKey?
+    private let link: (any NodeLink)?
+    private let process: NodeProcess
     private let copy = Mutex<Copy?>(nil)
     /// The keys in use, once this node serves.
     private let keys = Mutex<KeyRing?>(nil)
@@ -57,10 +92,17 @@ actor Node: LoopActor {
     private var term: LeaseKeeper?
     /// False while the log and the keys of the node that led before are not taken over yet.
     private var hasTakenOver = true
-    /// When a new generation may take seals, monotonic ms.
+    /// When a new generation may take seals, on the loop's clock.
     private var holdBackEnds: UInt64 = 0
     /// The address of the node that leads. Nil if there is none, or if it is this one.
-    private let server = Mutex<String?>(nil)
+    private var server: String? {
+        didSet { if server != nil { continueFetching() } }
+    }
+    /// The task that fetches keys, while there is no `server`.
+    private var idleFetch: CheckedContinuation<Void, Never>?
+    /// The tasks beside `run`.
+    private var tasks: [Task<Void, Never>] = []
+    private var isStopped = false
     /// The step of the keys in the key file, or 0 without one.
     private var storedSteps: UInt64
     /// The last reason for waiting of each kind, which is logged once.
@@ -72,31 +114,29 @@ actor Node: LoopActor {
     private static let holdBackMs: UInt64 = 6_000
 
     private static let periodMs: UInt64 = 1_000
-    private var name: String { settings.node.description }
-    private var address: String { settings.nodes?.listen.description ?? "" }
+    private var name: String { settings.name.description }
     /// Since when this node's name has been in use, ms since boot.
     private var refusedSince: UInt64?
     /// The lease of another process when this node first saw it.
     private var firstSeen: Lease?
     private var longestLife: UInt64 { UInt64(settings.policies.longestLifeSeconds) }
 
-    init(_ settings: ServiceSettings, _ store: PostgresStore, key: VerifierKey, loop: EventLoop) throws {
-        (self.settings, self.store, self.loop) = (settings, store, loop)
-        log = FolderCopy(store: store, folder: LedgerFolder(settings.state.ledger), key: key)
-        client = settings.nodes.map { HTTPClient(loop: loop, tls: $0.client) }
-        wrapping = try settings.wrapping?.get()
-        let state = settings.state
-        storedSteps =
-            File.exists(state.ratchetKey)
-            ? try state.loadKeys(wrapping, longestLifeSeconds: UInt64(settings.policies.longestLifeSeconds)).steps : 0
+    /// - Parameter link: nil if this node is alone.
+    /// - Throws: what `storedKeys` throws.
+    public init(
+        _ settings: Settings, _ store: PostgresStore, link: (any NodeLink)?, process: NodeProcess, loop: EventLoop
+    ) throws {
+        (self.settings, self.store, self.link, self.process, self.loop) = (settings, store, link, process, loop)
+        log = FolderCopy(store: store, folder: settings.folder, key: settings.key)
+        storedSteps = try settings.storedKeys()?.steps ?? 0
     }
 
     // MARK: Before it serves
 
     /// Returns when this node may serve.
-    /// - Throws: if it must not serve in this deployment.
-    func admit() async throws -> Admission {
-        if let client { Task { await self.fetchKeys(with: client) } }
+    /// - Throws: `NodeRefusal` if it must not serve in this deployment.
+    public func admit() async throws -> Admission {
+        if let link { tasks.append(Task { await self.fetchKeys(by: link) }) }
         while true {
             do {
                 if let admission = try await round() { return admission }
@@ -137,12 +177,14 @@ actor Node: LoopActor {
             wait(for: isOwn(lease) ? "the end of its own lease, which an earlier run has left" : "the keys of \(holder)")
             return nil
         }
-        let start = Clock.boottimeMs
+        let start = process.bootMs()
         guard try await store.join(name) else {
             refusedSince = refusedSince ?? start
             // An earlier run's term would be over.
             let isRenewed = try await store.reports().contains { $0.name == name && $0.life == .renewed }
-            if isRenewed, let since = refusedSince, start - since > 2 * PostgresStore.leaseMs { throw Self.nameInUse(name) }
+            if isRenewed, let since = refusedSince, start - since > 2 * PostgresStore.leaseMs {
+                throw NodeRefusal.nameInUse(name)
+            }
             wait(for: "the end of its own term, which an earlier run has left")
             return nil
         }
@@ -151,7 +193,7 @@ actor Node: LoopActor {
         let keys = try use(ring(of: received))
         keys.beginFollowing()
         sealWithNewest(keys)
-        Terminal.log("nodes: this node has the keys of \(holder) and serves beside it")
+        process.log.info("nodes: this node has the keys of \(holder) and serves beside it")
         return Admission(keys: keys, lease: keeper(keys, start))
     }
 
@@ -163,34 +205,34 @@ actor Node: LoopActor {
 
     private func ring(of received: ReceivedKeys) throws -> KeyRing {
         try KeyRing(
-            received, path: wrapping == nil ? nil : settings.state.ratchetKey, wrapping: wrapping, longestLifeSeconds: longestLife
-        )
+            received, path: settings.wrapping == nil ? nil : settings.keyFile, wrapping: settings.wrapping,
+            longestLifeSeconds: longestLife)
     }
 
     private func keeper(_ keys: KeyRing, _ start: UInt64) -> LeaseKeeper {
-        let keepsFile = wrapping != nil
-        let keeper = LeaseKeeper(store, loop: loop, taken: start) { isLeaving in
+        let keepsFile = settings.wrapping != nil
+        let keeper = LeaseKeeper(store, loop: loop, process: process, taken: start) { isLeaving in
             // Nobody should wait for keys that end with the process.
             self.report(isLeaving && !keepsFile ? 0 : keys.steps)
         }
         term = keeper
-        Task { await keeper.run() }
+        tasks.append(Task { await keeper.run() })
         return keeper
     }
 
     private nonisolated func report(_ steps: UInt64) -> NodeReport {
-        NodeReport(name: settings.node.description, steps: steps, ledgerSize: folderSize.withLock(\.self))
+        NodeReport(name: settings.name.description, steps: steps, ledgerSize: folderSize.withLock(\.self))
     }
 
     // MARK: While it serves
 
     /// True if this node publishes the log and steps the keys.
-    nonisolated var leads: Bool { leading.withLock(\.self) }
+    public nonisolated var leads: Bool { leading.withLock(\.self) }
 
     /// Follows the node that leads, and takes the lease once it is free. Takes over the jobs of dead nodes. Runs until the task is cancelled.
-    func run(_ duties: Duties) async {
+    public func run(_ duties: Duties) async {
         stepped = duties.stepped
-        var windowsEnd = Clock.monotonicMs + settings.resolution * 1_000
+        var windowsEnd = loop.now + settings.resolution * 1_000
         while !Task.isCancelled {
             do {
                 try await store.recheckCommits { try await self.log.isContinued() }
@@ -204,8 +246,8 @@ actor Node: LoopActor {
                     hasTakenOver = true
                 } else if !leads {
                     try await follow(duties)
-                    if Clock.monotonicMs >= windowsEnd {
-                        windowsEnd = Clock.monotonicMs + settings.resolution * 1_000
+                    if loop.now >= windowsEnd {
+                        windowsEnd = loop.now + settings.resolution * 1_000
                         let refused = duties.refusals()
                         if !refused.isEmpty { try await store.record(refused) }
                     }
@@ -222,6 +264,13 @@ actor Node: LoopActor {
         }
     }
 
+    /// Ends what this node does beside `run` and `admit`: it renews its term no more and asks for no keys.
+    public func stop() {
+        isStopped = true
+        for task in tasks { task.cancel() }
+        continueFetching()
+    }
+
     private var isSettled: Bool { term.map { $0.isCurrent && $0.isSettled } ?? true }
 
     private func follow(_ duties: Duties) async throws {
@@ -233,30 +282,21 @@ actor Node: LoopActor {
         else {
             return wait(.keys, for: "a node with the latest keys. Without one for ten minutes, all that is sealed is lost")
         }
-        guard try await store.takeLease(name, address: address, after: lease.term, mark: deploymentMark) else { return }
+        guard try await store.takeLease(name, address: settings.address, after: lease.term, mark: deploymentMark) else { return }
         leading.withLock { $0 = true }
-        server.withLock { $0 = nil }
+        server = nil
         copy.withLock { $0 = nil }
         // Others may get it from this node only.
         sealWithNewest(keys)
-        Terminal.log("nodes: this node leads now")
+        process.log.info("nodes: this node leads now")
         hasTakenOver = false
     }
 
     /// Copies the entries that the ledger folder lacks. See `FolderCopy.update`.
     private func copyLog(_ lease: Lease) async throws -> Bool {
         let isOther = !lease.isFree && !isOwn(lease)
-        server.withLock { $0 = isOther && !lease.address.isEmpty ? lease.address : nil }
-        var source: (any LogSource)?
-        if let client, isOther, !lease.address.isEmpty {
-            let prefix = "https://\(lease.address)/audit/"
-            source = FunctionSource { path in
-                let answer = try await client.send(prefix + path, timeoutMs: 30_000, maximumBytes: 17_000_000)
-                if answer.status == 404 { return nil }
-                guard answer.status == 200 else { throw ClientError.refused(answer.status) }
-                return answer.body
-            }
-        }
+        server = isOther && !lease.address.isEmpty ? lease.address : nil
+        let source = isOther && !lease.address.isEmpty ? link?.log(of: lease.address) : nil
         let (size, isComplete) = try await copyLog(from: source)
         folderSize.withLock { $0 = size }
         store.noteFolder(size: size)
@@ -267,7 +307,7 @@ actor Node: LoopActor {
     private func copyLog(from source: (any LogSource)?) async throws -> (size: UInt64, isComplete: Bool) {
         do {
             return try await log.update(from: source)
-        } catch let error as ClientError {
+        } catch let error as LinkFailure {
             wait(.log, for: "the node that leads, whose log can't be read (\(error))")
         } catch let error as VerificationFailure where error.code == .unreadable {
             wait(.log, for: "the node that leads, whose log can't be read (\(error))")
@@ -278,12 +318,11 @@ actor Node: LoopActor {
     /// Leads, with the keys that are here or with new ones.
     private func takeLease(_ lease: Lease) async throws -> Admission? {
         let times = try await RecordedTimes(store)
-        let (recorded, latest, now) = (times.steps, try await store.latestGeneration(), Clock.wallMs)
+        let (recorded, latest, now) = (times.steps, try await store.latestGeneration(), process.wallMs())
         var keys: KeyRing?
         if let received = copy.withLock(\.self)?.keys, received.steps >= recorded, received.currentGeneration >= latest {
             keys = try ring(of: received)
-        } else if File.exists(settings.state.ratchetKey) {
-            let stored = try settings.state.loadKeys(wrapping, longestLifeSeconds: longestLife)
+        } else if let stored = try settings.storedKeys() {
             do throws(StaleKeys) {
                 try times.check(stored)
                 keys = stored
@@ -297,25 +336,26 @@ actor Node: LoopActor {
             wait(for: "\(other), which has the latest keys. Without it for ten minutes, all that is sealed is lost")
             return nil
         }
-        let start = Clock.boottimeMs
-        guard try await store.takeLease(name, address: address, after: lease.term, mark: deploymentMark) else { return nil }
+        let start = process.bootMs()
+        guard try await store.takeLease(name, address: settings.address, after: lease.term, mark: deploymentMark) else {
+            return nil
+        }
         if isLoss {
-            Terminal.log(.error, "keys: no node has the latest keys any more. All that was sealed under them is forgotten now")
+            process.log.error("keys: no node has the latest keys any more. All that was sealed under them is forgotten now")
             try await KeyKeeper.recordLoss(store, nowMs: now)
         }
         let ring = try use(keys ?? makeKeys(now))
         leading.withLock { $0 = true }
-        server.withLock { $0 = nil }
+        server = nil
         copy.withLock { $0 = nil }
         return Admission(keys: ring, lease: keeper(ring, start), isLoss: isLoss)
     }
 
     private func makeKeys(_ now: UInt64) throws -> KeyRing {
-        guard let wrapping else { return try KeyRing.make(nowMs: now, longestLifeSeconds: longestLife) }
-        let path = settings.state.ratchetKey
-        if File.exists(path) { try File.removeAndErase(path) }
-        try KeyRing.create(path: path, wrapping: wrapping, nowMs: now)
-        return try settings.state.loadKeys(wrapping, longestLifeSeconds: longestLife)
+        guard let wrapping = settings.wrapping else { return try KeyRing.make(nowMs: now, longestLifeSeconds: longestLife) }
+        if File.exists(settings.keyFile) { try File.removeAndErase(settings.keyFile) }
+        try KeyRing.create(path: settings.keyFile, wrapping: wrapping, nowMs: now)
+        return try KeyRing.load(path: settings.keyFile, wrapping: wrapping, longestLifeSeconds: longestLife)
     }
 
     /// Returns another node that may have the latest keys: the last one that led, or one that reported them. Nil once it has been silent for ten
@@ -330,28 +370,16 @@ actor Node: LoopActor {
     // MARK: The deployment
 
     /// Returns true if an earlier process of this node took the lease.
-    private func isOwn(_ lease: Lease) -> Bool { lease.holder == name && lease.address == address }
+    private func isOwn(_ lease: Lease) -> Bool { lease.holder == name && lease.address == settings.address }
 
     /// Refuses settings with which this node would wait for ever. A lease that is still renewed belongs to another process.
     private func checkHolder(_ lease: Lease) throws {
         guard !lease.isFree else { return }
         if firstSeen?.term != lease.term { firstSeen = lease }
         guard let first = firstSeen, lease.stamp > first.stamp, let holder = lease.holder else { return }
-        if holder == name {
-            throw Self.nameInUse(name)
-        }
-        if client == nil {
-            throw CommandFailed(
-                "\(holder) serves. A node beside it needs \(Key.nodeListen.named), \(Key.nodeCertificate.named) and \(Key.nodeCA.named)"
-            )
-        }
-        if lease.address.isEmpty {
-            throw CommandFailed("\(holder) serves, but gives its keys to nobody: it needs \(Key.nodeListen.named) too")
-        }
-    }
-
-    private static func nameInUse(_ name: String) -> CommandFailed {
-        CommandFailed("another node serves under the name \(name). Give each node a name of its own with \(Key.node.named)")
+        if holder == name { throw NodeRefusal.nameInUse(name) }
+        if link == nil { throw NodeRefusal.noLink(to: holder) }
+        if lease.address.isEmpty { throw NodeRefusal.givesNoKeys(holder) }
     }
 
     private static let deploymentName = "deployment"
@@ -359,7 +387,7 @@ actor Node: LoopActor {
 
     /// The settings that all nodes have in common.
     private var deployment: String {
-        ([log.key.description, "\(settings.resolution)"] + settings.policies.all.map(\.digest.hex)).joined(separator: "\n")
+        ([settings.key.description, "\(settings.resolution)"] + settings.policies.all.map(\.digest.hex)).joined(separator: "\n")
     }
 
     /// Refuses to serve beside a node that works by other rules.
@@ -370,55 +398,52 @@ actor Node: LoopActor {
         let (own, others) = (deployment.split(separator: "\n"), String(decoding: mark, as: UTF8.self).split(separator: "\n"))
         if own == others { return true }
         guard lives.contains(.renewed) else { return false }
-        let what =
-            if own.first != others.first {
-                "another log key or origin: copy keys/ledger.key and ledger.vkey from it"
-            } else if own.dropFirst().first != others.dropFirst().first {
-                "another --resolution: set the same"
-            } else {
-                "other policies: set the same --policy. To change it, stop all nodes, then start them with it"
-            }
-        throw CommandFailed("the node that leads has \(what)")
+        if own.first != others.first { throw NodeRefusal.otherLog }
+        if own.dropFirst().first != others.dropFirst().first { throw NodeRefusal.otherResolution }
+        throw NodeRefusal.otherPolicies
     }
 
     // MARK: Keys
 
-    private func fetchKeys(with client: HTTPClient) async {
+    private func fetchKeys(by link: any NodeLink) async {
         var failures = 0
-        while !Task.isCancelled {
-            guard let address = server.withLock(\.self) else {
-                guard (try? await loop.sleep(200)) != nil else { return }
+        while !isStopped {
+            guard let address = server else {
+                await withCheckedContinuation { idleFetch = $0 }
                 continue
             }
             do {
-                try await fetchOnce(address, client)
+                try await fetchOnce(address, link)
                 failures = 0
                 reasons[.keys] = nil
             } catch {
                 failures += 1
                 // The first may only show that the other node stops.
                 if failures > 1 { wait(.keys, for: "keys from the node at \(address) (\(error))") }
-                guard (try? await loop.sleep(Self.periodMs)) != nil else { return }
+                do { try await loop.sleep(Self.periodMs) } catch { return }
             }
         }
     }
 
-    private func fetchOnce(_ address: String, _ client: HTTPClient) async throws {
+    private func continueFetching() {
+        idleFetch?.resume()
+        idleFetch = nil
+    }
+
+    private func fetchOnce(_ address: String, _ link: any NodeLink) async throws {
         let receiver = try KeyReceiver()
         let edition = copy.withLock { $0?.edition } ?? 0
-        let answer = try await client.send(
-            "https://\(address)/keys?\(name)&\(edition)", method: .post, body: receiver.publicKey, timeoutMs: 15_000,
-            maximumBytes: 65_536)
-        let now = Clock.boottimeMs
+        let answer = try await link.keys(
+            of: address, KeyRequest(name: settings.name, edition: edition, publicKey: receiver.publicKey))
+        let now = process.bootMs()
         // This node may lead by now. Then it makes the steps.
         if leads { return }
-        switch answer.status {
-        case 204: copy.withLock { $0?.confirmed = now }
-        case 200 where answer.body.count > 16:
-            let received = try receiver.open(Array(answer.body[16...]))
+        switch answer {
+        case .unchanged: copy.withLock { $0?.confirmed = now }
+        case .changed(let sealed):
+            let received = try receiver.open(sealed.box)
             try follow(received)
-            copy.withLock { $0 = Copy(keys: received, edition: answer.body.span.bigEndian64(at: 0), confirmed: now) }
-        default: throw ClientError.refused(answer.status)
+            copy.withLock { $0 = Copy(keys: received, edition: sealed.edition, confirmed: now) }
         }
     }
 
@@ -431,33 +456,48 @@ actor Node: LoopActor {
             if waits { sealWithNewest(ring) }
         } catch {
             guard case .otherKeys = error else { throw error }
-            Terminal.log(.error, "keys: \(error). It stops; its next start fetches them")
-            ProcessControl.exit(1)
+            process.log.error("keys: \(error). It stops; its next start fetches them")
+            process.end()
+            throw error
         }
     }
 
     /// Lets the newest generation take seals once all nodes can have it.
     private func sealWithNewest(_ ring: KeyRing) {
-        holdBackEnds = Clock.monotonicMs + Self.holdBackMs
-        Task {
-            try? await loop.sleep(Self.holdBackMs + 1)
+        holdBackEnds = loop.now + Self.holdBackMs
+        loop.after(Self.holdBackMs + 1) {
             // Another one may have replaced it meanwhile.
-            if Clock.monotonicMs >= holdBackEnds { ring.sealWithNewest() }
+            self.assumeIsolated { if $0.loop.now >= $0.holdBackEnds { ring.sealWithNewest() } }
         }
     }
 
     /// Ends the process if no node has confirmed its keys for ten minutes. A machine that is cut off must not keep them.
     private func endIfSilent() {
-        let now = Clock.boottimeMs
+        let now = process.bootMs()
         guard let confirmed = copy.withLock({ $0?.confirmed }), now - confirmed > PostgresStore.longestSilenceMs else { return }
-        Terminal.log(.error, "keys: no contact with the node that leads for ten minutes. This node stops and forgets its keys")
-        ProcessControl.exit(1)
+        process.log.error("keys: no contact with the node that leads for ten minutes. This node stops and forgets its keys")
+        process.end()
     }
 
     private func wait(_ kind: Wait = .lease, for reason: String) {
-        if reason != reasons[kind] { Terminal.log("nodes: waiting for \(reason)") }
+        if reason != reasons[kind] { process.log.info("nodes: waiting for \(reason)") }
         reasons[kind] = reason
     }
+}
+
+/// Why a node must not serve in its deployment.
+public enum NodeRefusal: Error, Sendable, Equatable {
+    /// Another node serves under this name.
+    case nameInUse(String)
+    /// This node leads, and the one that starts has no way to it.
+    case noLink(to: String)
+    /// This node leads, and gives its keys to none.
+    case givesNoKeys(String)
+    /// The node that leads has another log key or origin.
+    case otherLog
+    /// The node that leads has windows of another length.
+    case otherResolution
+    case otherPolicies
 }
 
 extension StoreError {
