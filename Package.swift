@@ -151,7 +151,7 @@ let package = Package(
             "Broker",
             [
                 "Shares", "TLS", "Storage", "Sealing", "Policy", "Ledger", "Courier", "EventLoop", "Vocabulary", "Linux",
-                "Sodium",
+                "Sodium", "TestPostgres",
             ]),
         tests(
             "API",

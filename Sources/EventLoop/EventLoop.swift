@@ -11,6 +11,7 @@ import Synchronization
 public final class EventLoop: SerialExecutor, TaskExecutor, Sendable {
     public let name: String
     private let clock: @Sendable () -> UInt64
+    private let waiting: (@Sendable (EventLoop, _ begins: Bool) -> Void)?
     private let wakeUp: WakeUp
     private let inbox = Mutex(Inbox())
     private let inboxFilled = Atomic<Bool>(false)
@@ -67,9 +68,18 @@ public final class EventLoop: SerialExecutor, TaskExecutor, Sendable {
     }
 
     /// - Parameter clock: monotonic ms, CLOCK_MONOTONIC outside of tests. A test that advances its clock must wake the loop.
-    public init(name: String, clock: @escaping @Sendable () -> UInt64 = { Clock.monotonicMs }) throws(Errno) {
+    public convenience init(name: String, clock: @escaping @Sendable () -> UInt64 = { Clock.monotonicMs }) throws(Errno) {
+        try self.init(name: name, clock: clock, waiting: nil)
+    }
+
+    /// - Parameter waiting: for tests. Called on the loop's thread when a wait begins because nothing is left to do, and when it has ended. Such a loop
+    ///   does not wait for its clock: whoever advances the clock wakes it.
+    init(
+        name: String, clock: @escaping @Sendable () -> UInt64, waiting: (@Sendable (EventLoop, _ begins: Bool) -> Void)?
+    ) throws(Errno) {
         self.name = name
         self.clock = clock
+        self.waiting = waiting
         let confined = try Confined(now: clock())
         wakeUp = try WakeUp()
         try confined.epoll.add(wakeUp.descriptor.raw, [.read, .onChange], tag: Self.wakeUpTag)
@@ -200,6 +210,9 @@ public final class EventLoop: SerialExecutor, TaskExecutor, Sendable {
         return unsafe confined.timers.nextDeadline()
     }
 
+    /// True if another thread has submitted work that the loop has not taken yet. Can be called from any thread.
+    var hasMail: Bool { inboxFilled.load(ordering: .acquiring) }
+
     /// Whether there is nothing to do until an event arrives or the clock advances. Call it at the end of a turn.
     var isQuiet: Bool {
         checkIsolated()
@@ -214,7 +227,7 @@ public final class EventLoop: SerialExecutor, TaskExecutor, Sendable {
 
     private func turn() {
         let confined = unsafe self.confined
-        let count = confined.epoll.wait(timeoutMs: patience(confined))
+        let count = wait(confined)
         confined.now = clock()
         for index in 0..<count {
             let (tag, events) = confined.epoll.event(index)
@@ -226,6 +239,14 @@ public final class EventLoop: SerialExecutor, TaskExecutor, Sendable {
         while let action = confined.timers.nextDue(confined.now, before: mark) { action() }
         runJobs(confined)
         confined.endOfTurn.run()
+    }
+
+    private func wait(_ confined: Confined) -> Int {
+        let patience = patience(confined)
+        guard patience != 0, let waiting else { return confined.epoll.wait(timeoutMs: patience) }
+        waiting(self, true)
+        defer { waiting(self, false) }
+        return confined.epoll.wait(timeoutMs: -1)
     }
 
     /// The timeout of the next wait: 0 if work is left, -1 for none.

@@ -60,14 +60,17 @@ public final class PostgresBus: Sendable {
             return state.waiting.count == 1
         }
         guard isFirst else { return }
-        _ = sending.submit { [self] database in
-            let messages = state.withLock { state in
-                defer { state.waiting = [] }
-                return state.waiting
-            }
-            // Senders repeat what must not be lost.
-            try? database.notify(messages)
-        }
+        // Senders repeat what must not be lost.
+        let send = PostgresStore.Job(
+            run: { [self] database in
+                let messages = state.withLock { state in
+                    defer { state.waiting = [] }
+                    return state.waiting
+                }
+                try database.notify(messages)
+                return {}
+            }, fail: { _ in })
+        sending.submit(send)
     }
 
     public func close() {

@@ -72,6 +72,7 @@ final class PostgresJournal: LedgerState {
     /// Called with the log's latest window, unix ms, when broker time is behind it.
     let isBehind: @Sendable (UInt64) -> Void
     let clocks: PostgresClocks
+    let interceptor: JobInterceptor?
     var databaseClock: (@Sendable () -> UInt64)? { clocks.database }
     let limit: Int
     private let state: Mutex<State>
@@ -80,7 +81,8 @@ final class PostgresJournal: LedgerState {
 
     init(
         uri: String, resolution: UInt64, timing: LedgerTiming, limit: Int, resumption: [Entry.Op],
-        now: @escaping @Sendable () -> UInt64, isBehind: @escaping @Sendable (UInt64) -> Void, clocks: PostgresClocks
+        now: @escaping @Sendable () -> UInt64, isBehind: @escaping @Sendable (UInt64) -> Void, clocks: PostgresClocks,
+        interceptor: JobInterceptor? = nil
     ) {
         self.uri = uri
         self.resolution = resolution
@@ -88,6 +90,7 @@ final class PostgresJournal: LedgerState {
         self.now = now
         self.isBehind = isBehind
         self.clocks = clocks
+        self.interceptor = interceptor
         self.limit = limit
         state = Mutex(State(timing: timing))
     }
@@ -299,6 +302,18 @@ struct PostgresClocks: Sendable {
     var monotonic: @Sendable () -> UInt64 = { Clock.monotonicMs }
     /// Replaces the server's, unix ms.
     var database: (@Sendable () -> UInt64)?
+}
+
+/// Called around each job of a PostgreSQL store, for tests that delay or fail jobs, or wait for them.
+struct JobInterceptor: Sendable {
+    /// Called when a job is queued.
+    let queued: @Sendable () -> Void
+    /// Called on the job's thread, before it runs. The job fails with what this throws.
+    let before: @Sendable () throws(StoreError) -> Void
+    /// Called when the job has run. The caller gets the error that this throws, although the job is done.
+    let after: @Sendable () throws(StoreError) -> Void
+    /// Called when the job's caller has its answer.
+    let answered: @Sendable () -> Void
 }
 
 /// The state of another process, as its stamp shows it.

@@ -7,11 +7,16 @@ import Synchronization
 
 /// The store on PostgreSQL 15 or later: some connections, each on a thread of its own, that take operations from one queue.
 public final class PostgresStore: Store {
-    typealias Job = @Sendable (PostgresDatabase) -> Void
+    /// One use of a connection. Either what `run` returned is called, or `fail`.
+    struct Job: Sendable {
+        let run: @Sendable (PostgresDatabase) throws -> @Sendable () -> Void
+        let fail: @Sendable (StoreError) -> Void
+    }
 
     /// A queue, and the threads that take from it.
     final class Lane: Sendable {
         private struct State {
+            var interceptor: JobInterceptor?
             var jobs: [Job] = []
             var next = 0
             var isClosed = false
@@ -32,30 +37,42 @@ public final class PostgresStore: Store {
         private let work = DispatchSemaphore(value: 0)
 
         func start(_ names: [String], _ journal: PostgresJournal, sendsMessages: Bool = false) throws(Errno) {
+            state.withLock { $0.interceptor = journal.interceptor }
             for name in names {
                 let thread = try Linux.Thread.spawn(name: name) { [self] in
-                    serve(PostgresDatabase(journal, sendsMessages: sendsMessages))
+                    serve(PostgresDatabase(journal, sendsMessages: sendsMessages), journal.interceptor)
                 }
                 state.withLock { $0.threads.append(thread) }
             }
         }
 
-        private func serve(_ database: PostgresDatabase) {
+        private func serve(_ database: PostgresDatabase, _ interceptor: JobInterceptor?) {
             while true {
                 work.wait()
                 let (job, isClosed) = state.withLock { ($0.take(), $0.isClosed) }
-                if let job { job(database) } else if isClosed { return }
+                guard let job else {
+                    if isClosed { return }
+                    continue
+                }
+                do {
+                    try interceptor?.before()
+                    let finish = try job.run(database)
+                    try interceptor?.after()
+                    finish()
+                } catch { job.fail(StoreError(any: error)) }
+                interceptor?.answered()
             }
         }
 
-        /// - Returns: false if the lane is closed.
-        func submit(_ job: @escaping Job) -> Bool {
+        /// If the lane is closed, the job fails at once.
+        func submit(_ job: Job) {
             let isClosed = state.withLock { state in
-                if !state.isClosed { state.jobs.append(job) }
-                return state.isClosed
+                if state.isClosed { return true }
+                state.interceptor?.queued()
+                state.jobs.append(job)
+                return false
             }
-            if !isClosed { work.signal() }
-            return !isClosed
+            if isClosed { job.fail(.closed) } else { work.signal() }
         }
 
         /// Finishes the queue.
@@ -100,11 +117,11 @@ public final class PostgresStore: Store {
         uri: String, resolution: UInt64, timing: LedgerTiming?, waitingLimit: Int, resumption: [Entry.Op],
         connections: Int = connections, now: @escaping @Sendable () -> UInt64,
         isBehind: @escaping @Sendable (UInt64) -> Void = { _ in },
-        clocks: PostgresClocks
+        clocks: PostgresClocks, interceptor: JobInterceptor? = nil
     ) throws(StoreError) {
         let journal = PostgresJournal(
             uri: uri, resolution: resolution, timing: timing ?? .standard, limit: waitingLimit, resumption: resumption, now: now,
-            isBehind: isBehind, clocks: clocks)
+            isBehind: isBehind, clocks: clocks, interceptor: interceptor)
         self.journal = journal
         let first = PostgresDatabase(journal)
         do {
@@ -147,18 +164,15 @@ public final class PostgresStore: Store {
         _ access: Access, isSignOfLife: Bool = true, _ fail: @escaping @Sendable (StoreError) -> Void,
         _ run: @escaping @Sendable (PostgresDatabase) throws -> @Sendable () -> Void
     ) {
-        let isQueued = operations.submit { database in
-            do {
-                let finish =
+        operations.submit(
+            Job(
+                run: { database in
                     switch access {
                     case .read, .survey: try database.read { try run(database) }
                     case .write: try database.write(isSignOfLife: isSignOfLife) { try run(database) }
                     case .apart: try run(database)
                     }
-                finish()
-            } catch { fail(StoreError(any: error)) }
-        }
-        if !isQueued { fail(.closed) }
+                }, fail: fail))
     }
 
     /// - Parameter lane: nil for that of operations.
@@ -166,14 +180,12 @@ public final class PostgresStore: Store {
         on lane: Lane? = nil, _ body: @escaping @Sendable (PostgresDatabase) throws -> Value
     ) async throws(StoreError) -> Value {
         let result: Result<Value, StoreError> = await withCheckedContinuation { continuation in
-            let isQueued = (lane ?? operations).submit { database in
-                do {
-                    continuation.resume(returning: .success(try body(database)))
-                } catch {
-                    continuation.resume(returning: .failure(StoreError(any: error)))
-                }
-            }
-            if !isQueued { continuation.resume(returning: .failure(.closed)) }
+            let job = Job(
+                run: { database in
+                    let value = try body(database)
+                    return { continuation.resume(returning: .success(value)) }
+                }, fail: { continuation.resume(returning: .failure($0)) })
+            (lane ?? operations).submit(job)
         }
         return try result.get()
     }

@@ -38,6 +38,11 @@ struct LogCheck {
         self.facts = facts
     }
 
+    init(_ folder: LedgerFolder, _ key: VerifierKey, kept: [[UInt8]], _ facts: Facts) {
+        (self.folder, self.key, self.kept, self.facts) = (folder, key, kept, facts)
+        source = FolderSource(folder.path)
+    }
+
     /// - Parameter isOver: true if everything has expired, so that nothing may be left open.
     func run(isOver: Bool = true) async throws -> Report {
         let older = kept.enumerated().map { Verifier.OlderCheckpoint(name: "checkpoint \($0.offset)", bytes: $0.element) }

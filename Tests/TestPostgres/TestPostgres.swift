@@ -11,27 +11,30 @@ public enum TestPostgres {
     }()
 
     /// Returns the URI of a schema that is named after a folder. Creates it if necessary.
-    public static func schema(named folder: String) throws -> String {
+    /// - Parameter server: the URI of another server than that of `make test`.
+    public static func schema(named folder: String, at server: String = uri) throws -> String {
         let name = name(folder)
-        try run("CREATE SCHEMA IF NOT EXISTS \(name)")
-        return uri + "?options=-csearch_path%3D" + name
+        try run("CREATE SCHEMA IF NOT EXISTS \(name)", server)
+        return server + "?options=-csearch_path%3D" + name
     }
 
-    public static func dropSchema(named folder: String) throws { _ = try run("DROP SCHEMA IF EXISTS \(name(folder)) CASCADE") }
+    public static func dropSchema(named folder: String, at server: String = uri) throws {
+        _ = try run("DROP SCHEMA IF EXISTS \(name(folder)) CASCADE", server)
+    }
 
     /// Returns all rows of all tables as text, in an order of their own.
-    public static func rows(inSchemaNamed folder: String) throws -> [String] {
+    public static func rows(inSchemaNamed folder: String, at server: String = uri) throws -> [String] {
         let tables = try texts(
-            "SELECT relname::text FROM pg_class WHERE relkind IN ('r', 'p') AND relpersistence = 'p' AND NOT relispartition AND relnamespace = '\(name(folder))'::regnamespace"
-        )
+            "SELECT relname::text FROM pg_class WHERE relkind IN ('r', 'p') AND relpersistence = 'p' AND NOT relispartition AND relnamespace = '\(name(folder))'::regnamespace",
+            at: server)
         return try tables.flatMap { table in
-            try texts("SELECT '\(table) ' || t::text FROM \(name(folder)).\(table) AS t ORDER BY 1")
+            try texts("SELECT '\(table) ' || t::text FROM \(name(folder)).\(table) AS t ORDER BY 1", at: server)
         }
     }
 
     /// Returns the first column of a query, which is text.
-    public static func texts(_ sql: String) throws -> [String] {
-        guard let rows = try run(sql) else { return [] }
+    public static func texts(_ sql: String, at server: String = uri) throws -> [String] {
+        guard let rows = try run(sql, server) else { return [] }
         var texts: [String] = []
         while rows.next() { texts.append(rows.text(0)) }
         return texts
@@ -45,8 +48,8 @@ public enum TestPostgres {
     }
 
     @discardableResult
-    private static func run(_ sql: String) throws -> QueryResult? {
-        let connection = try Connection(uri, deadlineMs: 5_000)
+    private static func run(_ sql: String, _ server: String) throws -> QueryResult? {
+        let connection = try Connection(server, deadlineMs: 5_000)
         try connection.send(text: sql)
         return try connection.receive(deadlineMs: 10_000).last
     }

@@ -1,0 +1,467 @@
+import Broker
+import EventLoop
+import Ledger
+import Linux
+import Synchronization
+import TestPostgres
+
+@testable import Sealing
+@testable import Storage
+
+/// One to five nodes of the real code in one process, on a real PostgreSQL: their broker, outbox, presence, keeper, sequencer, sweeper, terms, lease, joins,
+/// takeovers and key transfers. Machines, clocks, network, Apple and callers are simulated, and so are the faults of the database.
+///
+/// All random draws come from one seed. `SimulatedTime` says which order they don't decide.
+actor Deployment {
+    /// What the thread that moves the time has to do next.
+    private enum Step: Sendable {
+        case start(SimulatedNode)
+        case started(NodeRun)
+        case ended(NodeRun)
+        case fault
+        /// No node is harmed any more.
+        case unharmed
+    }
+
+    private final class Inbox: Sendable {
+        private let steps = Mutex<[Step]>([])
+        func add(_ step: Step) { steps.withLock { $0.append(step) } }
+        func next() -> Step? { steps.withLock { $0.isEmpty ? nil : $0.removeFirst() } }
+        var isEmpty: Bool { steps.withLock(\.isEmpty) }
+    }
+
+    /// The faults that last.
+    private final class Open: Sendable {
+        private let count = Mutex(0)
+        func add(_ change: Int) { count.withLock { $0 += change } }
+        var isEmpty: Bool { count.withLock { $0 == 0 } }
+    }
+
+    nonisolated let world: DeploymentWorld
+    nonisolated let nodes: [SimulatedNode]
+    nonisolated let life: DeploymentLife
+    private nonisolated let inbox = Inbox()
+    private nonisolated let schema: String
+    /// A server that only this deployment uses. Nil: it shares that of `make test`, which never crashes.
+    private nonisolated let server: PostgresServer?
+    private nonisolated var serverURI: String { server?.uri ?? TestPostgres.uri }
+    /// True if there is a copy of the server for a failover.
+    private var hasCopy = false
+    /// The troubles of nodes that don't serve, by node.
+    private var absences: [Int: Int] = [:]
+    /// A node that is harmed, so that no other is until it serves again.
+    private var harmed: Int?
+    private nonisolated let open = Open()
+    private var isEnding = false
+    private var hasFaults = false
+    private(set) var faults: [String: Int] = [:]
+
+    private var time: SimulatedTime { world.time }
+    private var chance: Chance { world.chance }
+    private var story: Story { world.story }
+
+    /// After how long a process is started again, as by systemd.
+    private static let restartMs: UInt64 = 5_000
+    /// How long after a start or the end of a fault things may still be unusual: grace after a start, terms that run out.
+    private static let recoveryMs: UInt64 = 18_000
+    /// In which time all nodes are ready once there are no faults: a restart, the end of a term, and the keys.
+    private static let readyMs: UInt64 = 60_000
+
+    init(seed: UInt64, nodes count: Int, resolution: UInt64 = 5, server: PostgresServer? = nil) throws {
+        self.server = server
+        let folder = try SimulatedBroker.makeFolder()
+        try File.removeTree(folder)
+        schema = folder
+        let uri = try TestPostgres.schema(named: folder, at: server?.uri ?? TestPostgres.uri)
+        try PostgresStore.makeSchema(uri: uri)
+        let world = try DeploymentWorld(seed: seed, uri: uri, resolution: resolution)
+        self.world = world
+        // Alone, a node without a key file forgets everything at each restart.
+        let made = try (0..<count).map { number in
+            try SimulatedNode(number, world, keepsKeys: count == 1 || number == 0 && world.chance.upTo(2) == 0)
+        }
+        nodes = made
+        life = DeploymentLife(world) { made.compactMap(\.run).filter(\.isReady) }
+        if let first = made.first, let wrapping = first.wrapping {
+            // A generation is born a day after the one before. With keys of yesterday that is soon.
+            let age = 86_400_000 - 60_000 - world.chance.upTo(300_000)
+            try KeyRing.create(path: first.keyFile, wrapping: wrapping, nowMs: world.time.now - age)
+        }
+    }
+
+    // MARK: The play
+
+    struct Failure: Error, CustomStringConvertible {
+        let what: String
+        let story: [String]
+
+        var description: String { "\(what)\n  what happened last:\n    \(story.joined(separator: "\n    "))" }
+    }
+
+    /// Plays a life with faults, then one without, and checks what is left.
+    func play(_ ms: UInt64) async throws {
+        inbox.add(.start(nodes[0]))
+        // The first may have a key file, which must not come too late.
+        try await pass(5_000)
+        for node in nodes.dropFirst() { inbox.add(.start(node)) }
+        try await pass(Self.readyMs)
+        try checkReady()
+        keepLiving()
+        hasFaults = true
+        inbox.add(.fault)
+        try await pass(ms)
+        try await end()
+    }
+
+    private func keepLiving() {
+        let (time, chance, life) = (time, chance, life)
+        @Sendable func live() {
+            life.act()
+            time.after(chance.upTo(400)) { live() }
+        }
+        live()
+    }
+
+    private func end() async throws {
+        hasFaults = false
+        story.tell("no more faults")
+        while !open.isEmpty { try await pass(1_000) }
+        try await pass(Self.readyMs)
+        try checkReady()
+        life.checkAll()
+        try await pass(20_000)
+        life.closeAll()
+        // Rooms whose creation got no answer end by themselves, and then their tokens are published.
+        try await pass(DeploymentLife.longestLife * 1_000 + 120_000)
+        try checkRows()
+        isEnding = true
+        for node in nodes {
+            guard let run = node.run else { continue }
+            stop(run)
+            try await pass(20_000)
+        }
+        try await check()
+        try await remove()
+    }
+
+    /// Lets time pass, and does what it brings.
+    private func pass(_ ms: UInt64) async throws {
+        let end = time.now + ms
+        while true {
+            await time.pass(end - time.now) { [inbox, story] in !inbox.isEmpty || story.failure != nil }
+            if let failure = story.failure { throw Failure(what: failure, story: story.last(80)) }
+            guard let step = inbox.next() else { return }
+            switch step {
+            case .start(let node): try start(node)
+            case .started(let run): started(run)
+            case .ended(let run): await ended(run)
+            case .fault: fault()
+            case .unharmed: harmed = nil
+            }
+        }
+    }
+
+    // MARK: Nodes
+
+    private func start(_ node: SimulatedNode) throws {
+        guard node.run == nil else { return }
+        if absences[node.machine.number] == nil { absences[node.machine.number] = story.beginTrouble() }
+        if nodes.contains(where: { $0.run?.isReady == true }) { try node.meddle() }
+        let loop = try node.machine.begin(node.name.description)
+        let run = NodeRun(node, loop)
+        let (inbox, time) = (inbox, time)
+        run.gate.whenDead { time.after(0) { inbox.add(.ended(run)) } }
+        node.run = run
+        story.tell("\(node.name) starts")
+        Task(executorPreference: loop) {
+            do {
+                try await run.start()
+                time.after(0) { inbox.add(.started(run)) }
+            } catch {
+                node.log.error("start: \(error)")
+                run.gate.die()
+            }
+        }
+    }
+
+    private func started(_ run: NodeRun) {
+        guard run.node.run === run, !run.gate.isDead else { return }
+        let number = run.machine.number
+        story.tell("\(run.node.name) serves")
+        if harmed == number { harmed = nil }
+        if let absence = absences.removeValue(forKey: number) {
+            time.after(Self.recoveryMs) { [story] in story.end(trouble: absence) }
+        }
+        if run.parts?.isLoss == true { story.fail("\(run.node.name) found the keys lost, although a node had them all the time") }
+    }
+
+    /// A process has ended. What is left of it ends without effect.
+    private func ended(_ run: NodeRun) async {
+        let (node, machine) = (run.node, run.machine)
+        guard node.run === run else { return }
+        story.tell("\(node.name) has ended")
+        if absences[machine.number] == nil {
+            if !isEnding, story.isCalm(from: time.now - Self.recoveryMs, to: time.now) {
+                story.fail("\(node.name) ended by itself, although nothing was wrong")
+            }
+            absences[machine.number] = story.beginTrouble()
+        }
+        world.network.close(run)
+        if machine.isStopped { machine.resume() }
+        Task(executorPreference: run.loop) { await run.abandon() }
+        await time.rest()
+        var left = 10_000
+        while left > 0, machine.skipToTimer() {
+            await time.rest()
+            left -= 1
+        }
+        if left == 0 { story.fail("a process of \(node.name) that was killed does not come to rest") }
+        await run.closeStore()
+        run.loop.stop()
+        run.loop.join()
+        machine.end()
+        node.run = nil
+        life.ended(run)
+        if isEnding { return }
+        let (inbox, wait) = (inbox, Self.restartMs + (chance.upTo(3) == 0 ? chance.upTo(60_000) : 0))
+        open.add(1)
+        time.after(wait) { [open] in
+            open.add(-1)
+            inbox.add(.start(node))
+        }
+    }
+
+    private func stop(_ run: NodeRun) {
+        story.tell("\(run.node.name) is stopped")
+        run.machine.deliver { _ = Task(executorPreference: run.loop) { await run.stop() } }
+        life.reconnect(from: run)
+    }
+
+    // MARK: Faults
+
+    private func fault() {
+        guard hasFaults else { return }
+        let inbox = inbox
+        let wait = chance.upTo(8) == 0 ? 100_000 + chance.upTo(100_000) : 2_000 + chance.upTo(30_000)
+        time.after(wait) { inbox.add(.fault) }
+        switch chance.upTo(server == nil ? 16 : 19) {
+        case ..<2: harm("killed") { $0.gate.die() }
+        case ..<4:
+            let (calls, isDone) = (Int(chance.upTo(40)), chance.upTo(2) == 0)
+            harm("to be killed \(isDone ? "after" : "before") its call \(calls)") { $0.gate.end(after: calls, isDone: isDone) }
+        case 4: harm("to be stopped") { self.stop($0) }
+        case ..<7: hang(sleeps: false)
+        case 7: hang(sleeps: true)
+        case 8: cut()
+        case 9: weather()
+        case ..<12: troubleDatabase()
+        case 12: stepClock()
+        case 13: stepDatabaseClock()
+        case ..<16: troubleApple()
+        case 16: crashServer()
+        default: failOver()
+        }
+    }
+
+    /// Does something to a node, if another one is ready.
+    private func harm(_ what: String, _ act: (NodeRun) -> Void) {
+        let ready = nodes.compactMap(\.run).filter(\.isReady)
+        guard harmed == nil, ready.count > 1 || nodes.count == 1, !ready.isEmpty else { return }
+        let run = chance.pick(ready)
+        harmed = run.machine.number
+        count(what.hasPrefix("to be ") ? String(what.dropFirst(6)) : what)
+        story.tell("\(run.node.name) is \(what)")
+        if absences[run.machine.number] == nil { absences[run.machine.number] = story.beginTrouble() }
+        act(run)
+    }
+
+    private func count(_ fault: String) { faults[String(fault.prefix { $0 != " " }), default: 0] += 1 }
+
+    /// Something is wrong for some time.
+    private func trouble(_ what: String, for ms: UInt64, _ end: @escaping @Sendable () -> Void) {
+        story.tell("\(what), for \(ms) ms")
+        let (number, story) = (story.beginTrouble(), story)
+        open.add(1)
+        time.after(ms) { [open] in
+            end()
+            story.tell("the end of: \(what)")
+            open.add(-1)
+        }
+        time.after(ms + Self.recoveryMs) { story.end(trouble: number) }
+    }
+
+    private func someTime() -> UInt64 { 500 + (chance.upTo(3) == 0 ? chance.upTo(60_000) : chance.upTo(12_000)) }
+
+    /// A process hangs, or its machine sleeps.
+    private func hang(sleeps: Bool) {
+        let ready = nodes.compactMap(\.run).filter(\.isReady)
+        guard harmed == nil, ready.count > 1 || nodes.count == 1, !ready.isEmpty else { return }
+        let (run, ms) = (chance.pick(ready), someTime())
+        let (machine, life, time) = (run.machine, life, time)
+        count(sleeps ? "sleeps" : "hangs")
+        machine.stop()
+        time.after(15_000) { if !run.gate.isDead, machine.isStopped { life.reconnect(from: run) } }
+        trouble("\(run.node.name) \(sleeps ? "sleeps" : "hangs")", for: ms) {
+            if !run.gate.isDead { machine.resume(slept: sleeps ? ms : 0) }
+        }
+    }
+
+    private func cut() {
+        guard nodes.count > 1 else { return }
+        let from = chance.pick(nodes).machine.number
+        let to = chance.pick(nodes.filter { $0.machine.number != from }).machine.number
+        let bothWays = chance.upTo(2) == 0
+        count("cut")
+        let network = world.network
+        network.cut(from: from, to: to)
+        if bothWays { network.cut(from: to, to: from) }
+        trouble("the link from node-\(from + 1) to node-\(to + 1) is cut\(bothWays ? " both ways" : "")", for: someTime()) {
+            network.join(from: from, to: to)
+            network.join(from: to, to: from)
+        }
+    }
+
+    private func weather() {
+        var weather = SimulatedNetwork.Weather()
+        weather.lost = chance.upTo(3) == 0 ? chance.upTo(100) : chance.upTo(30)
+        weather.repeated = chance.upTo(30)
+        weather.delayMs = 3 + (chance.upTo(2) == 0 ? 0 : chance.upTo(1_500))
+        count("weather")
+        let network = world.network
+        network.set(weather)
+        trouble("of 100 messages \(weather.lost) are lost, \(weather.repeated) repeated", for: someTime()) {
+            network.set(SimulatedNetwork.Weather())
+        }
+    }
+
+    private func troubleDatabase() {
+        let condition: SimulatedDatabase.Condition = chance.upTo(2) == 0 ? .refuses : .hangs
+        let some = chance.upTo(2) == 0 ? nodes : [chance.pick(nodes)]
+        count("database \(condition)")
+        let database = world.database
+        for node in some { database.set(condition, at: node.machine.number) }
+        trouble("the database \(condition) at \(some.map(\.name.description).joined(separator: ", "))", for: someTime()) {
+            for node in some {
+                database.set(.well, at: node.machine.number)
+                node.run?.neighbors?.greet()
+            }
+        }
+    }
+
+    private func crashServer() {
+        guard let server else { return }
+        count("crash")
+        trouble("the server has crashed and is started again", for: 1) {}
+        do { try server.crash() } catch { story.fail("\(error)") }
+    }
+
+    /// Exchanges the server for its copy, and later again. What the copy lacks is not lost then, and the copy's own commits are.
+    private func failOver() {
+        guard let server, harmed == nil, nodes.allSatisfy({ $0.run?.isReady == true }) else { return }
+        do {
+            guard hasCopy else {
+                hasCopy = true
+                story.tell("the server is copied")
+                return try server.keep()
+            }
+            count("failover")
+            try server.swap()
+        } catch { return story.fail("\(error)") }
+        // A node that starts now with an old folder could not know that the log is older than another one's.
+        (harmed, hasCopy) = (-1, false)
+        let (story, inbox) = (story, inbox)
+        trouble("a failover has lost commits", for: 5_000 + someTime()) {
+            do { try server.swap() } catch { story.fail("\(error)") }
+            inbox.add(.unharmed)
+        }
+    }
+
+    private func someStep() -> Int64 {
+        let size = [chance.upTo(6_000), chance.upTo(60_000), 60_000 + chance.upTo(600_000), chance.upTo(36_000_000)][
+            Int(chance.upTo(4))]
+        return chance.upTo(2) == 0 ? Int64(size) : -Int64(size)
+    }
+
+    private func stepClock() {
+        let (machine, step) = (chance.pick(nodes).machine, someStep())
+        count("clock")
+        machine.step(step)
+        trouble("the clock of node-\(machine.number + 1) steps by \(step) ms", for: someTime()) { machine.setRight() }
+    }
+
+    private func stepDatabaseClock() {
+        let (database, step) = (world.database, someStep())
+        count("databaseclock")
+        database.step(step)
+        trouble("the database's clock steps by \(step) ms", for: someTime()) { database.setRight() }
+    }
+
+    private func troubleApple() {
+        let apple = world.apple
+        switch chance.upTo(3) {
+        case 0:
+            count("appleaway")
+            apple.set(isAway: true)
+            trouble("Apple is away", for: someTime()) { apple.set(isAway: false) }
+        case 1:
+            count("appleslow")
+            apple.set(slowness: 15_000)
+            trouble("Apple is slow", for: someTime()) { apple.set(slowness: 300) }
+        default:
+            count("gone")
+            apple.set(gone: 30)
+            trouble("apps are deleted", for: someTime()) { apple.set(gone: 0) }
+        }
+    }
+
+    // MARK: Checks
+
+    private func checkReady() throws {
+        let late = nodes.filter { $0.run?.isReady != true }
+        if late.isEmpty { return }
+        let reasons = late.map { node in
+            "\(node.name) (\(node.run?.parts?.lease.reasonNotReady ?? "it does not serve"))"
+        }
+        throw Failure(what: "not ready: \(reasons.joined(separator: ", "))", story: story.last(80))
+    }
+
+    /// Nothing is left of what has ended.
+    private func checkRows() throws {
+        let left = try TestPostgres.rows(inSchemaNamed: schema, at: serverURI).filter { row in
+            ["room ", "code ", "token ", "job ", "timer ", "session ", "registration "].contains { row.hasPrefix($0) }
+        }
+        if !left.isEmpty {
+            throw Failure(what: "\(left.count) rows are left, e.g. \(left[0].prefix(60))", story: story.last(80))
+        }
+    }
+
+    /// Checks each node's log with all checkpoints that were ever published.
+    private func check() async throws {
+        let kept = Set(nodes.flatMap(\.kept.all))
+        var largest: UInt64 = 0
+        for node in nodes {
+            let note = try node.ledger.checkpoint().flatMap { SignedNote($0) }
+            largest = max(largest, note?.checkpoint(signedBy: world.key.verifierKey)?.size ?? 0)
+        }
+        for node in nodes {
+            let note = try node.ledger.checkpoint().flatMap { SignedNote($0) }
+            let size = note?.checkpoint(signedBy: world.key.verifierKey)?.size ?? 0
+            let isWhole = size == largest
+            do {
+                let (heads, facts) = isWhole ? (Array(kept), life.facts) : (node.kept.all, Facts())
+                _ = try await LogCheck(node.ledger, world.key.verifierKey, kept: heads, facts).run(isOver: isWhole)
+            } catch { throw Failure(what: "the log of \(node.name): \(error)", story: story.last(80)) }
+        }
+    }
+
+    /// Ends what still runs, and deletes everything.
+    func remove() async throws {
+        isEnding = true
+        for node in nodes {
+            node.run?.gate.die()
+            if let run = node.run { await ended(run) }
+            try node.remove()
+        }
+        try TestPostgres.dropSchema(named: schema, at: serverURI)
+    }
+}

@@ -1,0 +1,652 @@
+import Broker
+import EventLoop
+import Ledger
+import Linux
+import Sealing
+import Synchronization
+import Vocabulary
+
+@testable import Broker
+
+/// The sockets of one process, and the phones at their other ends.
+final class NodeSockets: RoomSockets {
+    private struct State {
+        var phones: [UInt64: Phone] = [:]
+        var last: UInt64 = 0
+        var presence: Presence?
+    }
+
+    private let machine: SimulatedMachine
+    private let state = Mutex(State())
+
+    init(_ machine: SimulatedMachine) { self.machine = machine }
+
+    func attach(_ presence: Presence) { state.withLock { $0.presence = presence } }
+
+    /// Opens a socket. Returns its number.
+    func open(_ phone: Phone) -> UInt64 {
+        state.withLock { state in
+            state.last += 1
+            state.phones[state.last] = phone
+            return state.last
+        }
+    }
+
+    func isOpen(_ socket: UInt64) -> Bool { state.withLock { $0.phones[socket] != nil } }
+
+    /// The phone ends a socket, or its connection breaks.
+    func end(_ socket: UInt64, isDeliberate: Bool) {
+        let (phone, presence) = state.withLock { ($0.phones.removeValue(forKey: socket), $0.presence) }
+        guard phone != nil, let presence else { return }
+        machine.whenRunning {
+            presence.loop.submit { presence.assumeIsolated { $0.leave(socket: socket, isDeliberate: isDeliberate) } }
+        }
+    }
+
+    // MARK: From the broker
+
+    func send(_ socket: UInt64, _ event: RoomEvent) async {
+        if event == .roomClosed { state.withLock { _ = $0.phones.removeValue(forKey: socket) } }
+    }
+
+    func ping(_ socket: UInt64, _ number: UInt64) async {
+        let (phone, presence) = state.withLock { ($0.phones[socket], $0.presence) }
+        guard let phone, let presence else { return }
+        machine.time.after(40) { [machine] in
+            guard phone.isAwake else { return }
+            machine.whenRunning {
+                presence.loop.submit { presence.assumeIsolated { $0.pong(socket: socket, number: number) } }
+            }
+        }
+    }
+
+    func close(_ socket: UInt64) async {
+        let presence = state.withLock { state in
+            state.phones[socket] = nil
+            return state.presence
+        }
+        await presence?.leave(socket: socket, isDeliberate: false)
+    }
+}
+
+/// A phone at one side of a room.
+final class Phone: Sendable {
+    private let awake = Mutex(true)
+
+    /// False while its app is suspended: then it answers no pings.
+    var isAwake: Bool {
+        get { awake.withLock(\.self) }
+        set { awake.withLock { $0 = newValue } }
+    }
+}
+
+/// People with rooms and phones, and what they must be able to rely on.
+///
+/// All checks use only what callers and Apple see. A result that a caller never got makes what depends on it unknown, and nothing is expected of that.
+final class DeploymentLife: Sendable {
+    /// A fact that a lost answer may leave open.
+    fileprivate enum Known { case no, yes, unknown }
+
+    fileprivate struct Side {
+        let client: [UInt8]
+        let phone = Phone()
+        var token: [UInt8]?
+        /// False if another token may be stored, or none.
+        var isTokenKnown = true
+        /// When this side's token last changed.
+        var tokenSince: UInt64 = 0
+        /// The acknowledged socket.
+        var socket: (run: NodeRun, number: UInt64)?
+        var isJoining = false
+        /// Since when its phone answers at that socket. Nil without one, and after a report that it leaves.
+        var presentSince: UInt64?
+        /// True from a report that it leaves, with all its sockets, until it joins again.
+        var hasLeft = false
+        /// The last time at which it may have counted as present.
+        var maybePresent: UInt64 = 0
+    }
+
+    fileprivate struct Room {
+        let number: Int
+        let id: RoomID
+        let code: [UInt8]
+        let expires: UInt64
+        var isAccepted = Known.no
+        var isClosed = Known.no
+        var isBusy = false
+        var sides = [Side(client: Facts.creator), Side(client: Facts.joiner)]
+    }
+
+    /// A knock that was acknowledged.
+    private struct Knock {
+        let room: Int
+        let slot: Int
+        let token: [UInt8]
+        let at: UInt64
+    }
+
+    fileprivate struct State {
+        var rooms: [Int: Room] = [:]
+        var count = 0
+        /// The rooms and sides of all tokens.
+        var owners: [[UInt8]: (room: Int, slot: Int)] = [:]
+        /// Calls that have no answer yet, by number.
+        var calls: [Int: (run: NodeRun, lost: @Sendable () -> Void)] = [:]
+        /// The id of each push, by token and deadline.
+        var pushes: [[UInt8]: [UInt64: String]] = [:]
+        /// When Apple last saw a push for a token.
+        var seen: [[UInt8]: UInt64] = [:]
+        /// While this is set, nothing new begins.
+        var isQuiet = false
+        var counts: [String: Int] = [:]
+    }
+
+    private let world: DeploymentWorld
+    let facts = Facts()
+    private let state = Mutex(State())
+    private var time: SimulatedTime { world.time }
+    private var chance: Chance { world.chance }
+    private let ready: @Sendable () -> [NodeRun]
+
+    /// How long after its end a room may still be there, or be gone before it: clocks of nodes and database may differ.
+    private static let clockSlackMs: UInt64 = 70_000
+    /// Broker's rules: how long a report over HTTP is believed, and how long after its end a side still counts as present.
+    private static let reportMs: UInt64 = 45_000
+    /// Longer than a term: from then on all nodes know who is present.
+    private static let termMs: UInt64 = 12_000
+    /// Of rooms, in seconds.
+    private static let shortestLife: UInt64 = 150
+    static let longestLife: UInt64 = 360
+    /// A knock is tried for two minutes.
+    private static let attemptsMs: UInt64 = 120_000
+
+    /// - Parameter ready: returns the processes to which a balancer sends callers.
+    init(_ world: DeploymentWorld, ready: @escaping @Sendable () -> [NodeRun]) {
+        (self.world, self.ready) = (world, ready)
+        world.apple.whenSeen { [weak self] in self?.saw($0, isRefused: $1) }
+    }
+
+    var summary: String {
+        state.withLock { $0.counts.sorted { $0.key < $1.key }.map { "\($0.key) \($0.value)" }.joined(separator: ", ") }
+    }
+
+    private func count(_ what: String) { state.withLock { $0.counts[what, default: 0] += 1 } }
+
+    // MARK: Acts
+
+    /// Something happens, at a random room.
+    func act() {
+        let runs = ready()
+        guard !runs.isEmpty, !state.withLock(\.isQuiet) else { return }
+        let run = chance.pick(runs)
+        let kind = chance.upTo(100)
+        let rooms = state.withLock { state in
+            state.rooms.values.filter { !$0.isBusy && $0.isClosed == .no }.map(\.number).sorted()
+        }
+        guard kind >= 12, !rooms.isEmpty else {
+            if rooms.count < 12 { create(run) }
+            return
+        }
+        let room = chance.pick(rooms)
+        let slot = Int(chance.upTo(2))
+        switch kind {
+        case ..<24: accept(room, run)
+        case ..<48: arrive(room, slot, run)
+        case ..<60: depart(room, slot)
+        case ..<66: suspend(room, slot)
+        case ..<70: awake(room, slot)
+        case ..<76: report(room, slot, run)
+        case ..<82: replaceToken(room, slot, run)
+        case ..<84: withdrawToken(room, slot, run)
+        case ..<86: close(room, run)
+        default: status(room, run)
+        }
+    }
+
+    /// Closes all rooms, and begins nothing more.
+    func closeAll() {
+        let runs = ready()
+        let rooms = state.withLock { state in
+            state.isQuiet = true
+            return state.rooms.values.filter { !$0.isBusy && $0.isClosed != .yes }.map(\.number).sorted()
+        }
+        guard let run = runs.first else { return }
+        for room in rooms { close(room, run) }
+    }
+
+    /// Checks that all rooms are there that must be.
+    func checkAll() {
+        guard let run = ready().first else { return }
+        let rooms = state.withLock { state in
+            state.rooms.values.filter { !$0.isBusy && $0.isClosed == .no }.map(\.number).sorted()
+        }
+        for room in rooms { status(room, run) }
+    }
+
+    /// When the last room has ended, true time.
+    var lastEnd: UInt64 { state.withLock { $0.rooms.values.filter { $0.isClosed != .yes }.map(\.expires).max() ?? 0 } }
+
+    /// No node had the keys any more, so everything sealed is forgotten.
+    func forgetAll() { state.withLock { ($0.rooms, $0.owners) = ([:], [:]) } }
+
+    // MARK: Calls
+
+    /// Calls a process.
+    /// - Parameters:
+    ///   - room: the room, which gets no other call meanwhile.
+    ///   - done: gets the result, or `.shuttingDown` if the process ends before.
+    private func call<Answer: Sendable>(
+        _ run: NodeRun, _ room: Int?, _ body: @escaping @Sendable (Broker) async throws -> Answer,
+        done: @escaping @Sendable (Result<Answer, any Error>) -> Void
+    ) {
+        guard let broker = run.broker else { return }
+        let number = state.withLock { state in
+            state.count += 1
+            if let room { state.rooms[room]?.isBusy = true }
+            return state.count
+        }
+        let end: @Sendable (Result<Answer, any Error>) -> Void = { [self] result in
+            let isOpen = state.withLock { state in
+                guard state.calls.removeValue(forKey: number) != nil else { return false }
+                if let room { state.rooms[room]?.isBusy = false }
+                return true
+            }
+            if isOpen { done(result) }
+        }
+        state.withLock { $0.calls[number] = (run, { end(.failure(BrokerError.shuttingDown)) }) }
+        time.after(1 + chance.upTo(20)) {
+            run.machine.deliver {
+                _ = Task(executorPreference: run.loop) {
+                    let result: Result<Answer, any Error>
+                    do { result = .success(try await body(broker)) } catch { result = .failure(error) }
+                    // The answer of a process that was killed never arrives. What it did may be done nevertheless.
+                    end(run.gate.isDead ? .failure(BrokerError.shuttingDown) : result)
+                }
+            }
+        }
+    }
+
+    /// A process has ended: its sockets are broken, and its calls get no answer.
+    func ended(_ run: NodeRun) {
+        let lost = state.withLock { state in
+            state.calls.filter { $0.value.run === run }.sorted { $0.key < $1.key }.map(\.value.lost)
+        }
+        for end in lost { end() }
+        reconnect(from: run)
+    }
+
+    /// Phones notice that a process is gone or answers nothing, and go to another.
+    func reconnect(from run: NodeRun) {
+        let now = time.now
+        let phones = state.withLock { state in
+            var found: [(room: Int, slot: Int, socket: UInt64)] = []
+            for room in state.rooms.keys.sorted() {
+                for slot in 0..<2 {
+                    guard let socket = state.rooms[room]?.sides[slot].socket, socket.run === run else { continue }
+                    found.append((room, slot, socket.number))
+                    state.lose(room, slot, now)
+                }
+            }
+            return found
+        }
+        for (room, slot, socket) in phones {
+            run.sockets.end(socket, isDeliberate: false)
+            time.after(500 + chance.upTo(4_000)) { [self] in
+                guard let next = ready().first(where: { $0 !== run }) ?? ready().first else { return }
+                arrive(room, slot, next)
+            }
+        }
+    }
+
+    private func isRetryable(_ error: any Error) -> Bool {
+        guard let error = error as? BrokerError else { return false }
+        return error.status >= 500 || error.status == 429
+    }
+
+    /// Handles an error of a room's call.
+    /// - Returns: true if it may be done nevertheless.
+    @discardableResult private func note(_ error: any Error, _ what: String, _ room: Int, _ run: NodeRun) -> Bool {
+        count("\(what) refused")
+        if isRetryable(error) { return true }
+        let now = time.now
+        let isThere = state.withLock { state in
+            guard let room = state.rooms[room], room.isClosed == .no else { return false }
+            return now + Self.clockSlackMs < room.expires
+        }
+        // A room that must be there is there, for its members.
+        if isThere { world.story.fail("\(what) in room \(room) at \(run.node.name): \(error)") }
+        return false
+    }
+
+    private func token() -> [UInt8] {
+        let number = state.withLock { state in
+            state.count += 1
+            return state.count
+        }
+        return [UInt8](bigEndian: UInt64(number)) + [UInt8](repeating: 7, count: 24)
+    }
+
+    private func create(_ run: NodeRun) {
+        let (code, token) = (Array("code-\(facts.nextNumber())".utf8), token())
+        let life = Int(Self.shortestLife + chance.upTo(Self.longestLife - Self.shortestLife + 1))
+        call(run, nil) { broker in
+            try await broker.rooms.create(
+                CreateRoom(
+                    joinid: code, lifeSeconds: life, codeLifeSeconds: life, client: Facts.creator,
+                    token: try Secret(copying: token.span), environment: nil), from: Self.address)
+        } done: { [self] result in
+            switch result {
+            case .failure(let error):
+                count("create refused")
+                if !isRetryable(error) { world.story.fail("create at \(run.node.name): \(error)") }
+            case .success(let membership):
+                count("create")
+                let number = facts.nextNumber()
+                facts.sealed(membership.ref)
+                let now = time.now
+                state.withLock { state in
+                    var room = Room(number: number, id: membership.room, code: code, expires: membership.expires)
+                    room.sides[0].token = token
+                    room.sides[0].tokenSince = now
+                    state.rooms[number] = room
+                    state.owners[token] = (number, 0)
+                }
+                world.story.tell("room \(number) made at \(run.node.name), for \(life) s")
+            }
+        }
+    }
+
+    private func accept(_ room: Int, _ run: NodeRun) {
+        guard let (code, isAccepted) = state.withLock({ $0.rooms[room].map { ($0.code, $0.isAccepted) } }), isAccepted == .no
+        else { return }
+        let token = token()
+        call(run, room) { broker in
+            try await broker.rooms.accept(
+                AcceptRoom(joinid: code, client: Facts.joiner, token: try Secret(copying: token.span), environment: nil),
+                from: Self.address)
+        } done: { [self] result in
+            let now = time.now
+            switch result {
+            case .failure(let error):
+                if note(error, "accept", room, run) {
+                    change(room) { $0.isAccepted = .unknown }
+                    change(room, 1) { $0.isTokenKnown = false }
+                }
+            case .success(let membership):
+                count("accept")
+                facts.sealed(membership.ref)
+                state.withLock { $0.owners[token] = (room, 1) }
+                change(room) { $0.isAccepted = .yes }
+                change(room, 1) { ($0.token, $0.isTokenKnown, $0.tokenSince) = (token, true, now) }
+                world.story.tell("room \(room) accepted at \(run.node.name)")
+            }
+        }
+    }
+
+    private func caller(_ room: Int, _ slot: Int) -> Caller? {
+        state.withLock { state in
+            guard let room = state.rooms[room], slot == 0 || room.isAccepted == .yes else { return nil }
+            return Caller(room: room.id, client: room.sides[slot].client, member: nil)
+        }
+    }
+
+    private func change(_ room: Int, _ body: (inout Room) -> Void) {
+        state.withLock { state in
+            if var found = state.rooms[room] {
+                body(&found)
+                state.rooms[room] = found
+            }
+        }
+    }
+
+    private func change(_ room: Int, _ slot: Int, _ body: (inout Side) -> Void) { change(room) { body(&$0.sides[slot]) } }
+
+    // MARK: Presence
+
+    private func arrive(_ room: Int, _ slot: Int, _ run: NodeRun) {
+        guard let caller = caller(room, slot), let side = state.withLock({ $0.rooms[room]?.sides[slot] }), side.socket == nil,
+            !side.isJoining, state.withLock({ $0.rooms[room]?.isBusy == false && !$0.isQuiet })
+        else { return }
+        let socket = run.sockets.open(side.phone)
+        change(room, slot) { $0.isJoining = true }
+        side.phone.isAwake = true
+        call(run, room) { broker in
+            try await broker.rooms.join(caller, socket: socket) { run.sockets.isOpen(socket) }
+        } done: { [self] result in
+            let now = time.now
+            change(room, slot) { ($0.isJoining, $0.maybePresent) = (false, now) }
+            switch result {
+            case .failure(let error):
+                run.sockets.end(socket, isDeliberate: false)
+                note(error, "join", room, run)
+            case .success(nil): run.sockets.end(socket, isDeliberate: false)
+            case .success(let joined?):
+                count("join")
+                change(room, slot) { ($0.socket, $0.presentSince, $0.hasLeft) = ((run, socket), now, false) }
+                world.story.tell("room \(room) side \(slot) joined at \(run.node.name): \(joined.delivery.rawValue)")
+                if joined.delivery == .queued { knocked(room, 1 - slot) }
+                watch(room, slot, run, socket)
+            }
+        }
+    }
+
+    private func depart(_ room: Int, _ slot: Int) {
+        let now = time.now
+        guard let socket = state.withLock({ $0.rooms[room]?.sides[slot].socket }) else { return }
+        state.withLock { $0.lose(room, slot, now) }
+        socket.run.sockets.end(socket.number, isDeliberate: chance.upTo(2) == 0)
+        world.story.tell("room \(room) side \(slot) left")
+    }
+
+    private func suspend(_ room: Int, _ slot: Int) {
+        let now = time.now
+        change(room, slot) { side in
+            guard side.socket != nil, side.phone.isAwake else { return }
+            side.phone.isAwake = false
+            (side.presentSince, side.maybePresent) = (nil, now)
+        }
+    }
+
+    private func awake(_ room: Int, _ slot: Int) {
+        let now = time.now
+        change(room, slot) { side in
+            guard let socket = side.socket, !side.phone.isAwake else { return }
+            side.phone.isAwake = true
+            side.maybePresent = now
+            // The broker may have closed its socket meanwhile.
+            if !socket.run.sockets.isOpen(socket.number) {
+                side.socket = nil
+            } else if !side.hasLeft {
+                side.presentSince = now
+            }
+        }
+    }
+
+    private func report(_ room: Int, _ slot: Int, _ run: NodeRun) {
+        guard let caller = caller(room, slot) else { return }
+        let leaving = chance.upTo(3) == 0
+        if leaving { change(room, slot) { ($0.presentSince, $0.hasLeft) = (nil, true) } }
+        call(run, room) { broker in
+            try await broker.rooms.report(caller, leaving: leaving)
+        } done: { [self] result in
+            let now = time.now
+            // A join may have been answered meanwhile, and either may have come first.
+            change(room, slot) { if leaving { ($0.presentSince, $0.hasLeft) = (nil, true) } else { $0.maybePresent = now } }
+            switch result {
+            case .failure(let error): note(error, "report", room, run)
+            case .success(let delivery):
+                count("report")
+                if delivery == .queued { knocked(room, 1 - slot) }
+            }
+        }
+    }
+
+    // MARK: Tokens
+
+    private func replaceToken(_ room: Int, _ slot: Int, _ run: NodeRun) {
+        guard let caller = caller(room, slot) else { return }
+        let token = token()
+        // From now on either may be in use.
+        change(room, slot) { $0.isTokenKnown = false }
+        state.withLock { $0.owners[token] = (room, slot) }
+        call(run, room) { broker in
+            try await broker.rooms.replaceToken(caller, token: try Secret(copying: token.span), environment: nil)
+        } done: { [self] result in
+            let now = time.now
+            switch result {
+            case .failure(let error): note(error, "replace token", room, run)
+            case .success(let replaced):
+                count("replace token")
+                facts.sealed(replaced.ref)
+                change(room, slot) { ($0.token, $0.isTokenKnown, $0.tokenSince) = (token, true, now) }
+            }
+        }
+    }
+
+    private func withdrawToken(_ room: Int, _ slot: Int, _ run: NodeRun) {
+        guard let caller = caller(room, slot) else { return }
+        change(room, slot) { $0.isTokenKnown = false }
+        call(run, room) { broker in
+            try await broker.rooms.withdrawToken(caller)
+        } done: { [self] result in
+            let now = time.now
+            switch result {
+            case .failure(let error): note(error, "withdraw token", room, run)
+            case .success:
+                count("withdraw token")
+                change(room, slot) { ($0.token, $0.isTokenKnown, $0.tokenSince) = (nil, true, now) }
+            }
+        }
+    }
+
+    private func close(_ room: Int, _ run: NodeRun) {
+        guard let id = state.withLock({ $0.rooms[room]?.id }) else { return }
+        change(room) { $0.isClosed = .unknown }
+        call(run, room) { broker in
+            try await broker.rooms.close(id)
+        } done: { [self] result in
+            switch result {
+            case .failure(let error): if !isRetryable(error) { change(room) { $0.isClosed = .yes } }
+            case .success:
+                count("close")
+                change(room) { $0.isClosed = .yes }
+                world.story.tell("room \(room) closed at \(run.node.name)")
+            }
+        }
+    }
+
+    // MARK: Checks
+
+    /// A room must be as its callers know it.
+    private func status(_ room: Int, _ run: NodeRun) {
+        guard let before = state.withLock({ $0.rooms[room] }) else { return }
+        call(run, room) { broker in
+            try await broker.rooms.status(before.id)
+        } done: { [self] result in
+            switch result {
+            case .failure(let error): note(error, "status", room, run)
+            case .success(let status):
+                count("status")
+                // An accept that got no answer is over by now, because a room has one call at a time. It may still come after a kill.
+                if before.isAccepted == .yes, !status.accepted {
+                    world.story.fail("room \(room) at \(run.node.name) is not accepted any more")
+                }
+                for (slot, hasToken) in [status.creatorHasToken, status.joinerHasToken].enumerated() {
+                    let side = before.sides[slot]
+                    guard side.isTokenKnown, slot == 0 || before.isAccepted == .yes else { continue }
+                    guard state.withLock({ $0.rooms[room]?.sides[slot].isTokenKnown }) == true else { continue }
+                    if (side.token != nil) != hasToken {
+                        world.story.fail("room \(room) side \(slot) at \(run.node.name) has a token: \(hasToken)")
+                    }
+                }
+            }
+        }
+    }
+
+    /// A caller was told that a push is queued.
+    private func knocked(_ room: Int, _ slot: Int) {
+        count("knock")
+        facts.queued()
+        let now = time.now
+        let side = state.withLock { $0.rooms[room]?.sides[slot] }
+        guard let side, side.isTokenKnown, let token = side.token else { return }
+        let knock = Knock(room: room, slot: slot, token: token, at: now)
+        time.after(3_000) { [self] in if isCalm(from: now - 40_000) { expectPush(knock, "in three seconds") } }
+        time.after(Self.attemptsMs + 10_000) { [self] in if isCalm(from: now + 90_000) { expectPush(knock, "before its end") } }
+    }
+
+    private func isCalm(from: UInt64) -> Bool { world.story.isCalm(from: from, to: time.now) }
+
+    /// Apple must have seen this push, unless it was not wanted any more.
+    private func expectPush(_ knock: Knock, _ when: String) {
+        let isMissing = state.withLock { state in
+            guard let room = state.rooms[knock.room], room.isClosed == .no, time.now + Self.clockSlackMs < room.expires else {
+                return false
+            }
+            let side = room.sides[knock.slot]
+            guard side.isTokenKnown, side.token == knock.token, !side.isJoining, side.presentSince == nil,
+                side.maybePresent < knock.at
+            else { return false }
+            return state.seen[knock.token] ?? 0 < knock.at
+        }
+        if isMissing { world.story.fail("room \(knock.room) side \(knock.slot) was acknowledged a push and got none \(when)") }
+    }
+
+    /// Whoever waits for an absent peer causes a push. Checked a minute after the arrival.
+    private func watch(_ room: Int, _ slot: Int, _ run: NodeRun, _ socket: UInt64) {
+        let start = time.now
+        time.after(60_000) { [self] in
+            guard isCalm(from: start - 60_000) else { return }
+            let isMissing = state.withLock { state in
+                guard let room = state.rooms[room], room.isClosed == .no, time.now + Self.clockSlackMs < room.expires else {
+                    return false
+                }
+                let (side, peer) = (room.sides[slot], room.sides[1 - slot])
+                guard let own = side.socket, own.run === run, own.number == socket, let since = side.presentSince, since <= start,
+                    peer.socket == nil, !peer.isJoining, peer.maybePresent + Self.reportMs < start, peer.isTokenKnown,
+                    let token = peer.token, peer.tokenSince < start, slot == 1 || room.isAccepted == .yes
+                else { return false }
+                // The throttle lets one push through in half a minute.
+                return state.seen[token] ?? 0 < start - 40_000
+            }
+            if isMissing { world.story.fail("room \(room) side \(slot) has waited for a minute, and its peer got no push") }
+        }
+    }
+
+    /// Apple has seen a push.
+    private func saw(_ sighting: SimulatedApple.Sighting, isRefused: Bool) {
+        count("push")
+        let now = time.now
+        let fault: String? = state.withLock { state in
+            state.seen[sighting.token] = now
+            guard let (number, slot) = state.owners[sighting.token], let room = state.rooms[number] else { return nil }
+            // Apple's answer may purge the token.
+            if isRefused { state.rooms[number]?.sides[slot].isTokenKnown = false }
+            let known = state.pushes[sighting.token]?[sighting.deadline]
+            state.pushes[sighting.token, default: [:]][sighting.deadline] = sighting.apnsID
+            // Attempts end with the room, so two of its last pushes may have one end.
+            if let known, known != sighting.apnsID, sighting.deadline < room.expires {
+                return "a push to room \(number) side \(slot) has two ids: \(known) and \(sighting.apnsID)"
+            }
+            let side = room.sides[slot]
+            guard let since = side.presentSince, since + Self.termMs < now, let socket = side.socket,
+                socket.run.sockets.isOpen(socket.number)
+            else { return nil }
+            return world.story.isCalm(from: now - 40_000, to: now)
+                ? "room \(number) side \(slot) was pushed to, although present for \(now - since) ms" : nil
+        }
+        if let fault { world.story.fail(fault) }
+    }
+
+    private static let address = SocketAddress.v4(0xc633_6401, port: 9)
+}
+
+extension DeploymentLife.State {
+    /// A side has no socket any more.
+    fileprivate mutating func lose(_ room: Int, _ slot: Int, _ now: UInt64) {
+        guard rooms[room]?.sides[slot].socket != nil else { return }
+        rooms[room]?.sides[slot].socket = nil
+        rooms[room]?.sides[slot].presentSince = nil
+        rooms[room]?.sides[slot].maybePresent = now
+    }
+}

@@ -1,0 +1,179 @@
+import Broker
+import EventLoop
+import Linux
+import Policy
+import Synchronization
+import Vocabulary
+
+@testable import Ledger
+@testable import Sealing
+
+/// What all parts of a deployment share.
+final class DeploymentWorld: Sendable {
+    let time: SimulatedTime
+    let chance: Chance
+    let database: SimulatedDatabase
+    let network: SimulatedNetwork
+    let apple: SimulatedApple
+    /// Of the real database.
+    let uri: String
+    let resolution: UInt64
+    let policies: Policies
+    let key: SigningKey
+    let story: Story
+
+    init(seed: UInt64, uri: String, resolution: UInt64) throws {
+        chance = Chance(seed: seed)
+        time = SimulatedTime(1_800_000_000_000 + seed % 1_000 * 86_400_000)
+        (self.uri, self.resolution) = (uri, resolution)
+        database = SimulatedDatabase(time)
+        network = SimulatedNetwork(time, database, chance)
+        apple = SimulatedApple(time, chance)
+        policies = try Policies([Policy.rooms(LedgerTiming(hourSeconds: resolution, daySeconds: resolution, batchSeals: 1))])
+        key = try SigningKey(origin: "log.example/a", seed: [UInt8](repeating: 1, count: 32).span)
+        story = Story(time)
+    }
+}
+
+/// What has happened, for the report of a failure, and when there was trouble.
+final class Story: Sendable {
+    private struct State {
+        var lines: [String] = []
+        var failure: String?
+        var troubles: [Int: (from: UInt64, to: UInt64)] = [:]
+        var count = 0
+    }
+
+    private let time: SimulatedTime
+    private let start: UInt64
+    private let state = Mutex(State())
+
+    init(_ time: SimulatedTime) { (self.time, start) = (time, time.now) }
+
+    func tell(_ what: String) {
+        let ms = time.now - start
+        let thousandths = String(1_000 + ms % 1_000).dropFirst()
+        state.withLock { $0.lines.append("\(ms / 1_000).\(thousandths) s: \(what)") }
+    }
+
+    /// Records that something happened that must not. Only the first counts.
+    func fail(_ what: String) {
+        tell("FAILED: \(what)")
+        state.withLock { if $0.failure == nil { $0.failure = what } }
+    }
+
+    var failure: String? { state.withLock(\.failure) }
+    /// The latest lines.
+    func last(_ count: Int) -> [String] { state.withLock { $0.lines.suffix(count) } }
+
+    // MARK: Trouble
+
+    /// - Returns: its number, for `end(trouble:)`.
+    func beginTrouble() -> Int {
+        let now = time.now
+        return state.withLock { state in
+            state.count += 1
+            state.troubles[state.count] = (now, .max)
+            return state.count
+        }
+    }
+
+    func end(trouble: Int) {
+        let now = time.now
+        state.withLock { state in
+            state.troubles[trouble]?.to = now
+            // Nobody asks for times longer ago than an hour.
+            state.troubles = state.troubles.filter { $0.value.to == .max || $0.value.to + 3_600_000 > now }
+        }
+    }
+
+    /// True if there was no trouble between two times, unix ms.
+    func isCalm(from: UInt64, to: UInt64) -> Bool {
+        state.withLock { state in state.troubles.values.allSatisfy { $0.to < from || $0.from > to } }
+    }
+}
+
+/// A node of a deployment: its machine, its state folder, and the processes that run there one after the other.
+final class SimulatedNode: Sendable {
+    let world: DeploymentWorld
+    let machine: SimulatedMachine
+    let name: EntryText
+    let folder: String
+    let ledger: LedgerFolder
+    /// All checkpoints that this folder ever had.
+    let kept: KeptCheckpoints
+    /// Nil without a key file.
+    let wrapping: WrappingKey?
+    let prints = LogLines()
+    private let current = Mutex<NodeRun?>(nil)
+    /// An earlier content of the key file.
+    private let old = Mutex<[UInt8]?>(nil)
+
+    init(_ number: Int, _ world: DeploymentWorld, keepsKeys: Bool) throws {
+        self.world = world
+        machine = SimulatedMachine(number, world.time)
+        guard let name = EntryText("node-\(number + 1)") else { preconditionFailure("the name is valid") }
+        self.name = name
+        folder = try SimulatedBroker.makeFolder()
+        var ledger = LedgerFolder(folder + "/ledger")
+        let kept = KeptCheckpoints(ledger)
+        ledger.reached = { stage throws(Errno) in if stage == .checkpoint { kept.keep() } }
+        (self.ledger, self.kept) = (ledger, kept)
+        wrapping = try keepsKeys ? WrappingKey([UInt8](0..<32).span) : nil
+        world.time.add(machine)
+    }
+
+    var run: NodeRun? {
+        get { current.withLock(\.self) }
+        set { current.withLock { $0 = newValue } }
+    }
+
+    var keyFile: String { folder + "/ratchet.key" }
+
+    func storedKeys() throws -> KeyRing? {
+        guard File.exists(keyFile) else { return nil }
+        return try KeyRing.load(
+            path: keyFile, wrapping: wrapping, longestLifeSeconds: UInt64(world.policies.longestLifeSeconds))
+    }
+
+    /// While no process runs, the key file may get lost, or an old one or that of another deployment may be put back. Another node has the keys.
+    func meddle() throws {
+        guard let wrapping else { return }
+        let file = try File.exists(keyFile) ? File.read(keyFile, limit: 65_536) : nil
+        defer { old.withLock { $0 = file ?? $0 } }
+        switch world.chance.upTo(8) {
+        case 0: world.story.tell("the key file of \(name) is lost")
+        case 1:
+            guard let before = old.withLock(\.self) else { return }
+            world.story.tell("\(name) gets an old key file")
+            if file != nil { try File.remove(keyFile) }
+            return try File.write(keyFile, before.span, mode: 0o600)
+        case 2:
+            world.story.tell("\(name) gets the key file of another deployment")
+            if file != nil { try File.remove(keyFile) }
+            return try KeyRing.create(path: keyFile, wrapping: wrapping, nowMs: machine.wall)
+        default: return
+        }
+        if file != nil { try File.remove(keyFile) }
+    }
+
+    var log: Logger {
+        Logger { [self] level, line in
+            prints.add(line)
+            world.story.tell("\(name) prints \(level.rawValue): \(line)")
+        }
+    }
+
+    /// The log entries of a start.
+    var starts: [Entry.Op] {
+        guard let version = EntryText("1.0"), let policy = world.policies.all.first, let rules = EntryText(policy.name) else {
+            preconditionFailure("these texts are valid")
+        }
+        let digest = Digest.sha256(policy.bytes.span)
+        let started = Entry.Op.brokerStarted(
+            node: name, version: version, policy: digest, resolutionSeconds: UInt32(world.resolution), binary: digest)
+        return [started, .policyLoaded(name: rules, policy: digest)]
+    }
+
+    func remove() throws { try File.removeTree(folder) }
+}
