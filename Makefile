@@ -1,6 +1,6 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: run demo cluster test check check-package fuzz bench deb image clean
+.PHONY: run demo cluster test check check-package years fuzz bench deb image clean
 
 # Builds and runs broker, operator listener and APNs simulator with throw-away keys in var/ until it is interrupted.
 run:
@@ -50,6 +50,13 @@ check:
 check-package: deb
 	@scripts/setup test
 	MAYFLY_BINARY=.build/static/release/mayfly .build/venv/bin/python -m pytest Tests/IntegrationTests -m package -q
+
+# Simulated years of one broker, one line a month (docs/testing.md): make years DAYS=3650 SEED=7. Both are optional.
+years:
+	@scripts/setup test
+	swift build --build-tests -c release -Xswiftc -enable-testing --scratch-path .build/years
+	MAYFLY_TEST_DAYS=$(or $(DAYS),365) MAYFLY_TEST_SEED=$(or $(SEED),$$RANDOM) stdbuf -oL swift test --skip-build -c release -Xswiftc -enable-testing \
+	  --scratch-path .build/years --filter YearsTests
 
 # One fuzz target for longer: make fuzz TARGET=request SECONDS=600
 fuzz:

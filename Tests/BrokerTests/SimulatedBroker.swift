@@ -36,10 +36,10 @@ actor SimulatedBroker: LoopActor {
     nonisolated let machine: MachineClock
     nonisolated let folder: String
     nonisolated let ledger: LedgerFolder
-    nonisolated let key: SigningKey
-    nonisolated let policy: Policy
+    private nonisolated let signer: Mutex<SigningKey>
+    private(set) var policy: Policy
     /// The policies of apps with accounts. Empty if only rooms are served.
-    nonisolated let audiencePolicies: [Policy]
+    private(set) var audiencePolicies: [Policy]
     private var resolution: UInt64
     private(set) var run: Run?
     /// The store of the run, or of one that is starting.
@@ -47,13 +47,15 @@ actor SimulatedBroker: LoopActor {
     /// The result of a start.
     private var outcome: Result<Run, any Error>?
     /// The broker's log, for a failure's report.
-    nonisolated let prints = LogLines()
+    nonisolated let prints: LogLines
     nonisolated let kept: KeptCheckpoints
 
     private let fault: @Sendable (FaultyStore.Call) -> FaultyStore.Fault
     private let whenStoreAsksTheTime: @Sendable () -> Void
     /// True if deadlines override the script of pushes.
     private let meetsDeadlines: Bool
+    /// Returns the witnesses of a run, nil if there are none.
+    private let witnesses: @Sendable (EventLoop, BrokerTime, Metrics, Logger) throws -> Witnesses?
     private let script: @Sendable (Push) -> (afterMs: UInt64, Outcome)
 
     /// - Parameters:
@@ -62,11 +64,14 @@ actor SimulatedBroker: LoopActor {
     ///   - fault: called at each call of the store.
     ///   - folderFault: called at each stage of a publication.
     ///   - script: returns how a push ends.
+    ///   - prints: receives the broker's log.
     init(
         loop: EventLoop, machine: MachineClock, resolution: UInt64, policy: Policy? = nil, audiences: [Policy] = [],
         fault: @escaping @Sendable (FaultyStore.Call) -> FaultyStore.Fault = { _ in .none },
         folderFault: @escaping @Sendable (LedgerFolder.Stage) throws(Errno) -> Void = { (_) throws(Errno) in },
         whenStoreAsksTheTime: @escaping @Sendable () -> Void = {}, meetsDeadlines: Bool = false,
+        witnesses: @escaping @Sendable (EventLoop, BrokerTime, Metrics, Logger) throws -> Witnesses? = { _, _, _, _ in nil },
+        prints: LogLines = LogLines(),
         script: @escaping @Sendable (Push) -> (afterMs: UInt64, Outcome) = { _ in (50, .delivered) }
     ) throws {
         self.loop = loop
@@ -80,13 +85,15 @@ actor SimulatedBroker: LoopActor {
         self.fault = fault
         self.whenStoreAsksTheTime = whenStoreAsksTheTime
         self.meetsDeadlines = meetsDeadlines
+        self.witnesses = witnesses
+        self.prints = prints
         self.script = script
         folder = try Self.makeFolder()
         var ledger = LedgerFolder(folder + "/ledger")
         ledger.reached = folderFault
         self.ledger = ledger
         kept = KeptCheckpoints(ledger)
-        key = try SigningKey(origin: "log.example/a", seed: [UInt8](repeating: 1, count: 32).span)
+        signer = Mutex(try SigningKey(origin: "log.example/a", seed: [UInt8](repeating: 1, count: 32).span))
         try KeyRing.create(path: folder + "/ratchet.key", nowMs: machine.wall)
     }
 
@@ -98,6 +105,10 @@ actor SimulatedBroker: LoopActor {
     nonisolated func remove() throws { try File.removeTree(folder) }
 
     var isDead: Bool { store?.isDead ?? false }
+    nonisolated var key: SigningKey { signer.withLock { $0 } }
+
+    /// Replaces the policies from the next start on.
+    func replacePolicies(_ rooms: Policy, _ audiences: [Policy]) { (policy, audiencePolicies) = (rooms, audiences) }
 
     // MARK: Life
 
@@ -190,6 +201,7 @@ actor SimulatedBroker: LoopActor {
         }
         let sequencer = Sequencer(
             loop: loop, store: store, folder: ledger, key: key, resolution: resolution, time: time, metrics: metrics, log: log,
+            witnesses: try witnesses(loop, time, metrics, log), witnessFailure: .open,
             refusals: { broker.takeRefusals() }, erased: { await sweeper.scheduleScrub() },
             caughtUp: { broker.shares.clear(.ledgerBacklog) })
         try await startup.catchUp(
@@ -222,6 +234,61 @@ actor SimulatedBroker: LoopActor {
         try await KeyKeeper.recordLoss(store, nowMs: machine.wall)
         await store.shutDown()
         try KeyRing.create(path: keyFile, nowMs: machine.wall)
+    }
+
+    /// Closes the log of a stopped broker and begins another with a key of its own, as `mayfly keys rotate` does.
+    /// - Returns: the folder of the closed log, and its public key.
+    func rotateLog(_ number: Int) async throws -> (folder: String, key: VerifierKey) {
+        let (old, next) = (
+            key,
+            try SigningKey(
+                origin: "log.example/\(number)", seed: Array("seed-\(10_000_000 + number)-of-a-log--------".utf8.prefix(32)).span)
+        )
+        let archive = "\(folder)/log-\(number)"
+        let keys = try KeyRing.load(
+            path: folder + "/ratchet.key", longestLifeSeconds: UInt64(Policies(policies).longestLifeSeconds))
+        let time = BrokerTime(
+            persisted: keys.earliestNowMs, wall: { [machine] in machine.wall }, boot: { [machine] in machine.boot })
+        let store = try SQLiteStore(path: folder + "/mayfly.sqlite", resolution: resolution, timing: nil, now: { time.now })
+        let metrics = Metrics()
+        let log = Logger { [prints] _, line in prints.add(line) }
+        func sequencer(_ key: SigningKey) -> Sequencer {
+            Sequencer(
+                loop: loop, store: store, folder: ledger, key: key, resolution: resolution, time: time, metrics: metrics,
+                log: log,
+                refusals: { [] })
+        }
+        let sweeper = Sweeper(loop: loop, store: store, time: time, metrics: metrics, log: log)
+        let keeper = KeyKeeper(loop: loop, keys: keys, store: store, time: time, metrics: metrics, log: log)
+        try await Startup(store: store, keys: keys, time: time).resumeTime()
+        let closing = sequencer(old)
+        try await closing.recover()
+        try await store.start([starts[0]], marks: [])
+        await keeper.step()
+        await keeper.recordAll()
+        var isClosed = false
+        for _ in 0..<25 where !isClosed {
+            _ = try await sweeper.sweep()
+            try await closing.flush()
+            isClosed = try await store.closeLog(
+                [.brokerStopped(node: EntryText("node-1")!)], next: EntryText(next.verifierKey.name)!,
+                mark: StoreMark("rotation", [1]))
+            if !isClosed { machine.pass(200) }
+        }
+        guard isClosed else { throw StoreError.ledgerBehind }
+        try await sequencer(old).flush()
+        kept.keep()
+        ledger.tidy()
+        guard let head = try await store.logHead(),
+            let end = SignedNote(Array(head.checkpoint.utf8))?.checkpoint(signedBy: old.verifierKey),
+            try await store.beginLog(after: end, marks: [])
+        else { throw StoreError.ledgerBehind }
+        try File.rename(ledger.path, to: archive)
+        for policy in policies { _ = try ledger.writePolicy(policy.bytes) }
+        signer.withLock { $0 = next }
+        try await sequencer(next).flush()
+        await store.shutDown()
+        return (archive, old.verifierKey)
     }
 
     /// Like kill -9: everything in memory is lost, and calls under way are never answered.
@@ -329,4 +396,11 @@ final class KeptCheckpoints: Sendable {
     }
 
     var all: [[UInt8]] { kept.withLock { $0 } }
+    var count: Int { kept.withLock { $0.count } }
+
+    /// Returns those after the first `count`.
+    func after(_ count: Int) -> [[UInt8]] { kept.withLock { Array($0.dropFirst(count)) } }
+
+    /// Forgets all, since another log begins.
+    func removeAll() { kept.withLock { $0 = [] } }
 }

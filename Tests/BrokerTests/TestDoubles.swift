@@ -144,8 +144,17 @@ final class Flag: Sendable {
 /// Lines that were logged.
 final class LogLines: Sendable {
     private let lines = Mutex<[String]>([])
+    private let most: Int
 
-    func add(_ line: String) { lines.withLock { $0.append(line) } }
+    /// - Parameter most: how many of the latest lines are kept at least.
+    init(most: Int = .max / 2) { self.most = most }
+
+    func add(_ line: String) {
+        lines.withLock { lines in
+            lines.append(line)
+            if lines.count >= 2 * most { lines.removeFirst(lines.count - most) }
+        }
+    }
     func count(_ text: String) -> Int { lines.withLock { $0.count { $0.contains(text) } } }
     var all: [String] { lines.withLock { $0 } }
 }
