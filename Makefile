@@ -1,6 +1,6 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: run demo cluster test check check-package years fuzz bench deb image clean
+.PHONY: run demo cluster test check check-package years soak fuzz bench deb image clean
 
 # Builds and runs broker, operator listener and APNs simulator with throw-away keys in var/ until it is interrupted.
 run:
@@ -31,7 +31,7 @@ test:
 	@mkdir -p .build/log; failed=0; postgres=$$(scripts/postgres folder); trap "scripts/postgres stop $$postgres" EXIT; \
 	MAYFLY_TEST_POSTGRES=$$(scripts/postgres start $$postgres); export MAYFLY_TEST_POSTGRES; \
 	timeout -k 10 1800 stdbuf -oL swift test --skip-build --no-parallel >.build/log/modules 2>&1 </dev/null & modules=$$!; \
-	.build/venv/bin/python -m pytest Tests/IntegrationTests -m 'not campaign and not package' -q -n 4 --dist loadgroup --no-loadscope-reorder \
+	.build/venv/bin/python -m pytest Tests/IntegrationTests -m 'not campaign and not package and not soak' -q -n 4 --dist loadgroup --no-loadscope-reorder \
 	  2>&1 | tee .build/log/outside || failed=1; \
 	wait $$modules || failed=1; \
 	timeout -k 10 600 stdbuf -oL swift test --skip-build --package-path clients/swift >.build/log/client 2>&1 </dev/null || failed=1; \
@@ -57,6 +57,16 @@ years:
 	swift build --build-tests -c release -Xswiftc -enable-testing --scratch-path .build/years
 	MAYFLY_TEST_DAYS=$(or $(DAYS),365) MAYFLY_TEST_SEED=$(or $(SEED),$$RANDOM) stdbuf -oL swift test --skip-build -c release -Xswiftc -enable-testing \
 	  --scratch-path .build/years --filter YearsTests
+
+# A whole cluster under faults, with a table of what it holds: make soak HOURS=2. As root, nodes are also cut off, in a network of their own.
+# MAYFLY_TEST_SEED plays the faults of a seed again.
+soak:
+	@scripts/setup cluster
+	@scripts/setup test
+	swift build -c release --product mayfly
+	@network=$$(unshare --net true 2>/dev/null && echo unshare --net || true); \
+	MAYFLY_BINARY=.build/release/mayfly MAYFLY_SOAK_HOURS=$(or $(HOURS),2) $$network .build/venv/bin/python -m pytest -s -m soak \
+	  Tests/IntegrationTests/test_soak.py
 
 # One fuzz target for longer: make fuzz TARGET=request SECONDS=600
 fuzz:

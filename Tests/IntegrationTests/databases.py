@@ -27,6 +27,17 @@ def shared_server():
     return uri
 
 
+# Tables of the log and of jobs, which change by themselves.
+MOVING = {"job", "entry", "waiting", "batch", "bucket", "schedule", "unpublished", "log", "node", "lease", "member", "incarnation"}
+
+
+def row_counts(connection):
+    """{table: its rows} of a connection's schema."""
+    names = connection.execute(
+        "SELECT relname FROM pg_class WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'p') AND NOT relispartition").fetchall()
+    return {name: connection.execute(f'SELECT count(*) FROM "{name}"').fetchone()[0] for name, in names}
+
+
 class Schema:
     """A schema of one test's own. `uri` finds it without naming it in statements."""
 

@@ -97,19 +97,22 @@ class Client:
         if bearer is not None:
             fields["Authorization"] = f"Bearer {bearer}"
         fields.update(headers or {})
-        if self.connection is None:
-            self.connection = http.client.HTTPConnection(
-                "127.0.0.1", self.port, timeout=self.timeout, source_address=(self.address, 0))
         try:
-            self.connection.request(method, path, content, fields)
-            response = self.connection.getresponse()
-            answer = Answer(response.status, {k.lower(): v for k, v in response.getheaders()}, response.read())
+            answer = self.exchange(method, path, content, fields)
         except BaseException:
             self.close()
             raise
         if checked and self.checked:
             contract.check(method, path, answer)
         return answer
+
+    def exchange(self, method, path, content, fields):
+        if self.connection is None:
+            self.connection = http.client.HTTPConnection(
+                "127.0.0.1", self.port, timeout=self.timeout, source_address=(self.address, 0))
+        self.connection.request(method, path, content, fields)
+        response = self.connection.getresponse()
+        return Answer(response.status, {k.lower(): v for k, v in response.getheaders()}, response.read())
 
     def create(self, joinid=None, client1=None, token=None, expires=3600, **more):
         body = {"joinid": joinid or new_code(), "client1": client1 or new_client()}

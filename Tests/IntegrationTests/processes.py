@@ -20,7 +20,7 @@ import psycopg
 
 from canary import given
 from clocks import Clocks
-from databases import Schema, shared_server
+from databases import MOVING, Schema, row_counts, shared_server
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 BINARY = Path(os.environ.get("MAYFLY_BINARY", REPOSITORY / ".build/debug/mayfly")).absolute()
@@ -132,9 +132,7 @@ class State:
 
     def counts(self):
         """Counts the rows that callers store. Tables of the log and of jobs are left out, since these change by themselves."""
-        rows = self._rows()
-        moving = {"job", "entry", "waiting", "batch", "bucket", "schedule", "unpublished", "log", "node", "lease", "member", "incarnation"}
-        counts = {name: count for name, count in rows.items() if name not in moving}
+        counts = {name: count for name, count in self._rows().items() if name not in MOVING}
         # An accept without a token adds no row.
         with self.database() as database:
             counts["accepted"] = database.execute("SELECT count(*) FROM room WHERE joiner_client IS NOT NULL").fetchone()[0]
@@ -146,9 +144,9 @@ class State:
 
     def _rows(self):
         with self.database() as database:
-            names = database.execute(
-                "SELECT relname FROM pg_class WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'p') AND NOT relispartition"
-                if self.schema else "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'").fetchall()
+            if self.schema:
+                return row_counts(database)
+            names = database.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'").fetchall()
             return {name: database.execute(f'SELECT count(*) FROM "{name}"').fetchone()[0] for name, in names}
 
     def database(self):
@@ -227,8 +225,7 @@ class Process:
 
     @property
     def resident(self):
-        """Bytes of memory that it holds at present."""
-        return int(re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{self.child.pid}/status").read_text())[1]) * 1024
+        return resident(self.child.pid)
 
     def kill(self):
         if self.running:
@@ -246,6 +243,11 @@ class Process:
                 self.kill()
                 raise AssertionError(f"{self.name} did not stop within 15 s of SIGTERM:\n{self.printed()}")
         return self.child.returncode if self.child else None
+
+
+def resident(pid):
+    """Bytes of memory that a process holds at present."""
+    return int(re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())[1]) * 1024
 
 
 def quick_rooms(seconds=1):

@@ -12,9 +12,11 @@ import time
 import urllib.request
 from contextlib import closing, suppress
 from functools import cached_property
+from http.client import HTTPException
 from pathlib import Path
 
 import pytest
+from websockets.exceptions import WebSocketException
 
 from canary import given
 from mayfly import Client, Socket, new_client, new_code, new_token
@@ -32,9 +34,9 @@ pytestmark = [
 
 
 class Cluster:
-    """A running cluster. `port`, `url` and `ws_url` are HAProxy's; `serving` is what Load asks for."""
+    """A running cluster. `port` and `ws_url` are HAProxy's; `serving` is what Load asks for. `words`: more arguments of the script, for its first port."""
 
-    def __init__(self):
+    def __init__(self, words=lambda base: ()):
         memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
         self.parent = Path(tempfile.mkdtemp(prefix="mayfly-cluster-test-", dir=memory))
         self.parent.chmod(0o755)
@@ -46,7 +48,7 @@ class Cluster:
                 self.port = base
                 self.child = subprocess.Popen(
                     [SCRIPT, "--state", self.folder, "--port", str(base), "--set", "MAYFLY_RESOLUTION=1",
-                     "--set", f"MAYFLY_POLICY={self.parent / 'rooms.json'}"],
+                     "--set", f"MAYFLY_POLICY={self.parent / 'rooms.json'}", *words(base)],
                     stdin=subprocess.DEVNULL, stdout=prints, stderr=prints, env=clean_environment(MAYFLY_BINARY=BINARY))
                 with suppress(subprocess.TimeoutExpired):
                     self.child.wait(2)
@@ -77,8 +79,8 @@ class Cluster:
         return eventually(asked, seconds, 0.1, what)
 
     def operator(self, node):
-        """The operator listener's port of a node."""
-        return [int(port) for port in re.search(r"operators +(.+)", self.told())[1].replace("127.0.0.1:", "").split(" (")[0].split(", ")][NODES.index(node)]
+        """The address of a node's operator listener."""
+        return re.search(r"operators +(.+) \(", self.told())[1].split(", ")[NODES.index(node)]
 
     # MARK: What is killed
 
@@ -95,7 +97,7 @@ class Cluster:
         self.until(lambda: self.pid(name) != pid, f"another start of {name}")
 
     def serves(self, name):
-        return http_status(f"http://127.0.0.1:{self.operator(name)}/readyz") == 200
+        return http_status(f"http://{self.operator(name)}/readyz") == 200
 
     def kill_primary(self):
         """Kills the primary and its Patroni, and holds them until the standby is promoted: a machine that went away."""
@@ -116,12 +118,16 @@ class Cluster:
         """Returns the names of primary and synchronous standby, None for a missing one."""
         found = {"primary": None, "sync": None}
         for name in SERVERS:
-            settings = (self.folder / name / "patroni.yml").read_text()
-            address = re.search(r"connect_address: (\S+)", settings)[1]
             for role in found:
-                if curl(f"https://{address}/{role}", self.folder / name / "db-ca.pem") == 200:
+                if self.patroni(name, role) == 200:
                     found[role] = name
         return found["primary"], found["sync"]
+
+    def patroni(self, name, path, *words):
+        """The status of a call of Patroni's at a server. `words`: more of curl's."""
+        folder = self.folder / name
+        address = re.search(r"connect_address: (\S+)", (folder / "patroni.yml").read_text())[1]
+        return curl(f"https://{address}/{path}", "--cacert", folder / "db-ca.pem", "--cert", folder / "server.crt", "--key", folder / "server.key", *words)
 
     def is_whole(self):
         return all(map(self.serves, NODES)) and all(self.roles())
@@ -158,6 +164,21 @@ class Cluster:
                      timeout=300)
         assert ran.returncode == 0, ran.stdout + ran.stderr
 
+    def end(self, checkpoints):
+        """Ends the cluster. The log continues these checkpoints, no push had two ids, and no process wrote a token down. For tests that knock once
+        for each token. Returns the ids of all pushes, by token."""
+        self.collected.collect()
+        checkpoints.append(self.checkpoint())
+        self.stop()
+        self.verify(checkpoints)
+        ids = self.collected.ids()
+        different = [token for token, all_ids in ids.items() if len(all_ids) > 1]
+        assert not self.collected.gaps, "this test has not seen all pushes"
+        assert not different, f"{len(different)} tokens got one knock's push with different apns-ids"
+        told = given.in_files(*self.folder.glob("*/log"))
+        assert not told, f"{told} contain a push token"
+        return ids
+
     def close(self):
         if self.child.poll() is None:
             self.child.terminate()
@@ -166,10 +187,9 @@ class Cluster:
             shutil.rmtree(self.parent, ignore_errors=True)
 
 
-def curl(url, authority):
-    """The status of an address whose certificate `authority` issued."""
-    done = subprocess.run(["curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", "--max-time", "3", "--cacert", authority, url],
-                          capture_output=True, text=True)
+def curl(url, *words):
+    """The status of an answer, 0 without one."""
+    done = subprocess.run(["curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", "--max-time", "3", *words, url], capture_output=True, text=True)
     return int(done.stdout or 0)
 
 
@@ -180,14 +200,19 @@ class Refused(Exception):
 class GentleLoad(Load):
     """Waits after each story, and longer after a failure, so that two cores are enough for the whole cluster."""
 
+    pause = 0.03
+
+    def client(self):
+        return Client(self.deployment.port, timeout=15, checked=False)
+
     def call(self):
         client = None
         while not self.ends:
-            client = client or Client(self.deployment.port, timeout=15, checked=False)
+            client = client or self.client()
             try:
                 self.story(client)
-                time.sleep(0.03)
-            except (OSError, Refused) as error:
+                time.sleep(self.pause)
+            except (OSError, HTTPException, WebSocketException, Refused) as error:
                 self.errors[str(error) if isinstance(error, Refused) else type(error).__name__] += 1
                 client.close()
                 client = None
@@ -244,19 +269,10 @@ def kill_all(cluster, rounds):
                 if (answer := client.status(roomid)).status != 200 or is_accepted and not answer.json["accepted"]]
     assert not lost, f"{len(lost)} of {len(accepted)} acknowledged rooms are lost"
     time.sleep(20)  # for pushes that are tried again
-    cluster.collected.collect()
-    checkpoints.append(cluster.checkpoint())
-    cluster.stop()
-    cluster.verify(checkpoints)
+    ids = cluster.end(checkpoints)
     print(f"kills {kills}; rooms {len(accepted)}, pushes {len(cluster.collected.pushes)}, errors {dict(load.errors)}; "
           f"longest gap {load.gap:.1f} s, p99 {load.p99() * 1000:.0f} ms")
-    ids = cluster.collected.ids()
-    different = [token for token, all_ids in ids.items() if len(all_ids) > 1]
-    assert not cluster.collected.gaps, "this test has not seen all pushes"
-    assert not different, f"{len(different)} tokens got one knock's push with different apns-ids"
     assert len(ids) > len(load.times) * 0.9, "few pushes: this test would prove nothing"
-    told = given.in_files(*cluster.folder.glob("*/log"))
-    assert not told, f"{told} contain a push token"
 
 
 def gap(load, since):
