@@ -203,14 +203,18 @@ public actor HTTPServer: LoopActor {
         if let overflow, tls == nil { connection.http1?.refuse(overflow, on: self) }
     }
 
-    /// Charges a TLS handshake. If all handshakes are in use, closes the oldest: an honest peer finishes in two round trips.
+    /// Charges a TLS handshake. If all handshakes are in use, closes the oldest one of a payer that has the most: an honest peer has one, for two round
+    /// trips.
     /// - Returns: nil if the payer has its share under way.
     private func chargeHandshake(to payer: Owner) -> Charge? {
         let shares = configuration.shares
         do throws(Shortage) { return try shares.charge(.handshakes, to: Owners(payer)) } catch {
             guard case .exhausted = error else { return nil }
         }
-        let oldest = slots.lazy.compactMap(\.self).filter { $0.handshake != nil }.min { $0.id.generation < $1.id.generation }
+        let pending = slots.compactMap { $0?.handshake == nil ? nil : $0 }
+        let held = Dictionary(grouping: pending, by: \.owners.payer).values
+        let most = held.lazy.map(\.count).max()
+        let oldest = held.lazy.filter { $0.count == most }.joined().min { $0.id.generation < $1.id.generation }
         oldest?.close(on: self)
         // Nil only if nobody had one under way.
         return try? shares.charge(.handshakes, to: Owners(payer))
