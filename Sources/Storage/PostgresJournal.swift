@@ -306,14 +306,20 @@ struct PostgresClocks: Sendable {
 
 /// Called around each job of a PostgreSQL store, for tests that delay or fail jobs, or wait for them.
 struct JobInterceptor: Sendable {
+    /// Threads that take jobs from one queue.
+    struct Lane: Sendable, Hashable {
+        let name: String
+        let threads: Int
+    }
+
     /// Called when a job is queued.
-    let queued: @Sendable () -> Void
+    let queued: @Sendable (Lane) -> Void
     /// Called on the job's thread, before it runs. The job fails with what this throws.
-    let before: @Sendable () throws(StoreError) -> Void
+    let before: @Sendable (Lane) throws(StoreError) -> Void
     /// Called when the job has run. The caller gets the error that this throws, although the job is done.
-    let after: @Sendable () throws(StoreError) -> Void
+    let after: @Sendable (Lane) throws(StoreError) -> Void
     /// Called when the job's caller has its answer.
-    let answered: @Sendable () -> Void
+    let answered: @Sendable (Lane) -> Void
 }
 
 /// The state of another process, as its stamp shows it.

@@ -16,7 +16,7 @@ public final class PostgresStore: Store {
     /// A queue, and the threads that take from it.
     final class Lane: Sendable {
         private struct State {
-            var interceptor: JobInterceptor?
+            var interceptor: (JobInterceptor, JobInterceptor.Lane)?
             var jobs: [Job] = []
             var next = 0
             var isClosed = false
@@ -37,16 +37,17 @@ public final class PostgresStore: Store {
         private let work = DispatchSemaphore(value: 0)
 
         func start(_ names: [String], _ journal: PostgresJournal, sendsMessages: Bool = false) throws(Errno) {
-            state.withLock { $0.interceptor = journal.interceptor }
+            let lane = JobInterceptor.Lane(name: names[0], threads: names.count)
+            state.withLock { $0.interceptor = journal.interceptor.map { ($0, lane) } }
             for name in names {
                 let thread = try Linux.Thread.spawn(name: name) { [self] in
-                    serve(PostgresDatabase(journal, sendsMessages: sendsMessages), journal.interceptor)
+                    serve(PostgresDatabase(journal, sendsMessages: sendsMessages), lane, journal.interceptor)
                 }
                 state.withLock { $0.threads.append(thread) }
             }
         }
 
-        private func serve(_ database: PostgresDatabase, _ interceptor: JobInterceptor?) {
+        private func serve(_ database: PostgresDatabase, _ lane: JobInterceptor.Lane, _ interceptor: JobInterceptor?) {
             while true {
                 work.wait()
                 let (job, isClosed) = state.withLock { ($0.take(), $0.isClosed) }
@@ -55,12 +56,12 @@ public final class PostgresStore: Store {
                     continue
                 }
                 do {
-                    try interceptor?.before()
+                    try interceptor?.before(lane)
                     let finish = try job.run(database)
-                    try interceptor?.after()
+                    try interceptor?.after(lane)
                     finish()
                 } catch { job.fail(StoreError(any: error)) }
-                interceptor?.answered()
+                interceptor?.answered(lane)
             }
         }
 
@@ -68,7 +69,7 @@ public final class PostgresStore: Store {
         func submit(_ job: Job) {
             let isClosed = state.withLock { state in
                 if state.isClosed { return true }
-                state.interceptor?.queued()
+                if let (interceptor, lane) = state.interceptor { interceptor.queued(lane) }
                 state.jobs.append(job)
                 return false
             }

@@ -242,7 +242,8 @@ actor Deployment {
     private func fault() {
         guard hasFaults else { return }
         let inbox = inbox
-        let wait = chance.upTo(8) == 0 ? 100_000 + chance.upTo(100_000) : 2_000 + chance.upTo(30_000)
+        // Some promises are only checked in calm times.
+        let wait = chance.upTo(10) == 0 ? 60_000 + chance.upTo(90_000) : 1_000 + chance.upTo(10_000)
         time.after(wait) { inbox.add(.fault) }
         switch chance.upTo(server == nil ? 16 : 19) {
         case ..<2: harm("killed") { $0.gate.die() }
@@ -325,7 +326,7 @@ actor Deployment {
         var weather = SimulatedNetwork.Weather()
         weather.lost = chance.upTo(3) == 0 ? chance.upTo(100) : chance.upTo(30)
         weather.repeated = chance.upTo(30)
-        weather.delayMs = 3 + (chance.upTo(2) == 0 ? 0 : chance.upTo(1_500))
+        weather.delayMs = 1 + (chance.upTo(2) == 0 ? 0 : chance.upTo(1_500))
         count("weather")
         let network = world.network
         network.set(weather)

@@ -440,18 +440,20 @@ final class DeploymentLife: Sendable {
 
     private func suspend(_ room: Int, _ slot: Int) {
         let now = time.now
-        change(room, slot) { side in
+        change(room, slot) { [world] side in
             guard side.socket != nil, side.phone.isAwake else { return }
             side.phone.isAwake = false
+            world.story.tell("room \(room) side \(slot) is suspended")
             (side.presentSince, side.maybePresent) = (nil, now)
         }
     }
 
     private func awake(_ room: Int, _ slot: Int) {
         let now = time.now
-        change(room, slot) { side in
+        change(room, slot) { [world] side in
             guard let socket = side.socket, !side.phone.isAwake else { return }
             side.phone.isAwake = true
+            world.story.tell("room \(room) side \(slot) is awake again")
             side.maybePresent = now
             // The broker may have closed its socket meanwhile.
             if !socket.run.sockets.isOpen(socket.number) {
@@ -476,6 +478,8 @@ final class DeploymentLife: Sendable {
             case .failure(let error): note(error, "report", room, run)
             case .success(let delivery):
                 count("report")
+                world.story.tell(
+                    "room \(room) side \(slot) reports at \(run.node.name), leaving \(leaving): \(delivery.rawValue)")
                 if delivery == .queued { knocked(room, 1 - slot) }
             }
         }
@@ -635,6 +639,11 @@ final class DeploymentLife: Sendable {
             return world.story.isCalm(from: now - 40_000, to: now)
                 ? "room \(number) side \(slot) was pushed to, although present for \(now - since) ms" : nil
         }
+        let owner = state.withLock { $0.owners[sighting.token] }
+        let left = Int64(sighting.deadline) - Int64(now)
+        world.story.tell(
+            "node-\(sighting.machine + 1) pushes to room \(owner?.room ?? -1) side \(owner?.slot ?? -1), \(left) ms before its end"
+        )
         if let fault { world.story.fail(fault) }
     }
 

@@ -44,21 +44,48 @@ final class StoreGate: Sendable {
         var whenDead: (@Sendable () -> Void)?
         /// Threads that wait for the database.
         var waiting: [Waiting] = []
+        var lanes: [JobInterceptor.Lane: Load] = [:]
+        /// The jobs that must end before time passes.
+        var busy: Int {
+            // While all threads of a lane wait for the database, its queue waits, too.
+            lanes.reduce(0) { $0 + $1.value.running + ($1.value.waiting < $1.key.threads ? $1.value.queued : 0) }
+        }
+    }
+
+    /// The jobs of one lane.
+    private struct Load {
+        var queued = 0
+        var running = 0
+        var waiting = 0
+    }
+
+    private func count(_ lane: JobInterceptor.Lane, _ change: (inout Load) -> Void) {
+        let jobs = state.withLock { state in
+            let before = state.busy
+            change(&state.lanes[lane, default: Load()])
+            return state.busy - before
+        }
+        machine.time.addJobs(jobs)
     }
 
     private final class Waiting: Sendable {
         private let semaphore = DispatchSemaphore(value: 0)
         private let isOver = Mutex(false)
+        /// Called before the thread goes on.
+        private let goesOn: @Sendable () -> Void
+
+        init(_ goesOn: @escaping @Sendable () -> Void) { self.goesOn = goesOn }
+
         func wait() { semaphore.wait() }
 
         /// Lets the thread go on, unless it does already.
-        func end(counting time: SimulatedTime) {
+        func end() {
             let wasOver = isOver.withLock { isOver in
                 defer { isOver = true }
                 return isOver
             }
             if wasOver { return }
-            time.jobBegan()
+            goesOn()
             semaphore.signal()
         }
     }
@@ -88,22 +115,22 @@ final class StoreGate: Sendable {
             return (state.waiting, state.whenDead)
         }
         action?()
-        for thread in waiting { thread.end(counting: machine.time) }
+        for thread in waiting { thread.end() }
     }
 
     var interceptor: JobInterceptor {
-        let time = machine.time
-        return JobInterceptor(
-            queued: { time.jobBegan() },
-            before: { () throws(StoreError) in
+        JobInterceptor(
+            queued: { lane in self.count(lane) { $0.queued += 1 } },
+            before: { lane throws(StoreError) in
+                self.count(lane) { ($0.queued, $0.running) = ($0.queued - 1, $0.running + 1) }
                 if self.countDown(isDone: false) { self.die() }
-                try self.pass("the server can't be reached")
+                try self.pass("the server can't be reached", lane)
             },
-            after: { () throws(StoreError) in
+            after: { lane throws(StoreError) in
                 if self.countDown(isDone: true) { self.die() }
-                try self.pass("the answer to a commit was lost, so it is unknown whether it is durable")
+                try self.pass("the answer to a commit was lost, so it is unknown whether it is durable", lane)
             },
-            answered: { time.jobEnded() })
+            answered: { lane in self.count(lane) { $0.running -= 1 } })
     }
 
     private func countDown(isDone: Bool) -> Bool {
@@ -114,7 +141,7 @@ final class StoreGate: Sendable {
         }
     }
 
-    private func pass(_ fault: String) throws(StoreError) {
+    private func pass(_ fault: String, _ lane: JobInterceptor.Lane) throws(StoreError) {
         if isDead { throw .closed }
         switch database.condition(at: machine.number) {
         case .well: return
@@ -123,7 +150,7 @@ final class StoreGate: Sendable {
         }
         var waited: UInt64 = 0
         while waited < Self.longestAnswerMs, database.condition(at: machine.number) == .hangs {
-            if !wait(500) { throw .closed }
+            if !wait(500, lane) { throw .closed }
             waited += 500
         }
         if database.condition(at: machine.number) != .well { throw .unavailable(fault) }
@@ -131,17 +158,15 @@ final class StoreGate: Sendable {
 
     /// Holds a job up. It counts as answered meanwhile, so that time can pass.
     /// - Returns: false if the process has ended.
-    private func wait(_ ms: UInt64) -> Bool {
-        let (waiting, time) = (Waiting(), machine.time)
+    private func wait(_ ms: UInt64, _ lane: JobInterceptor.Lane) -> Bool {
+        let waiting = Waiting { [self] in count(lane) { ($0.waiting, $0.running) = ($0.waiting - 1, $0.running + 1) } }
         let isDead = state.withLock { state in
             if !state.isDead { state.waiting.append(waiting) }
             return state.isDead
         }
         if isDead { return false }
-        time.after(ms) { [machine] in
-            machine.whenRunning { waiting.end(counting: time) }
-        }
-        time.jobEnded()
+        machine.time.after(ms) { [machine] in machine.whenRunning { waiting.end() } }
+        count(lane) { ($0.waiting, $0.running) = ($0.waiting + 1, $0.running - 1) }
         waiting.wait()
         return state.withLock { state in
             state.waiting.removeAll { $0 === waiting }

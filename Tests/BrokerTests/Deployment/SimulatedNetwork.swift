@@ -14,8 +14,8 @@ final class SimulatedNetwork: Sendable {
     struct Weather {
         var lost: UInt64 = 0
         var repeated: UInt64 = 0
-        /// The longest delay, ms.
-        var delayMs: UInt64 = 3
+        /// The longest delay, ms. Messages with a delay of 1 ms keep their order.
+        var delayMs: UInt64 = 1
     }
 
     private struct State {

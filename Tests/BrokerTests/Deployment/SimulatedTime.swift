@@ -20,7 +20,7 @@ final class SimulatedTime: Sendable {
         var events: [Event] = []
         var eventCount: UInt64 = 0
         var machines: [SimulatedMachine] = []
-        /// Jobs of stores that have no answer yet, without those that are held up until a later moment.
+        /// Jobs of stores that have no answer yet, without those that wait for a later moment.
         var jobs = 0
         var whenAtRest: CheckedContinuation<Void, Never>?
     }
@@ -53,11 +53,10 @@ final class SimulatedTime: Sendable {
 
     // MARK: Rest
 
-    func jobBegan() { state.withLock { $0.jobs += 1 } }
-
-    func jobEnded() {
-        state.withLock { $0.jobs -= 1 }
-        look()
+    /// Changes the number of jobs that must end before time passes.
+    func addJobs(_ change: Int) {
+        state.withLock { $0.jobs += change }
+        if change < 0 { look() }
     }
 
     /// Calls a machine's loop back if all are at rest now. Called whenever a machine has nothing left to do.
