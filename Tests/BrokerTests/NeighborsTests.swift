@@ -260,6 +260,25 @@ import Vocabulary
         }
     }
 
+    /// The report is overtaken by the arrival that follows it at another node.
+    @Test func aLateReportOfALeaveEndsNoNewerSocket() async throws {
+        try await play { stage in
+            let (first, second) = (try await stage.node(), try await stage.node())
+            await first.presence.report(Self.one, in: first.id)
+            await second.join(2, Self.two)
+            await stage.pass(1_000)
+            await first.presence.reportLeaving(Self.one)
+            await second.join(1, Self.one)
+            await stage.pass(20_000)
+            for node in [first, second] { #expect(await node.presence.isPresent(Self.one)) }
+            // A socket that answers nothing is that of an app that has left.
+            second.edge.silent.withLock { _ = $0.insert(1) }
+            await first.presence.reportLeaving(Self.one)
+            await stage.pass(5_100)
+            for node in [first, second] { #expect(await !node.presence.isPresent(Self.one)) }
+        }
+    }
+
     /// One socket at each node: whoever has one left is present everywhere.
     @Test func aSideWithSocketsAtTwoNodesStays() async throws {
         try await play { stage in

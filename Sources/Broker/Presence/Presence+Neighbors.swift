@@ -20,7 +20,7 @@ extension Presence {
         switch message {
         case .here(let side, let isNew): arrived(side, at: node, isNew: isNew)
         case .gone(let side, let departure): left(side, at: node, departure)
-        case .leaving(let side): apply(state.reportLeaving(side, now: loop.now), in: side.room)
+        case .leaving(let side): apply(state.hearLeaving(side, now: loop.now), in: side.room)
         case .probe(let side, let number): answerProbe(of: side, number, node)
         case .alive(let side, let number, let asked):
             guard asked == neighbors?.node, let remote = remote[RemoteSide(node: node, side: side)] else { return }

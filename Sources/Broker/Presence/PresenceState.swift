@@ -123,7 +123,7 @@ struct PresenceState {
 
     mutating func join(_ socket: UInt64, at side: RoomSide, provenAt: UInt64, now: UInt64) -> [Effect] {
         var step = begin(side.room, now)
-        if let closed = step.room[side.slot].add(Socket(id: socket, provenAt: provenAt)) {
+        if let closed = step.room[side.slot].add(Socket(id: socket, joinedAt: now, provenAt: provenAt)) {
             sideOfSocket[closed] = nil
             step.effects.append(.close(closed))
         }
@@ -157,6 +157,15 @@ struct PresenceState {
         step.room[side.slot].number += 1
         step.depart(side.slot, isDeliberate: true)
         return end(step)
+    }
+
+    /// Another node says that a side has reported that it leaves. The message may be late, so sockets that have just joined here are pinged: who answers has
+    /// come back since.
+    mutating func hearLeaving(_ side: RoomSide, now: UInt64) -> [Effect] {
+        let effects = reportLeaving(side, now: now)
+        guard let known = rooms[side.room]?[side.slot] else { return effects }
+        let joined = known.sockets.filter { !Self.isRemote($0.id) && $0.joinedAt + Neighbors.silenceMs > now }.map(\.id)
+        return joined.isEmpty ? effects : effects + [.ping(side, joined, number: known.number)]
     }
 
     /// A socket answered the ping with this number.
@@ -243,6 +252,7 @@ extension PresenceState {
 
     fileprivate struct Socket {
         let id: UInt64
+        let joinedAt: UInt64
         /// When it joined or last answered a probe.
         var provenAt: UInt64
         /// False after a probe that it did not answer.
