@@ -182,7 +182,7 @@ public actor Node: LoopActor {
             refusedSince = refusedSince ?? start
             // An earlier run's term would be over.
             let isRenewed = try await store.reports().contains { $0.name == name && $0.life == .renewed }
-            if isRenewed, let since = refusedSince, start - since > 2 * PostgresStore.leaseMs {
+            if isRenewed, let since = refusedSince, start > since + 2 * PostgresStore.leaseMs {
                 throw NodeRefusal.nameInUse(name)
             }
             wait(for: "the end of its own term, which an earlier run has left")
@@ -474,7 +474,7 @@ public actor Node: LoopActor {
     /// Ends the process if no node has confirmed its keys for ten minutes. A machine that is cut off must not keep them.
     private func endIfSilent() {
         let now = process.bootMs()
-        guard let confirmed = copy.withLock({ $0?.confirmed }), now - confirmed > PostgresStore.longestSilenceMs else { return }
+        guard let confirmed = copy.withLock({ $0?.confirmed }), now > confirmed + PostgresStore.longestSilenceMs else { return }
         process.log.error("keys: no contact with the node that leads for ten minutes. This node stops and forgets its keys")
         process.end()
     }

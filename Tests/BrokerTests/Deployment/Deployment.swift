@@ -54,27 +54,25 @@ actor Deployment {
     private nonisolated let open = Open()
     private var isEnding = false
     private var hasFaults = false
-    private(set) var faults: [String: Int] = [:]
+    private var faults: [String: Int] = [:]
 
     private var time: SimulatedTime { world.time }
     private var chance: Chance { world.chance }
     private var story: Story { world.story }
 
-    /// After how long a process is started again, as by systemd.
-    private static let restartMs: UInt64 = 5_000
     /// How long after a start or the end of a fault things may still be unusual: grace after a start, terms that run out.
     private static let recoveryMs: UInt64 = 18_000
     /// In which time all nodes are ready once there are no faults: a restart, the end of a term, and the keys.
     private static let readyMs: UInt64 = 60_000
 
-    init(seed: UInt64, nodes count: Int, resolution: UInt64 = 5, server: PostgresServer? = nil) throws {
+    init(seed: UInt64, nodes count: Int, pace: Pace, server: PostgresServer? = nil) throws {
         self.server = server
         let folder = try SimulatedBroker.makeFolder()
         try File.removeTree(folder)
         schema = folder
         let uri = try TestPostgres.schema(named: folder, at: server?.uri ?? TestPostgres.uri)
         try PostgresStore.makeSchema(uri: uri)
-        let world = try DeploymentWorld(seed: seed, uri: uri, resolution: resolution)
+        let world = try DeploymentWorld(seed: seed, uri: uri, pace: pace)
         self.world = world
         // Alone, a node without a key file forgets everything at each restart.
         let made = try (0..<count).map { number in
@@ -109,17 +107,32 @@ actor Deployment {
         keepLiving()
         hasFaults = true
         inbox.add(.fault)
-        try await pass(ms)
+        let start = time.now
+        while time.now < start + ms {
+            try await pass(min(start + ms - time.now, 86_400_000))
+            if world.pace == .days { print("deployment: \((time.now - start) / 86_400_000) days; \(summary)") }
+        }
         try await end()
     }
 
+    /// What has happened, and how often.
+    var summary: String {
+        let faults = faults.sorted { $0.key < $1.key }.map { "\($0.key) \($0.value)" }
+        return "\(life.summary); faults: \(faults.joined(separator: ", "))"
+    }
+
     private func keepLiving() {
-        let (time, chance, life) = (time, chance, life)
+        let (time, chance, life, pace) = (time, chance, life, world.pace)
         @Sendable func live() {
             life.act()
-            time.after(chance.upTo(400)) { live() }
+            time.after(chance.upTo(pace.longestPause(at: time.now))) { live() }
+        }
+        @Sendable func forget() {
+            life.forgetEnded()
+            time.after(3_600_000) { forget() }
         }
         live()
+        forget()
     }
 
     private func end() async throws {
@@ -132,7 +145,7 @@ actor Deployment {
         try await pass(20_000)
         life.closeAll()
         // Rooms whose creation got no answer end by themselves, and then their tokens are published.
-        try await pass(DeploymentLife.longestLife * 1_000 + 120_000)
+        try await pass(world.pace.longestLifeSeconds * 1_000 + world.pace.afterlife)
         try checkRows()
         isEnding = true
         for node in nodes {
@@ -149,7 +162,7 @@ actor Deployment {
         let end = time.now + ms
         while true {
             await time.pass(end - time.now) { [inbox, story] in !inbox.isEmpty || story.failure != nil }
-            if let failure = story.failure { throw Failure(what: failure, story: story.last(80)) }
+            if let failure = story.failure { throw Failure(what: failure, story: story.last(40)) }
             guard let step = inbox.next() else { return }
             switch step {
             case .start(let node): try start(node)
@@ -223,7 +236,7 @@ actor Deployment {
         node.run = nil
         life.ended(run)
         if isEnding { return }
-        let (inbox, wait) = (inbox, Self.restartMs + (chance.upTo(3) == 0 ? chance.upTo(60_000) : 0))
+        let (inbox, wait) = (inbox, world.pace.absence(chance))
         open.add(1)
         time.after(wait) { [open] in
             open.add(-1)
@@ -242,9 +255,7 @@ actor Deployment {
     private func fault() {
         guard hasFaults else { return }
         let inbox = inbox
-        // Some promises are only checked in calm times.
-        let wait = chance.upTo(10) == 0 ? 60_000 + chance.upTo(90_000) : 1_000 + chance.upTo(10_000)
-        time.after(wait) { inbox.add(.fault) }
+        time.after(world.pace.nextFault(chance)) { inbox.add(.fault) }
         switch chance.upTo(server == nil ? 16 : 19) {
         case ..<2: harm("killed") { $0.gate.die() }
         case ..<4:
@@ -291,7 +302,10 @@ actor Deployment {
         time.after(ms + Self.recoveryMs) { story.end(trouble: number) }
     }
 
-    private func someTime() -> UInt64 { 500 + (chance.upTo(3) == 0 ? chance.upTo(60_000) : chance.upTo(12_000)) }
+    private func someTime() -> UInt64 { world.pace.fault(chance) }
+
+    /// Less than the ten minutes after which nodes without the database forget their keys.
+    private func shortTime() -> UInt64 { min(someTime(), 500_000) }
 
     /// A process hangs, or its machine sleeps.
     private func hang(sleeps: Bool) {
@@ -341,7 +355,7 @@ actor Deployment {
         count("database \(condition)")
         let database = world.database
         for node in some { database.set(condition, at: node.machine.number) }
-        trouble("the database \(condition) at \(some.map(\.name.description).joined(separator: ", "))", for: someTime()) {
+        trouble("the database \(condition) at \(some.map(\.name.description).joined(separator: ", "))", for: shortTime()) {
             for node in some {
                 database.set(.well, at: node.machine.number)
                 node.run?.neighbors?.greet()
@@ -394,7 +408,7 @@ actor Deployment {
         let (database, step) = (world.database, someStep())
         count("databaseclock")
         database.step(step)
-        trouble("the database's clock steps by \(step) ms", for: someTime()) { database.setRight() }
+        trouble("the database's clock steps by \(step) ms", for: shortTime()) { database.setRight() }
     }
 
     private func troubleApple() {
@@ -423,7 +437,7 @@ actor Deployment {
         let reasons = late.map { node in
             "\(node.name) (\(node.run?.parts?.lease.reasonNotReady ?? "it does not serve"))"
         }
-        throw Failure(what: "not ready: \(reasons.joined(separator: ", "))", story: story.last(80))
+        throw Failure(what: "not ready: \(reasons.joined(separator: ", "))", story: story.last(40))
     }
 
     /// Nothing is left of what has ended.
@@ -432,7 +446,7 @@ actor Deployment {
             ["room ", "code ", "token ", "job ", "timer ", "session ", "registration "].contains { row.hasPrefix($0) }
         }
         if !left.isEmpty {
-            throw Failure(what: "\(left.count) rows are left, e.g. \(left[0].prefix(60))", story: story.last(80))
+            throw Failure(what: "\(left.count) rows are left, e.g. \(left[0].prefix(60))", story: story.last(40))
         }
     }
 
@@ -451,7 +465,7 @@ actor Deployment {
             do {
                 let (heads, facts) = isWhole ? (Array(kept), life.facts) : (node.kept.all, Facts())
                 _ = try await LogCheck(node.ledger, world.key.verifierKey, kept: heads, facts).run(isOver: isWhole)
-            } catch { throw Failure(what: "the log of \(node.name): \(error)", story: story.last(80)) }
+            } catch { throw Failure(what: "the log of \(node.name): \(error)", story: story.last(40)) }
         }
     }
 

@@ -113,6 +113,8 @@ final class DeploymentLife: Sendable {
         let expires: UInt64
         var isAccepted = Known.no
         var isClosed = Known.no
+        /// When its end was acknowledged.
+        var closedAt: UInt64?
         var isBusy = false
         var sides = [Side(client: Facts.creator), Side(client: Facts.joiner)]
     }
@@ -154,9 +156,8 @@ final class DeploymentLife: Sendable {
     private static let reportMs: UInt64 = 45_000
     /// Longer than a term: from then on all nodes know who is present.
     private static let termMs: UInt64 = 12_000
-    /// Of rooms, in seconds.
-    private static let shortestLife: UInt64 = 150
-    static let longestLife: UInt64 = 360
+    /// Within this time all nodes know of a change.
+    private static let newsMs: UInt64 = 3_000
     /// A knock is tried for two minutes.
     private static let attemptsMs: UInt64 = 120_000
 
@@ -200,6 +201,19 @@ final class DeploymentLife: Sendable {
         case ..<84: withdrawToken(room, slot, run)
         case ..<86: close(room, run)
         default: status(room, run)
+        }
+    }
+
+    /// Forgets rooms that were over an hour ago, and what was seen of them.
+    func forgetEnded() {
+        let now = time.now
+        state.withLock { state in
+            state.rooms = state.rooms.filter { min($0.value.expires, $0.value.closedAt ?? .max) + 3_600_000 > now }
+            let rooms = state.rooms
+            state.owners = state.owners.filter { rooms[$0.value.room] != nil }
+            let owners = state.owners
+            state.pushes = state.pushes.filter { owners[$0.key] != nil }
+            state.seen = state.seen.filter { owners[$0.key] != nil }
         }
     }
 
@@ -328,7 +342,7 @@ final class DeploymentLife: Sendable {
 
     private func create(_ run: NodeRun) {
         let (code, token) = (Array("code-\(facts.nextNumber())".utf8), token())
-        let life = Int(Self.shortestLife + chance.upTo(Self.longestLife - Self.shortestLife + 1))
+        let life = Int(world.pace.lifeSeconds(chance))
         call(run, nil) { broker in
             try await broker.rooms.create(
                 CreateRoom(
@@ -426,13 +440,17 @@ final class DeploymentLife: Sendable {
                 world.story.tell("room \(room) side \(slot) joined at \(run.node.name): \(joined.delivery.rawValue)")
                 if joined.delivery == .queued { knocked(room, 1 - slot) }
                 watch(room, slot, run, socket)
+                if let visit = world.pace.visit(chance) { time.after(visit) { [self] in depart(room, slot, from: socket) } }
             }
         }
     }
 
-    private func depart(_ room: Int, _ slot: Int) {
+    /// - Parameter number: the socket. Nil: that which the side has.
+    private func depart(_ room: Int, _ slot: Int, from number: UInt64? = nil) {
         let now = time.now
-        guard let socket = state.withLock({ $0.rooms[room]?.sides[slot].socket }) else { return }
+        guard let socket = state.withLock({ $0.rooms[room]?.sides[slot].socket }), socket.number == number ?? socket.number else {
+            return
+        }
         state.withLock { $0.lose(room, slot, now) }
         socket.run.sockets.end(socket.number, isDeliberate: chance.upTo(2) == 0)
         world.story.tell("room \(room) side \(slot) left")
@@ -533,7 +551,8 @@ final class DeploymentLife: Sendable {
             case .failure(let error): if !isRetryable(error) { change(room) { $0.isClosed = .yes } }
             case .success:
                 count("close")
-                change(room) { $0.isClosed = .yes }
+                let now = time.now
+                change(room) { ($0.isClosed, $0.closedAt) = (.yes, now) }
                 world.story.tell("room \(room) closed at \(run.node.name)")
             }
         }
@@ -631,6 +650,12 @@ final class DeploymentLife: Sendable {
             // Attempts end with the room, so two of its last pushes may have one end.
             if let known, known != sighting.apnsID, sighting.deadline < room.expires {
                 return "a push to room \(number) side \(slot) has two ids: \(known) and \(sighting.apnsID)"
+            }
+            if now > room.expires + Self.clockSlackMs {
+                return "room \(number) side \(slot) was pushed to after the end of its life"
+            }
+            if let closed = room.closedAt, closed + Self.newsMs < now, world.story.isCalm(from: now - 40_000, to: now) {
+                return "room \(number) side \(slot) was pushed to \(now - closed) ms after its end was acknowledged"
             }
             let side = room.sides[slot]
             guard let since = side.presentSince, since + Self.termMs < now, let socket = side.socket,

@@ -4,27 +4,25 @@ import Testing
 
 /// Simulated minutes or days of several nodes, with faults and oracles that never look into the code under test. See `Deployment`.
 ///
-/// Plays only if `MAYFLY_TEST_SEED`, the seed of the first story, is set, since some runs stand still, and why has still to be found.
-/// `MAYFLY_TEST_NODES` is the number of nodes, `MAYFLY_TEST_MINUTES` the length of a story, `MAYFLY_TEST_STORIES` the number of stories.
-/// `MAYFLY_TEST_CRASHES=1` adds crashes and failovers of the database.
+/// `MAYFLY_TEST_NODES` is the number of nodes, `MAYFLY_TEST_SEED` the seed of the first story, and `MAYFLY_TEST_STORIES` the number of stories. A story
+/// lasts `MAYFLY_TEST_MINUTES`, or `MAYFLY_TEST_DAYS` if it is set, and prints a line each day. `MAYFLY_TEST_CRASHES=1` adds crashes and failovers of
+/// the database.
 @Suite struct DeploymentTests {
-    @Test(.enabled(if: number("MAYFLY_TEST_SEED") != nil)) func severalNodesKeepTheirPromises() async throws {
-        let first = try #require(Self.number("MAYFLY_TEST_SEED"))
-        let (minutes, crashes) = (Self.number("MAYFLY_TEST_MINUTES") ?? 3, Self.number("MAYFLY_TEST_CRASHES") ?? 0)
+    @Test func severalNodesKeepTheirPromises() async throws {
+        let (first, crashes) = (Self.number("MAYFLY_TEST_SEED") ?? 1, Self.number("MAYFLY_TEST_CRASHES") ?? 0)
+        let (minutes, days) = (Self.number("MAYFLY_TEST_MINUTES") ?? 3, Self.number("MAYFLY_TEST_DAYS"))
         for seed in first..<first + (Self.number("MAYFLY_TEST_STORIES") ?? 1) {
             let nodes = Int(Self.number("MAYFLY_TEST_NODES") ?? 2 + seed % 2)
             let server = try crashes == 0 ? nil : PostgresServer()
-            let deployment = try Deployment(seed: seed, nodes: nodes, server: server)
+            let deployment = try Deployment(seed: seed, nodes: nodes, pace: days == nil ? .minutes : .days, server: server)
             let start = Clock.monotonicMs
             do {
-                try await deployment.play(minutes * 60_000)
-                let faults = await deployment.faults.sorted { $0.key < $1.key }.map { "\($0.key) \($0.value)" }
-                print(
-                    "deployment: seed \(seed), \(nodes) nodes, \(Clock.monotonicMs - start) ms; \(deployment.life.summary); faults: "
-                        + faults.joined(separator: ", "))
+                try await deployment.play(days.map { $0 * 86_400_000 } ?? minutes * 60_000)
+                print("deployment: seed \(seed), \(nodes) nodes, \(Clock.monotonicMs - start) ms; \(await deployment.summary)")
             } catch {
-                let length = "MAYFLY_TEST_NODES=\(nodes) MAYFLY_TEST_MINUTES=\(minutes) MAYFLY_TEST_CRASHES=\(crashes)"
-                Issue.record("MAYFLY_TEST_SEED=\(seed) \(length): \(error)")
+                let length = days.map { "MAYFLY_TEST_DAYS=\($0)" } ?? "MAYFLY_TEST_MINUTES=\(minutes)"
+                Issue.record(
+                    "MAYFLY_TEST_SEED=\(seed) MAYFLY_TEST_NODES=\(nodes) \(length) MAYFLY_TEST_CRASHES=\(crashes): \(error)")
                 try? await deployment.remove()
             }
             try server?.stop()

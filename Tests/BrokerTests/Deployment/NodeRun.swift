@@ -72,27 +72,20 @@ actor NodeRun: LoopActor {
         guard database.condition(at: machine.number) == .well else { throw StoreError.unavailable("the server can't be reached") }
         let starts = node.starts
         let store = try PostgresStore(
-            uri: world.uri, resolution: world.resolution, timing: world.policies.ledger, waitingLimit: 1_000_000,
+            uri: world.uri, resolution: world.pace.resolution, timing: world.policies.ledger, waitingLimit: 1_000_000,
             resumption: starts, connections: 2, now: { time.now }, isBehind: { time.raise(to: $0) },
             clocks: PostgresClocks(
                 agreed: clock, monotonic: { machine.monotonic }, database: { database.clock }),
             interceptor: gate.interceptor)
         opened.withLock { $0 = store }
         let own = Node.Settings(
-            name: node.name, address: SimulatedLink.address(machine.number), resolution: world.resolution,
+            name: node.name, address: SimulatedLink.address(machine.number), resolution: world.pace.resolution,
             policies: world.policies, folder: ledger, key: world.key.verifierKey, keyFile: node.keyFile, wrapping: node.wrapping,
             storedKeys: { [node] in try node.storedKeys() })
         let (log, gate) = (node.log, gate)
-        // What is left of a process that was killed must end, so its time stands still and its term goes on.
-        let boot = Mutex(machine.boot)
         let process = NodeProcess(
-            wallMs: { machine.wall },
-            bootMs: {
-                boot.withLock { boot in
-                    if !gate.isDead { boot = machine.boot }
-                    return boot
-                }
-            }, log: log, end: { gate.die() })
+            // What is left of a process that was killed must end, so it believes that its term goes on.
+            wallMs: { machine.wall }, bootMs: { gate.isDead ? 0 : machine.boot }, log: log, end: { gate.die() })
         let member = try Node(own, store, link: link, process: process, loop: loop)
         self.member = member
         let admission = try await member.admit()
@@ -125,7 +118,8 @@ actor NodeRun: LoopActor {
         await broker.presence.setEdge(sockets)
         sockets.attach(broker.presence)
         let sequencer = Sequencer(
-            loop: loop, store: store, folder: ledger, key: world.key, resolution: world.resolution, time: time, metrics: metrics,
+            loop: loop, store: store, folder: ledger, key: world.key, resolution: world.pace.resolution, time: time,
+            metrics: metrics,
             log: log, refusals: { broker.takeRefusals() }, erased: { await sweeper.scheduleScrub() },
             caughtUp: { broker.shares.clear(.ledgerBacklog) })
         let parts = Parts(

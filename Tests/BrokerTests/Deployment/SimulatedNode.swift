@@ -17,19 +17,19 @@ final class DeploymentWorld: Sendable {
     let apple: SimulatedApple
     /// Of the real database.
     let uri: String
-    let resolution: UInt64
+    let pace: Pace
     let policies: Policies
     let key: SigningKey
     let story: Story
 
-    init(seed: UInt64, uri: String, resolution: UInt64) throws {
+    init(seed: UInt64, uri: String, pace: Pace) throws {
         chance = Chance(seed: seed)
         time = SimulatedTime(1_800_000_000_000 + seed % 1_000 * 86_400_000)
-        (self.uri, self.resolution) = (uri, resolution)
+        (self.uri, self.pace) = (uri, pace)
         database = SimulatedDatabase(time)
         network = SimulatedNetwork(time, database, chance)
         apple = SimulatedApple(time, chance)
-        policies = try Policies([Policy.rooms(LedgerTiming(hourSeconds: resolution, daySeconds: resolution, batchSeals: 1))])
+        policies = try Policies([Policy.rooms(pace.timing)])
         key = try SigningKey(origin: "log.example/a", seed: [UInt8](repeating: 1, count: 32).span)
         story = Story(time)
     }
@@ -48,12 +48,17 @@ final class Story: Sendable {
     private let start: UInt64
     private let state = Mutex(State())
 
+    private static let mostLines = 10_000
+
     init(_ time: SimulatedTime) { (self.time, start) = (time, time.now) }
 
     func tell(_ what: String) {
         let ms = time.now - start
         let thousandths = String(1_000 + ms % 1_000).dropFirst()
-        state.withLock { $0.lines.append("\(ms / 1_000).\(thousandths) s: \(what)") }
+        state.withLock { state in
+            state.lines.append("\(ms / 1_000).\(thousandths) s: \(what)")
+            if state.lines.count == 2 * Self.mostLines { state.lines.removeFirst(Self.mostLines) }
+        }
     }
 
     /// Records that something happened that must not. Only the first counts.
@@ -63,8 +68,14 @@ final class Story: Sendable {
     }
 
     var failure: String? { state.withLock(\.failure) }
-    /// The latest lines.
-    func last(_ count: Int) -> [String] { state.withLock { $0.lines.suffix(count) } }
+    /// The latest lines, and those before that tell of the room in which something failed.
+    func last(_ count: Int) -> [String] {
+        state.withLock { state in
+            let words = state.failure?.split(separator: " ") ?? []
+            guard words.count > 1, words[0] == "room" else { return state.lines.suffix(count) }
+            return state.lines.dropLast(count).filter { $0.contains("room \(words[1]) ") } + state.lines.suffix(count)
+        }
+    }
 
     // MARK: Trouble
 
@@ -171,7 +182,7 @@ final class SimulatedNode: Sendable {
         }
         let digest = Digest.sha256(policy.bytes.span)
         let started = Entry.Op.brokerStarted(
-            node: name, version: version, policy: digest, resolutionSeconds: UInt32(world.resolution), binary: digest)
+            node: name, version: version, policy: digest, resolutionSeconds: UInt32(world.pace.resolution), binary: digest)
         return [started, .policyLoaded(name: rules, policy: digest)]
     }
 
