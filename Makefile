@@ -51,12 +51,15 @@ check-package: deb
 	@scripts/setup test
 	MAYFLY_BINARY=.build/static/release/mayfly .build/venv/bin/python -m pytest Tests/IntegrationTests -m package -q
 
-# Simulated years of one broker, one line a month (docs/testing.md): make years DAYS=3650 SEED=7. Both are optional.
+# Simulated years (docs/testing.md): make years DAYS=3650 SEED=7. Both are optional. One broker prints a line a month. NODES=3 plays so many nodes on a
+# throw-away PostgreSQL, and prints a line a day.
 years:
 	@scripts/setup test
 	swift build --build-tests -c release -Xswiftc -enable-testing --scratch-path .build/years
-	MAYFLY_TEST_DAYS=$(or $(DAYS),365) MAYFLY_TEST_SEED=$(or $(SEED),$$RANDOM) stdbuf -oL swift test --skip-build -c release -Xswiftc -enable-testing \
-	  --scratch-path .build/years --filter YearsTests
+	@postgres=$$(scripts/postgres folder); trap "scripts/postgres stop $$postgres" EXIT; \
+	MAYFLY_TEST_POSTGRES=$$(scripts/postgres start $$postgres) MAYFLY_TEST_DAYS=$(or $(DAYS),365) MAYFLY_TEST_SEED=$(or $(SEED),$$RANDOM) \
+	  MAYFLY_TEST_NODES=$(NODES) stdbuf -oL swift test --skip-build -c release -Xswiftc -enable-testing --scratch-path .build/years \
+	  --filter '\.$(if $(NODES),Deployment,Years)Tests/'
 
 # A whole cluster under faults, with a table of what it holds: make soak HOURS=2. As root, nodes are also cut off, in a network of their own.
 # MAYFLY_TEST_SEED plays the faults of a seed again.
