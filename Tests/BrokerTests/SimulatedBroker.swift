@@ -239,11 +239,8 @@ actor SimulatedBroker: LoopActor {
     /// Closes the log of a stopped broker and begins another with a key of its own, as `mayfly keys rotate` does.
     /// - Returns: the folder of the closed log, and its public key.
     func rotateLog(_ number: Int) async throws -> (folder: String, key: VerifierKey) {
-        let (old, next) = (
-            key,
-            try SigningKey(
-                origin: "log.example/\(number)", seed: Array("seed-\(10_000_000 + number)-of-a-log--------".utf8.prefix(32)).span)
-        )
+        let seed = [UInt8](repeating: 2, count: 24) + [UInt8](bigEndian: UInt64(number))
+        let (old, next) = (key, try SigningKey(origin: "log.example/\(number)", seed: seed.span))
         let archive = "\(folder)/log-\(number)"
         let keys = try KeyRing.load(
             path: folder + "/ratchet.key", longestLifeSeconds: UInt64(Policies(policies).longestLifeSeconds))

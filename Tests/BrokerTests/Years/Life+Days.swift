@@ -87,6 +87,10 @@ extension Life {
         if counts.jobs + queued + open > 0 {
             throw Broken(description: "no push is due, and \(counts.jobs) jobs are stored, \(queued) queued, \(open) open")
         }
+        let delivered = apple.delivered
+        if !delivered.contains(follower.delivered) {
+            throw Broken(description: "Apple has accepted \(delivered) pushes, and the log has \(follower.delivered)")
+        }
         let files = try File.list("/proc/self/fd").count
         descriptors = descriptors ?? files
         if files > descriptors! + 8 { throw Broken(description: "\(files) descriptors are open, and \(descriptors!) were") }

@@ -51,6 +51,7 @@ extension Life {
         chronicle.addFault(
             interruption.stops ? "stop" : "kill", "away for \(interruption.awayMs / 1_000) s\(text)")
         _ = brokerTime
+        apple.doubt(last: isCalm(600_000) ? 3_000 : 600_000)
         if interruption.stops { await simulated.stop() } else { await simulated.kill() }
         (run, waits, busyUsers) = (nil, [:], [])
         for number in meetings.keys {

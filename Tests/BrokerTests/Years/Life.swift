@@ -86,7 +86,8 @@ actor Life: LoopActor {
     var figures = Figures()
     /// How many checkpoints of this log were verified in full.
     private var verified = 0
-    private var logs = 0
+    /// How many logs were closed.
+    private(set) var logs = 0
     var lastNumber = 0
     private var agenda: [(at: UInt64, work: @Sendable (isolated Life) -> Void)] = []
     private let begin: UInt64
@@ -202,6 +203,7 @@ actor Life: LoopActor {
         if abs(now - offset) > 1_500 {
             steppedAt = machine.monotonic
             (dues, waits) = ([:], [:])
+            apple.doubt(last: 5_000)
         }
         offset = now
     }
@@ -303,9 +305,25 @@ actor Life: LoopActor {
                 _ = try await LogWatch(source, key: key, folder: "\(simulated.folder)/watch-\(logs)", allowsGaps: true)
                     .run(now: brokerTime / 1_000)
             }
+            try await lookAtStories(source, key)
         } catch { throw Broken(description: "the log doesn't verify: \(error)") }
         if let found = try search.find(inFolder: simulated.ledger.path, isDeep: true) {
             throw Broken(description: "in the log, \(found)")
+        }
+    }
+
+    /// Asks the log for the stories of some tokens, as their owners would.
+    private func lookAtStories(_ source: FolderSource, _ key: VerifierKey) async throws {
+        let day = timing.daySeconds * 1_000
+        let known = tokens.values.filter { token in
+            token.log == logs && token.sealedAt.map { $0 / day < brokerTime / day } == true && isCalm(900_000)
+        }.sorted { $0.number < $1.number }
+        for token in known.suffix(20) where chance.upTo(8) == 0 {
+            guard let ref = token.ref else { continue }
+            let story = try await TokenStory.find(in: source, key: key, ref: ref)
+            guard story.seals.count == 1, story.purges.count <= 1, story.pushes.count >= token.pushes.count else {
+                throw LogCheck.Fault.missing("\(token.pushes.count) pushes to token \(token.number). Its story: \(story)")
+            }
         }
     }
 
@@ -344,11 +362,15 @@ actor Life: LoopActor {
         chronicle.add("the last run ends")
         let time = brokerTime
         try await interrupt(Interruption(stops: true, awayMs: 1_000, restarts: false))
-        machine.pass(40 * 86_400_000)
-        machine.step(max(Int64(time) + 40 * 86_400_000 - Int64(machine.wall), 0))
+        // The last batch is that of a midnight. Until shortly before one nobody runs.
+        let day: UInt64 = 86_400_000
+        machine.pass(40 * day)
+        let later = max(Int64(time) + Int64(40 * day) - Int64(machine.wall), 0)
+        machine.step(later)
+        machine.pass((2 * day - 600_000 - machine.wall % day) % day)
         (dues, waits, approvals) = ([:], [:], [:])
         try await start()
-        await simulated.advance(86_400_000 + 300_000)
+        await simulated.advance(1_200_000)
         try await check()
         let counts = try await simulated.run?.store.counts()
         if var counts {

@@ -15,6 +15,10 @@ final class LifeApple: Sendable {
         var mood = Mood.fine
         /// Until when a push to each token may be under way, on the monotonic clock.
         var underWay: [Int: UInt64] = [:]
+        /// The pushes that Apple accepts, unless their deadline comes first.
+        var accepted: Set<String> = []
+        /// The pushes that it accepts at once, and when, on the monotonic clock.
+        var acceptedAtOnce: [String: UInt64] = [:]
     }
 
     private let chance: Chance
@@ -34,6 +38,17 @@ final class LifeApple: Sendable {
     /// True while Apple has not answered a push to this token.
     func hasUnderWay(_ token: Int) -> Bool { state.withLock { $0.underWay[token, default: 0] > machine.monotonic } }
 
+    /// The broker may not have learned how the pushes of the last `ms` ended.
+    func doubt(last ms: UInt64) {
+        state.withLock { state in
+            let since = machine.monotonic - min(ms, machine.monotonic)
+            state.acceptedAtOnce = state.acceptedAtOnce.filter { $0.value < since }
+        }
+    }
+
+    /// How many pushes the log must have as delivered, at least and at most.
+    var delivered: ClosedRange<Int> { state.withLock { $0.acceptedAtOnce.count...$0.accepted.count } }
+
     /// Returns how a push ends. Called on the life's loop.
     func take(_ push: Push) -> (afterMs: UInt64, Outcome) {
         let token = Life.number(of: push.token)
@@ -46,6 +61,8 @@ final class LifeApple: Sendable {
             if state.underWay.count > 100 { state.underWay = state.underWay.filter { $0.value > now } }
             // The outcome is recorded a little later.
             state.underWay[token] = now + wait + 1_000
+            if outcome == .delivered { state.accepted.insert(push.apnsID) }
+            state.acceptedAtOnce[push.apnsID] = outcome == .delivered && wait < 1_000 ? now : nil
         }
         return (wait, outcome)
     }

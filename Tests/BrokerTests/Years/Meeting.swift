@@ -78,6 +78,9 @@ struct Token {
     var ref: Ref?
     /// Broker time, unix ms. Nil until its seal is acknowledged.
     var expires: UInt64?
+    /// Broker time of its last seal's answer, and which log had begun by then.
+    var sealedAt: UInt64?
+    var log = 0
     /// When its destruction was acknowledged, on the monotonic clock.
     var goneAt: UInt64?
     /// True if one more push may follow its destruction.
