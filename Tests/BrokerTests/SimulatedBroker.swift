@@ -40,6 +40,8 @@ actor SimulatedBroker: LoopActor {
     private(set) var policy: Policy
     /// The policies of apps with accounts. Empty if only rooms are served.
     private(set) var audiencePolicies: [Policy]
+    /// The app that is configured.
+    private var topic = "com.example.app"
     private var resolution: UInt64
     private(set) var run: Run?
     /// The store of the run, or of one that is starting.
@@ -109,6 +111,9 @@ actor SimulatedBroker: LoopActor {
 
     /// Replaces the policies from the next start on.
     func replacePolicies(_ rooms: Policy, _ audiences: [Policy]) { (policy, audiencePolicies) = (rooms, audiences) }
+
+    /// Configures another app in place of the one before, from the next start on.
+    func replaceApp(_ new: String) { topic = new }
 
     // MARK: Life
 
@@ -188,7 +193,7 @@ actor SimulatedBroker: LoopActor {
         let access = StoreAccess(loop: loop, store: store, metrics: metrics, log: log)
         let broker = await Broker(
             loop: loop, store: access, keys: keys, time: time, policies: policies, courier: courier, sweeper: sweeper,
-            settings: .test(), metrics: metrics, log: log)
+            settings: .test(topic: topic), metrics: metrics, log: log)
         func audiences(_ kind: Policy.Kind) async throws -> Audiences? {
             guard let (policy, limits) = policies.audience(kind) else { return nil }
             let audiences = Audiences(broker: broker, policy: policy, limits: limits)

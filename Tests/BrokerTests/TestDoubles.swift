@@ -188,8 +188,7 @@ extension Policy {
 
 extension Broker.Settings {
     /// The settings of a broker for one app.
-    static func test(addressSize: AddressSize = .apnsOnly) -> Self {
-        let topic = "com.example.app"
+    static func test(addressSize: AddressSize = .apnsOnly, topic: String = "com.example.app") -> Self {
         let app = AppID(bundleID: topic)
         return Self(
             topic: topic, environment: .production, addressSize: addressSize, bundleID: { $0 == app ? topic : nil },

@@ -10,7 +10,8 @@ final class Chronicle: Sendable {
         var faults: [String: Int] = [:]
     }
 
-    private static let most = 40
+    /// How many events are kept at least.
+    private static let most = 2_000
     private let machine: MachineClock
     private let begin: UInt64
     private let state = Mutex(State())
@@ -39,7 +40,7 @@ final class Chronicle: Sendable {
 
     var broken: String? { state.withLock { $0.broken } }
     var count: Int { state.withLock { $0.count } }
-    var latest: [String] { state.withLock { $0.events.suffix(Self.most) } }
+    var latest: [String] { state.withLock { $0.events } }
     var faults: [String: Int] { state.withLock { $0.faults } }
 
     private var stamp: String {
@@ -61,7 +62,8 @@ struct BrokenRule: Error, CustomStringConvertible {
     let folder: String
 
     var description: String {
-        "MAYFLY_TEST_SEED=\(seed): \(rule)\n  its folder: \(folder)\n  the last events:\n    \(events.joined(separator: "\n    "))"
+        "MAYFLY_TEST_SEED=\(seed): \(rule)\n  its folder: \(folder), with more events in the file events\n  the last events:\n    "
+            + events.suffix(40).joined(separator: "\n    ")
             + "\n  what the broker logged last:\n    \(prints.suffix(20).joined(separator: "\n    "))"
     }
 }

@@ -73,10 +73,14 @@ extension Life {
                     principal, user: Self.name(user), token: secret, environment: nil, topic: nil)
             }
         } _: { life, answer in
+            let latest = life.brokerTime + 40 * 86_400_000
             guard let made = life.done(user, answer, "a registration") else {
                 life.devices[token]?.isSure = false
-                return life.doubts.append((.registration, life.brokerTime + 40 * 86_400_000))
+                life.tokens[token]?.app = nil
+                life.tokens[token]?.expires = latest
+                return life.doubts.append((.registration, latest))
             }
+            life.tokens[token]?.app = life.app
             life.devices[token] = Device(kind: kind, user: user, token: token, id: made.id, expires: made.expires)
             life.tokens[token]?.goneAt = nil
             life.tokens[token]?.hasLastPush = false

@@ -24,6 +24,7 @@ extension Life {
         }
         if chance.upTo(6) == 0 { later(chance.upTo(20 * Self.hour)) { $0.attack() } }
         for _ in 0..<chance.pick([0, 1, 1, 2, 3] as [Int]) { later(chance.upTo(20 * Self.hour)) { $0.someFault() } }
+        if chance.upTo(8) == 0 { later(chance.upTo(20 * Self.hour)) { $0.setTheClockRight() } }
         later(22 * Self.hour) { $0.everybodyLeaves() }
         later(23 * Self.hour) { $0.isNight = true }
         if day % 7 == 3 {

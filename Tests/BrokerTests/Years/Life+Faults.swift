@@ -5,7 +5,7 @@ import Sealing
 
 /// A stop or kill of the broker, and what happens before the next start.
 struct Interruption {
-    enum Change { case none, oldKeys, foreignKeys, noKeys, rotation, policies }
+    enum Change { case none, oldKeys, foreignKeys, noKeys, lostKeys, rotation, policies, app }
 
     /// False for a kill.
     var stops: Bool
@@ -47,9 +47,8 @@ extension Life {
     func interrupt(_ interruption: Interruption) async throws {
         self.interruption = nil
         let change = interruption.change
-        let text = change == .none ? "" : ", \(change)"
-        chronicle.addFault(
-            interruption.stops ? "stop" : "kill", "away for \(interruption.awayMs / 1_000) s\(text)")
+        chronicle.addFault(interruption.stops ? "stop" : "kill", "away for \(interruption.awayMs / 1_000) s")
+        if change != .none { chronicle.addFault("\(change)", "before the next start") }
         _ = brokerTime
         apple.doubt(last: isCalm(600_000) ? 3_000 : 600_000)
         if interruption.stops { await simulated.stop() } else { await simulated.kill() }
@@ -70,11 +69,13 @@ extension Life {
         if chance.upTo(4) == 0 { machine.reboot() }
         switch change {
         case .none: if chance.upTo(6) == 0 { faults.kill(after: chance.upTo(12)) }
-        case .oldKeys: try await startWithOldKeys()
+        case .oldKeys: if let oldKeys { try await startWithCopy(oldKeys.bytes, "an old key file") }
+        case .lostKeys: try await startWithLostKeys()
         case .foreignKeys: try await startWithForeignKeys()
         case .noKeys: try await startWithoutKeys()
         case .rotation: try await rotate()
         case .policies: try await replacePolicies()
+        case .app: await replaceApp()
         }
         try await start()
         // Most apps that were open come back.
@@ -97,12 +98,16 @@ extension Life {
         throw Broken(description: "a start with \(what) was not refused")
     }
 
-    private func startWithOldKeys() async throws {
-        guard let old = oldKeys else { return }
+    private func startWithCopy(_ copy: [UInt8], _ what: String) async throws {
         let present = try File.read(keyFile, limit: 1 << 20)
-        try File.write(keyFile, old.bytes.span, mode: 0o600)
-        try await refuseStart("an old key file") { $0 is StaleKeys }
+        try File.write(keyFile, copy.span, mode: 0o600)
+        try await refuseStart(what) { $0 is StaleKeys }
         try File.write(keyFile, present.span, mode: 0o600)
+    }
+
+    /// Somebody finds a copy of keys that were given up.
+    private func startWithLostKeys() async throws {
+        if let lostKeys { try await startWithCopy(lostKeys, "a key file that was given up") }
     }
 
     private func startWithForeignKeys() async throws {
@@ -115,14 +120,20 @@ extension Life {
 
     /// The keys are lost for good, and with them all tokens.
     private func startWithoutKeys() async throws {
+        let copy = try File.read(keyFile, limit: 1 << 20)
         try File.rename(keyFile, to: keyFile + ".kept")
         try await refuseStart("no key file") { $0 as? KeyFileError == .missing }
         try File.rename(keyFile + ".kept", to: keyFile)
         try await simulated.renewKeys()
         for number in tokens.keys where tokens[number]?.goneAt == nil { tokens[number]?.goneAt = machine.monotonic }
         (meetings, devices, approvals, dues, doubts) = ([:], [:], [:], [:], [])
+        // Keys that were made within an hour of each other can't be told apart.
+        if keysMadeAt + 7_200_000 < machine.monotonic {
+            lostKeys = oldKeys.flatMap { chance.upTo(2) == 0 ? $0.bytes : nil } ?? copy
+        }
         oldKeys = nil
         keysMadeAt = machine.monotonic
+        if chance.upTo(2) == 0 { try await startWithLostKeys() }
     }
 
     private func replacePolicies() async throws {
@@ -140,6 +151,17 @@ extension Life {
         chronicle.add("policies: \(terms)")
         let audiences = await simulated.audiencePolicies
         await simulated.replacePolicies(try Self.rooms(timing, changes), audiences)
+    }
+
+    /// Another app is configured in place of the present one. Tokens of that one are kept, and can't be pushed to.
+    private func replaceApp() async {
+        app = 1 - app
+        dues = dues.filter { tokens[$0.key]?.app == app }
+        await simulated.replaceApp(Self.apps[app])
+        if app == 0 || chance.upTo(4) == 0 { return }
+        later(chance.upTo(43_200_000)) { life in
+            if life.app == 1 { life.interruption = Interruption(stops: true, awayMs: 1_000, change: .app) }
+        }
     }
 
     // MARK: Faults of a day
@@ -173,12 +195,13 @@ extension Life {
             let length = chance.absence()
             chronicle.addFault("sleep", "for \(length / 1_000) s")
             machine.sleep(length)
+            appleOffset += length
         case ..<27:
             let (mood, length) = (chance.pick(LifeApple.Mood.allCases), 60_000 + chance.upTo(7_200_000))
             chronicle.addFault("Apple", "\(mood) for \(length / 1_000) s")
             apple.mood = mood
             later(length) { $0.apple.mood = .fine }
-        case ..<29:
+        case ..<28:
             chronicle.addFault("witnesses", witnesses.misbehave())
             later(60_000 + chance.upTo(7_200_000)) { $0.witnesses.end() }
         default: rareChange()
@@ -195,8 +218,18 @@ extension Life {
             interruption = Interruption(stops: chance.upTo(2) == 0, awayMs: away, change: .foreignKeys)
         case 8: interruption = Interruption(stops: chance.upTo(2) == 0, awayMs: away, change: .noKeys)
         case 9: interruption = Interruption(stops: true, awayMs: away, change: .rotation)
+        case 10: interruption = Interruption(stops: true, awayMs: away, change: .app)
+        case 11 where lostKeys != nil && isCalm(3_600_000):
+            interruption = Interruption(stops: true, awayMs: away, change: .lostKeys)
         default: break
         }
+    }
+
+    /// The machine asks a time server.
+    func setTheClockRight() {
+        let step = -clockError
+        chronicle.addFault("clock", "set right by \(step) ms")
+        machine.step(step)
     }
 
     private func setTheClock() {

@@ -30,6 +30,7 @@ extension Life {
         guard let ref, tokens[number] != nil else { return chronicle.fail("token \(number) was sealed without a ref") }
         tokens[number]?.ref = ref
         tokens[number]?.expires = expires
+        tokens[number]?.app = app
         (tokens[number]!.sealedAt, tokens[number]!.log, tokens[number]!.pushes) = (brokerTime, logs, [])
         let day = timing.daySeconds * 1_000
         let until = (expires / day + 1) * day

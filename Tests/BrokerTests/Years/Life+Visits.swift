@@ -173,7 +173,8 @@ extension Life {
     private func wait(_ number: Int, _ slot: UInt8, _ why: String, since: UInt64, _ delivery: Delivery? = nil) {
         guard let meeting = meetings[number], meeting.isAccepted, meeting.isSure, isCalm(2_000) else { return }
         let side = meeting[slot]
-        guard let token = side.token, side.isTokenSure, side.isSilent, tokens[token]?.goneAt == nil, !apple.hasUnderWay(token),
+        guard let token = side.token, side.isTokenSure, side.isSilent, tokens[token]?.goneAt == nil, tokens[token]?.app == app,
+            !apple.hasUnderWay(token),
             waits[token] == nil, brokerTime + 200_000 < meeting.expires
         else { return }
         let now = machine.monotonic
@@ -220,6 +221,8 @@ extension Life {
     /// - Parameter ms: how long it is tried.
     func expectPush(_ token: Int, _ what: String, ms: UInt64 = Life.jobMs) {
         let now = machine.monotonic
+        // Nobody can send to an app that is not configured any more.
+        guard tokens[token]?.app == app else { return }
         // It may have come before its answer.
         if let last = tokens[token]?.pushes.last?.at, last + 5_000 > now { return }
         dues[token, default: []].append(Due(what: what, deadline: now + ms + 2 * terms.slotMs, isDurable: true))
@@ -237,7 +240,11 @@ extension Life {
             chronicle.fail("a push to token \(number), which was destroyed \(now - gone) ms ago")
         }
         if let expires = token.expires, brokerTime > expires { chronicle.fail("a push to token \(number), which has expired") }
+        if token.app.map({ $0 != app }) == true || !push.topic.hasPrefix(Self.apps[app]) {
+            chronicle.fail("a push to token \(number) for \(push.topic), which is not configured or not its app")
+        }
         if !token.pushes.contains(where: { $0.apnsID == push.apnsID }) { checkID(token, push, now) }
+        checkEnd(token, push)
         if case .side(let room, let slot) = token.holder, let meeting = meetings[room], meeting[slot].token == number {
             if let since = meeting[slot].presentSince, since + 3_000 < now {
                 chronicle.fail("a push to side \(slot) of room \(room), which has been there for \(now - since) ms")
@@ -264,6 +271,28 @@ extension Life {
         }
         tokens[token.number]?.pushes.append((push.apnsID, now))
         if token.pushes.count > 20 { tokens[token.number]?.pushes.removeFirst() }
+    }
+
+    /// Apple must not keep a push for longer than its policy says, or than its token lives. It compares the end with its own clock. A broker can't
+    /// know how far the machine's clock is ahead of that.
+    private func checkEnd(_ token: Token, _ push: Push) {
+        guard let endS = push.expirationS else { return chronicle.fail("a push to token \(token.number) has no end") }
+        // While the store's threads set the clock, the end may be from before that.
+        guard isCalm(1) else { return }
+        let end = Int64(clamping: endS) * 1_000
+        let most: Int64 =
+            switch (token.holder, push.type) {
+            case (.side, _): 120_000
+            case (.device, .voip): 30_000
+            case (.device, _): 3_600_000
+            }
+        let left = end - Int64(machine.monotonic + appleOffset)
+        if left > most + max(0, clockError) + 2_000 {
+            chronicle.fail("Apple may keep a push to token \(token.number) for \(left) ms, and \(most) are promised")
+        }
+        if let expires = token.expires, end + Int64(brokerTime) - Int64(machine.wall) > Int64(expires) + 2_000 {
+            chronicle.fail("Apple may keep a push to token \(token.number) for \(left) ms, beyond the token's end")
+        }
     }
 
     /// True if a push of this time can't have waited for a start, after which another may follow closely. The same goes for steps of the clock.

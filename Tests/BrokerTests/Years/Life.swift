@@ -48,10 +48,14 @@ actor Life: LoopActor {
     var previousStart: UInt64 = 0
     /// When a clock stepped or the machine slept, on the monotonic clock.
     var steppedAt: UInt64 = 0
+    /// When the clocks were last looked at, on the monotonic clock.
+    private var lookedAt: UInt64 = 0
     /// Broker time when it was last asked, and the highest ever.
     private var lastBrokerTime: UInt64 = 0
     private(set) var highestTime: UInt64 = 0
     var terms = Terms()
+    /// Which of `apps` is configured.
+    var app = 0
     /// The drift of the wall clock, ms an hour.
     var drift: Int64 = 0
     /// A stop or kill that was drawn and not carried out.
@@ -63,6 +67,8 @@ actor Life: LoopActor {
     var isNight = false
     /// How far the wall clock is ahead of the monotonic one, without drift.
     private var offset: Int64
+    /// How far Apple's clock, which is right, is ahead of the monotonic one.
+    var appleOffset: UInt64
 
     var meetings: [Int: Meeting] = [:]
     var tokens: [Int: Token] = [:]
@@ -78,6 +84,8 @@ actor Life: LoopActor {
     var onlyIDs: [String: String] = [:]
     /// An old copy of the key file, and when it was made, on the monotonic clock.
     var oldKeys: (bytes: [UInt8], at: UInt64)?
+    /// A copy of a key file that was given up as lost.
+    var lostKeys: [UInt8]?
     /// When the present key file was made, on the monotonic clock.
     var keysMadeAt: UInt64 = 0
 
@@ -92,6 +100,9 @@ actor Life: LoopActor {
     private var agenda: [(at: UInt64, work: @Sendable (isolated Life) -> Void)] = []
     private let begin: UInt64
 
+    /// The two apps of a life, by their bundle ids.
+    static let apps = ["com.example.app", "com.example.other"]
+
     enum Doubt { case room, token, registration }
 
     struct Figures {
@@ -105,7 +116,8 @@ actor Life: LoopActor {
         self.loop = loop
         self.machine = machine
         begin = machine.monotonic
-        offset = Int64(machine.wall) - Int64(machine.monotonic)
+        (offset, lookedAt) = (Int64(machine.wall) - Int64(machine.monotonic), machine.monotonic)
+        appleOffset = machine.wall - machine.monotonic
         let chance = Chance(seed: seed)
         let timing = LedgerTiming(hourSeconds: 3_600, daySeconds: 86_400, batchSeals: chance.pick([1, 4, 64]))
         (self.chance, self.timing) = (chance, timing)
@@ -153,8 +165,10 @@ actor Life: LoopActor {
         } catch {
             await simulated.kill()
             await simulated.runOut()
+            let events = chronicle.latest
+            try File.write(simulated.folder + "/events", Array(events.joined(separator: "\n").utf8).span, mode: 0o600)
             throw BrokenRule(
-                seed: seed, rule: "\(error)", events: chronicle.latest, prints: simulated.prints.all, folder: simulated.folder)
+                seed: seed, rule: "\(error)", events: events, prints: simulated.prints.all, folder: simulated.folder)
         }
         await simulated.runOut()
         apple.serve(nil)
@@ -188,6 +202,7 @@ actor Life: LoopActor {
                 agenda.removeFirst()
                 first.work(self)
             }
+            noticeSteps()
             await simulated.settle()
             try await check()
             if isNight {
@@ -203,9 +218,10 @@ actor Life: LoopActor {
         if abs(now - offset) > 1_500 {
             steppedAt = machine.monotonic
             (dues, waits) = ([:], [:])
-            apple.doubt(last: 5_000)
+            // It may have happened at any time since the last look.
+            apple.doubt(last: machine.monotonic - lookedAt + 5_000)
         }
-        offset = now
+        (offset, lookedAt) = (now, machine.monotonic)
     }
 
     var brokerTime: UInt64 {
@@ -213,6 +229,9 @@ actor Life: LoopActor {
         highestTime = max(highestTime, lastBrokerTime)
         return lastBrokerTime
     }
+
+    /// How far the wall clock is ahead of Apple's, in ms.
+    var clockError: Int64 { Int64(machine.wall) - Int64(machine.monotonic + appleOffset) }
 
     /// True in the last hours of a day, in which nobody comes.
     var isEvening: Bool { (machine.monotonic - begin) % 86_400_000 >= 79_200_000 }

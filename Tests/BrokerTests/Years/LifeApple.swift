@@ -54,6 +54,7 @@ final class LifeApple: Sendable {
         let token = Life.number(of: push.token)
         let (life, mood) = state.withLock { ($0.life, $0.mood) }
         life?.assumeIsolated { $0.pushed(token, push) }
+        let left = life?.assumeIsolated { Int64(push.deadlineMs) - Int64($0.brokerTime) } ?? 0
         let (wait, outcome) = answer(mood)
         if case .failed(_, _, .purge(let moment)) = outcome, moment != 1 { life?.assumeIsolated { $0.doubt(token) } }
         state.withLock { state in
@@ -62,7 +63,9 @@ final class LifeApple: Sendable {
             // The outcome is recorded a little later.
             state.underWay[token] = now + wait + 1_000
             if outcome == .delivered { state.accepted.insert(push.apnsID) }
-            state.acceptedAtOnce[push.apnsID] = outcome == .delivered && wait < 1_000 ? now : nil
+            // Otherwise its deadline may come first.
+            let isAtOnce = outcome == .delivered && wait < 1_000 && left > 3_000
+            state.acceptedAtOnce[push.apnsID] = isAtOnce ? now : nil
         }
         return (wait, outcome)
     }

@@ -81,6 +81,8 @@ struct Token {
     /// Broker time of its last seal's answer, and which log had begun by then.
     var sealedAt: UInt64?
     var log = 0
+    /// The app that was configured when it was sealed. Nil if it may be any.
+    var app: Int?
     /// When its destruction was acknowledged, on the monotonic clock.
     var goneAt: UInt64?
     /// True if one more push may follow its destruction.
