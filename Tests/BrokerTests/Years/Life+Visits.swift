@@ -91,7 +91,8 @@ extension Life {
         let now = machine.monotonic
         Task(executorPreference: loop) {
             await presence.leave(socket: socket, isDeliberate: isDeliberate)
-            await self.dropped(number, slot, isDeliberate: isDeliberate, wasSure: ended.isJoined, since: since, now)
+            let wasSure = ended.isJoined && !ended.hasLeft
+            await self.dropped(number, slot, isDeliberate: isDeliberate, wasSure: wasSure, since: since, now)
         }
     }
 
@@ -132,7 +133,9 @@ extension Life {
         guard let meeting = meetings[number] else { return }
         let caller = meeting.caller(slot)
         endWait(number, slot.peer)
-        for place in meeting[slot].sockets.indices { meetings[number]![slot].sockets[place].since = nil }
+        for place in meeting[slot].sockets.indices {
+            (meetings[number]![slot].sockets[place].since, meetings[number]![slot].sockets[place].hasLeft) = (nil, true)
+        }
         ask("side \(slot) of room \(number) reports that it leaves") { run in
             try await run.broker.rooms.report(caller, leaving: true)
         } _: { life, answer in

@@ -10,6 +10,8 @@ struct Meeting {
         var isJoined = false
         /// True while its app answers pings.
         var isLiving = true
+        /// True once its side has reported that it leaves. The end of the socket is no news then.
+        var hasLeft = false
         /// Since when its app has answered all pings. Nil before the join is acknowledged, and once the app was suspended.
         var since: UInt64?
     }
