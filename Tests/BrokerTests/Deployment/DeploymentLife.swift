@@ -100,8 +100,6 @@ final class DeploymentLife: Sendable {
         var isJoining = false
         /// Since when its phone answers at that socket. Nil without one, and after a report that it leaves.
         var presentSince: UInt64?
-        /// True from a report that it leaves, with all its sockets, until it joins again.
-        var hasLeft = false
         /// The last time at which it may have counted as present.
         var maybePresent: UInt64 = 0
     }
@@ -436,7 +434,7 @@ final class DeploymentLife: Sendable {
             case .success(nil): run.sockets.end(socket, isDeliberate: false)
             case .success(let joined?):
                 count("join")
-                change(room, slot) { ($0.socket, $0.presentSince, $0.hasLeft) = ((run, socket), now, false) }
+                change(room, slot) { ($0.socket, $0.presentSince) = ((run, socket), now) }
                 world.story.tell("room \(room) side \(slot) joined at \(run.node.name): \(joined.delivery.rawValue)")
                 if joined.delivery == .queued { knocked(room, 1 - slot) }
                 watch(room, slot, run, socket)
@@ -466,32 +464,29 @@ final class DeploymentLife: Sendable {
         }
     }
 
+    /// Only the phone knows that it is awake, so its app connects anew, as clients do.
     private func awake(_ room: Int, _ slot: Int) {
+        guard let side = state.withLock({ $0.rooms[room]?.sides[slot] }), side.socket != nil, !side.phone.isAwake else { return }
         let now = time.now
-        change(room, slot) { [world] side in
-            guard let socket = side.socket, !side.phone.isAwake else { return }
-            side.phone.isAwake = true
-            world.story.tell("room \(room) side \(slot) is awake again")
-            side.maybePresent = now
-            // The broker may have closed its socket meanwhile.
-            if !socket.run.sockets.isOpen(socket.number) {
-                side.socket = nil
-            } else if !side.hasLeft {
-                side.presentSince = now
-            }
+        change(room, slot) { ($0.phone.isAwake, $0.maybePresent) = (true, now) }
+        world.story.tell("room \(room) side \(slot) is awake again")
+        time.after(chance.upTo(1_000)) { [self] in
+            depart(room, slot)
+            let runs = ready()
+            if !runs.isEmpty { arrive(room, slot, chance.pick(runs)) }
         }
     }
 
     private func report(_ room: Int, _ slot: Int, _ run: NodeRun) {
         guard let caller = caller(room, slot) else { return }
         let leaving = chance.upTo(3) == 0
-        if leaving { change(room, slot) { ($0.presentSince, $0.hasLeft) = (nil, true) } }
+        if leaving { change(room, slot) { $0.presentSince = nil } }
         call(run, room) { broker in
             try await broker.rooms.report(caller, leaving: leaving)
         } done: { [self] result in
             let now = time.now
             // A join may have been answered meanwhile, and either may have come first.
-            change(room, slot) { if leaving { ($0.presentSince, $0.hasLeft) = (nil, true) } else { $0.maybePresent = now } }
+            change(room, slot) { if leaving { $0.presentSince = nil } else { $0.maybePresent = now } }
             switch result {
             case .failure(let error): note(error, "report", room, run)
             case .success(let delivery):
