@@ -167,6 +167,7 @@ extension Life {
     // MARK: Faults of a day
 
     func someFault() {
+        comeSoon()
         switch chance.upTo(32) {
         case ..<5:
             let calls = chance.upTo(60)
@@ -205,6 +206,14 @@ extension Life {
             chronicle.addFault("witnesses", witnesses.misbehave())
             later(60_000 + chance.upTo(7_200_000)) { $0.witnesses.end() }
         default: rareChange()
+        }
+    }
+
+    /// Some callers come while a fault lasts, or shortly after it.
+    private func comeSoon() {
+        for _ in 0..<3 {
+            later(chance.upTo(120_000)) { $0.makeRoom() }
+            later(chance.upTo(120_000)) { $0.someApp() }
         }
     }
 
@@ -249,6 +258,7 @@ extension Life {
             later(chance.upTo(chance.upTo(2) == 0 ? 300_000 : 7_200_000)) { life in
                 life.chronicle.addFault("clock", "set by \(-step) ms")
                 life.machine.step(-step)
+                life.comeSoon()
             }
         }
     }
