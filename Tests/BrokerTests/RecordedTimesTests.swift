@@ -3,6 +3,7 @@ import Policy
 import Sealing
 import Storage
 import Testing
+import Vocabulary
 
 @testable import Broker
 
@@ -16,9 +17,11 @@ import Testing
         let old = try KeyRing.make(nowMs: start - 20 * 86_400_000, longestLifeSeconds: 604_800)
         for day: UInt64 in 1...15 { _ = try old.step(nowMs: start - (20 - day) * 86_400_000 + 600_000) }
         try await RecordedTimes(store).check(old)
-        try await KeyKeeper.recordLoss(store, nowMs: start)
+        // The clock was set back by a month meanwhile.
+        try await store.setMark("time.highest", [UInt8](bigEndian: start))
+        let born = try await KeyKeeper.recordLoss(store, nowMs: start - 30 * 86_400_000)
         await #expect(throws: StaleKeys.self) { try await RecordedTimes(store).check(old) }
-        try await RecordedTimes(store).check(KeyRing.make(nowMs: start, longestLifeSeconds: 604_800))
+        try await RecordedTimes(store).check(KeyRing.make(nowMs: born, longestLifeSeconds: 604_800))
         await store.shutDown()
         try File.removeTree(folder)
     }

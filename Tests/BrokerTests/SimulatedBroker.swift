@@ -236,9 +236,9 @@ actor SimulatedBroker: LoopActor {
         let (database, keyFile) = (folder + "/mayfly.sqlite", folder + "/ratchet.key")
         try File.remove(keyFile)
         let store = try SQLiteStore(path: database, resolution: 1, timing: nil, now: { [machine] in machine.wall })
-        try await KeyKeeper.recordLoss(store, nowMs: machine.wall)
+        let born = try await KeyKeeper.recordLoss(store, nowMs: machine.wall)
         await store.shutDown()
-        try KeyRing.create(path: keyFile, nowMs: machine.wall)
+        try KeyRing.create(path: keyFile, nowMs: born)
     }
 
     /// Closes the log of a stopped broker and begins another with a key of its own, as `mayfly keys rotate` does.

@@ -122,12 +122,16 @@ public actor KeyKeeper: LoopActor {
 
     /// Records that the key file is lost for good. Must be called before a new one is created. The next start deletes all rows that were sealed
     /// under the lost one. A copy of the lost one is refused from now on.
-    /// - Parameter nowMs: the birth of the new keys, unix ms.
-    public static func recordLoss(_ store: any Store, nowMs: UInt64) async throws(StoreError) {
+    /// - Parameter nowMs: the time, unix ms.
+    /// - Returns: when the new keys must be born, unix ms. That is the highest time seen if the clock was set back since: by it the lost keys are told from
+    ///   new ones.
+    public static func recordLoss(_ store: any Store, nowMs: UInt64) async throws(StoreError) -> UInt64 {
+        let born = try await max(nowMs, RecordedTimes(store).highestMs)
         try await store.setMark(KeyMarks.loss, [1])
-        try await store.setMark(KeyMarks.birth, [UInt8](bigEndian: Epoch(atMs: nowMs).number))
+        try await store.setMark(KeyMarks.birth, [UInt8](bigEndian: Epoch(atMs: born).number))
         // The new file counts its own steps.
         try await store.setMark(KeyMarks.step, [])
+        return born
     }
 }
 

@@ -318,7 +318,7 @@ public actor Node: LoopActor {
     /// Leads, with the keys that are here or with new ones.
     private func takeLease(_ lease: Lease) async throws -> Admission? {
         let times = try await RecordedTimes(store)
-        let (recorded, latest, now) = (times.steps, try await store.latestGeneration(), process.wallMs())
+        let (recorded, latest) = (times.steps, try await store.latestGeneration())
         var keys: KeyRing?
         if let received = copy.withLock(\.self)?.keys, received.steps >= recorded, received.currentGeneration >= latest {
             keys = try ring(of: received)
@@ -340,11 +340,12 @@ public actor Node: LoopActor {
         guard try await store.takeLease(name, address: settings.address, after: lease.term, mark: deploymentMark) else {
             return nil
         }
+        var born = process.wallMs()
         if isLoss {
             process.log.error("keys: no node has the latest keys any more. All that was sealed under them is forgotten now")
-            try await KeyKeeper.recordLoss(store, nowMs: now)
+            born = try await KeyKeeper.recordLoss(store, nowMs: born)
         }
-        let ring = try use(keys ?? makeKeys(now))
+        let ring = try use(keys ?? makeKeys(born))
         leading.withLock { $0 = true }
         server = nil
         copy.withLock { $0 = nil }

@@ -129,20 +129,20 @@ enum KeysCommand {
             return Terminal.out("\(state.shown(state.ratchetKey)) exists: nothing was done")
         }
         let wrapping = try wrapping?.get()
-        let now = Clock.wallMs
+        var born = Clock.wallMs
         try checkRatchetFolder(state)
         if try state.database.exists() {
             let store = try state.database.open(resolution: 1, timing: nil, now: { Clock.wallMs })
             do {
                 try await RotationMark.refuse(state, store)
-                try await KeyKeeper.recordLoss(store, nowMs: now)
+                born = try await KeyKeeper.recordLoss(store, nowMs: born)
             } catch {
                 await store.shutDown()
                 throw error
             }
             await store.shutDown()
         }
-        try KeyRing.create(path: state.ratchetKey, wrapping: wrapping, nowMs: now)
+        try KeyRing.create(path: state.ratchetKey, wrapping: wrapping, nowMs: born)
         Terminal.out(
             "made \(state.shown(state.ratchetKey)). The next start forgets everything that was sealed under the lost one.")
     }
