@@ -203,8 +203,7 @@ public actor HTTPServer: LoopActor {
         if let overflow, tls == nil { connection.http1?.refuse(overflow, on: self) }
     }
 
-    /// Charges a TLS handshake. If all handshakes are in use, closes the oldest one of a payer that has the most: an honest peer has one, for two round
-    /// trips.
+    /// Charges a TLS handshake. If all handshakes are in use, closes the oldest handshake of a payer that has the most. An honest peer has one at a time.
     /// - Returns: nil if the payer has its share under way.
     private func chargeHandshake(to payer: Owner) -> Charge? {
         let shares = configuration.shares

@@ -123,8 +123,8 @@ public actor KeyKeeper: LoopActor {
     /// Records that the key file is lost for good. Must be called before a new one is created. The next start deletes all rows that were sealed
     /// under the lost one. A copy of the lost one is refused from now on.
     /// - Parameter nowMs: the time, unix ms.
-    /// - Returns: when the new keys must be born, unix ms. That is the highest time seen if the clock was set back since: by it the lost keys are told from
-    ///   new ones.
+    /// - Returns: the birth of the new keys, unix ms: the highest time recorded if the clock was set back. An earlier birth could not be distinguished from
+    ///   that of the lost keys.
     public static func recordLoss(_ store: any Store, nowMs: UInt64) async throws(StoreError) -> UInt64 {
         let born = try await max(nowMs, RecordedTimes(store).highestMs)
         try await store.setMark(KeyMarks.loss, [1])

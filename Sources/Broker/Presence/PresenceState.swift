@@ -159,8 +159,8 @@ struct PresenceState {
         return end(step)
     }
 
-    /// Another node says that a side has reported that it leaves. The message may be late, so sockets that have just joined here are pinged: who answers has
-    /// come back since.
+    /// Another node received a report that a side leaves. The message may be late, and a socket that joined here in the last ten seconds may be newer than the
+    /// report. So ping such sockets: if one answers, the side is present.
     mutating func hearLeaving(_ side: RoomSide, now: UInt64) -> [Effect] {
         let effects = reportLeaving(side, now: now)
         guard let known = rooms[side.room]?[side.slot] else { return effects }

@@ -13,7 +13,7 @@ import TestPostgres
 ///
 /// All random draws come from one seed. `SimulatedTime` says which order they don't decide.
 actor Deployment {
-    /// What the thread that moves the time has to do next.
+    /// Work for the thread that moves the time.
     private enum Step: Sendable {
         case start(SimulatedNode)
         case started(NodeRun)
@@ -115,7 +115,7 @@ actor Deployment {
         try await end()
     }
 
-    /// What has happened, and how often.
+    /// The number of calls, pushes and faults so far, by kind.
     var summary: String {
         let faults = faults.sorted { $0.key < $1.key }.map { "\($0.key) \($0.value)" }
         return "\(life.summary); faults: \(faults.joined(separator: ", "))"

@@ -610,7 +610,7 @@ final class DeploymentLife: Sendable {
         if isMissing { world.story.fail("room \(knock.room) side \(knock.slot) was acknowledged a push and got none \(when)") }
     }
 
-    /// Whoever waits for an absent peer causes a push. Checked a minute after the arrival.
+    /// Checks, a minute after a side has arrived, that its absent peer got a push.
     private func watch(_ room: Int, _ slot: Int, _ run: NodeRun, _ socket: UInt64) {
         let start = time.now
         time.after(60_000) { [self] in

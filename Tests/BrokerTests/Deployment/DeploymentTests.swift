@@ -4,8 +4,8 @@ import Testing
 
 /// Simulated minutes or days of several nodes, with faults and oracles that never look into the code under test. See `Deployment`.
 ///
-/// Plays only if `MAYFLY_TEST_SEED`, the seed of the first story, is set. Threads of the stores decide a part of each story, too, and in about one of thirty
-/// something in a killed process goes on for ever, which still has to be found.
+/// Plays only if `MAYFLY_TEST_SEED`, the seed of the first story, is set. The seed does not decide the order of the stores' threads, and on a busy machine
+/// a story sometimes fails because a killed process never comes to rest. The cause is unknown.
 ///
 /// `MAYFLY_TEST_NODES` is the number of nodes, and `MAYFLY_TEST_STORIES` the number of stories. A story lasts `MAYFLY_TEST_MINUTES`, or
 /// `MAYFLY_TEST_DAYS` if it is set, and prints a line each day. `MAYFLY_TEST_CRASHES=1` adds crashes and failovers of the database.

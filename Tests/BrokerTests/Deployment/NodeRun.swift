@@ -84,7 +84,7 @@ actor NodeRun: LoopActor {
             storedKeys: { [node] in try node.storedKeys() })
         let (log, gate) = (node.log, gate)
         let process = NodeProcess(
-            // What is left of a process that was killed must end, so it believes that its term goes on.
+            // The tasks of a killed process must end. Some wait for a current term, so its term never expires.
             wallMs: { machine.wall }, bootMs: { gate.isDead ? 0 : machine.boot }, log: log, end: { gate.die() })
         let member = try Node(own, store, link: link, process: process, loop: loop)
         self.member = member

@@ -3,14 +3,14 @@ import EventLoop
 import Ledger
 import Synchronization
 
-/// What connects the machines of a deployment: requests from one to another, and the database's messages to all.
+/// The network between the machines of a deployment. It carries requests between two machines, and the database's notifications to all of them.
 final class SimulatedNetwork: Sendable {
     private struct Way: Hashable {
         let from: Int
         let to: Int
     }
 
-    /// What becomes of messages, in percent.
+    /// The loss, repetition (both in percent) and delay of messages.
     struct Weather {
         var lost: UInt64 = 0
         var repeated: UInt64 = 0

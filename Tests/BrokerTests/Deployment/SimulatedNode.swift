@@ -8,7 +8,7 @@ import Vocabulary
 @testable import Ledger
 @testable import Sealing
 
-/// What all parts of a deployment share.
+/// The state that all parts of a deployment share.
 final class DeploymentWorld: Sendable {
     let time: SimulatedTime
     let chance: Chance
@@ -35,7 +35,7 @@ final class DeploymentWorld: Sendable {
     }
 }
 
-/// What has happened, for the report of a failure, and when there was trouble.
+/// The events of a run, for the report of a failure, and the periods of trouble.
 final class Story: Sendable {
     private struct State {
         var lines: [String] = []
@@ -113,7 +113,7 @@ final class SimulatedNode: Sendable {
     let ledger: LedgerFolder
     /// All checkpoints that this folder ever had.
     let kept: KeptCheckpoints
-    /// Nil without a key file.
+    /// The key that wraps the key file. It is nil if the node has no key file.
     let wrapping: WrappingKey?
     let prints = LogLines()
     private let current = Mutex<NodeRun?>(nil)

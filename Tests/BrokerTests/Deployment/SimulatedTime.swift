@@ -136,9 +136,9 @@ final class SimulatedMachine: Sendable {
         var isWaiting = false
         var deadline: UInt64?
         var isStopped = false
-        /// What has reached the machine while its process was stopped.
+        /// Deliveries that wait until the stopped process resumes.
         var late: [@Sendable () -> Void] = []
-        /// What a process that has been killed may still see of the clocks: they go on alone, so that its timers end.
+        /// How far the clocks of a killed process have advanced ahead of the simulated time, so that its timers end.
         var extra: UInt64 = 0
     }
 

@@ -1,6 +1,6 @@
 import Synchronization
 
-/// What happened in a life, and the first rule that was broken.
+/// The events of a life, and the first rule that was broken.
 final class Chronicle: Sendable {
     private struct State {
         var events: [String] = []

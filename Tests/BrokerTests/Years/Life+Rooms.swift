@@ -106,7 +106,7 @@ extension Life {
 
     var figuresDay: UInt64 { machine.monotonic / 86_400_000 }
 
-    /// What the two people do with a new room.
+    /// The plan of the two people in a new room.
     private func go(on number: Int, _ seconds: Int) {
         let length = UInt64(min(seconds, 86_400)) * 1_000
         later(chance.upTo(min(20_000, length))) { $0.visit(number, 1) }

@@ -22,7 +22,7 @@ actor Life: LoopActor {
         case unknown
     }
 
-    /// What the policies in force promise.
+    /// The promises of the policies in force.
     struct Terms {
         var throttleMs: UInt64 = 30_000
         var slotMs: UInt64 = 0
@@ -76,7 +76,7 @@ actor Life: LoopActor {
     /// Pushes that must come, by token: for a caller's acknowledgement, and for somebody who waits.
     var dues: [Int: [Due]] = [:]
     var waits: [Int: Due] = [:]
-    /// What may be stored after calls without an answer, until this broker time.
+    /// Until this broker time, calls that got no answer may still have stored something.
     var doubts: [(kind: Doubt, until: UInt64)] = []
     var approvals: [RequestID: ApprovalStory] = [:]
     var busyUsers: Set<Int> = []

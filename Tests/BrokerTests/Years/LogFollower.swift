@@ -48,7 +48,7 @@ struct LogFollower {
     /// Returns what is not in the log although it was due before `now`.
     func missing(before now: UInt64) -> Expectation? { expected.values.first { $0.due < now } }
 
-    /// What was published since the last call.
+    /// The entries published since the last call.
     struct News: Sendable {
         var heads: [Checkpoint] = []
         var entries: [[UInt8]] = []
