@@ -136,7 +136,7 @@ extension Transaction {
     }
 
     /// Inserts a new room with its ledger entry, without any checks.
-    func insert(_ room: RoomRecord, code: PendingCode, token: NewToken?) throws {
+    package func insert(_ room: RoomRecord, code: PendingCode, token: NewToken?) throws {
         let creator = room.creator
         try queue(
             """

@@ -54,14 +54,16 @@ struct FillBench {
         var made = 0
         while made < rooms {
             let next = min(made + Self.roomsPerTransaction, rooms)
-            try rows.commit(accepted: try (made..<next).map { try room($0, rows.timing) })
+            try rows.commit { transaction in
+                for number in made..<next { try add(number, rows.timing, to: transaction) }
+            }
             made = next
         }
         try await sequencer.flush()
         await store.shutDown()
     }
 
-    private func room(_ number: Int, _ timing: LedgerTiming) throws -> AcceptedRoom {
+    private func add(_ number: Int, _ timing: LedgerTiming, to transaction: Transaction) throws {
         let expires = first + UInt64(number) * over / UInt64(rooms)
         let id = try RoomID.random(endMs: expires)
         let index = keys.roomIndex(id)
@@ -74,8 +76,8 @@ struct FillBench {
                     generation: keys.currentGeneration),
                 member: keys.memberHash(try MemberSecret.random()), token: token.record.purgeID)
         }
-        return AcceptedRoom(
-            room: RoomRecord(room: index, expires: expires, creator: sides[0], joiner: sides[1]), tokens: tokens)
+        let room = RoomRecord(room: index, expires: expires, creator: sides[0], joiner: sides[1])
+        try transaction.insert(accepted: room, tokens: tokens)
     }
 
     private func token(

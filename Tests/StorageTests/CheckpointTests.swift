@@ -39,11 +39,14 @@ import Vocabulary
             let token = TokenRecord(
                 purgeID: Fixture.ref(number), ref: Fixture.blob(1, 56), room: hash, slot: 1, kind: .alert, generation: 1,
                 expires: expires, sealed: Fixture.blob(2, 200))
-            return AcceptedRoom(
+            return (
                 room: RoomRecord(room: Digest(leading: expires, hash), expires: expires, creator: side, joiner: side),
-                tokens: [NewToken(token, sealedID: Fixture.ref(number + 1_000_000))])
+                token: NewToken(token, sealedID: Fixture.ref(number + 1_000_000))
+            )
         }
-        try RowLoop(path: fixture.path).commit(accepted: rooms)
+        try RowLoop(path: fixture.path).commit { transaction in
+            for (room, token) in rooms { try transaction.insert(accepted: room, tokens: [token]) }
+        }
         fixture.clock.advance(1_000)
         #expect(try await store.scrub())
         var (copies, written, before) = (0, 0, 0)

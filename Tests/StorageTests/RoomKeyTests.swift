@@ -130,10 +130,11 @@ import Vocabulary
             let expires = start + (number.isMultiple(of: 100) ? 1_000 : 10_000 + UInt64(number))
             let hash = Digest.sha256([UInt8](bigEndian: number).span)
             let side = SideRecord(generation: 1, client: hash, member: hash)
-            return AcceptedRoom(
-                room: RoomRecord(room: Digest(leading: expires, hash), expires: expires, creator: side, joiner: side), tokens: [])
+            return RoomRecord(room: Digest(leading: expires, hash), expires: expires, creator: side, joiner: side)
         }
-        try RowLoop(path: fixture.path).commit(accepted: rooms)
+        try RowLoop(path: fixture.path).commit { transaction in
+            for room in rooms { try transaction.insert(accepted: room, tokens: []) }
+        }
         fixture.clock.advance(1_000)
         let store = try #require(fixture.store as? SQLiteStore)
         #expect(try await store.scrub())

@@ -15,16 +15,18 @@ import Vocabulary
         #expect(try await fixture.accept(code, token: joined) == .accepted)
 
         let path = fixture.folder + "/loop.sqlite"
-        let rows = RoomRows(
-            room: room, code: code, creatorToken: NewToken(token),
-            joiner: SideRecord(generation: 1, client: Fixture.blob(201), member: Fixture.blob(202), token: joined.purgeID),
-            joinerToken: NewToken(joined),
-            used: UsedCode(
-                code: code.code, expires: fixture.clock.now + 600_000, retry: Fixture.blob(6, 104), retryGeneration: 1,
-                retryUntil: fixture.clock.now + 120_000))
+        let joiner = SideRecord(
+            generation: 1, client: Fixture.blob(201), member: Fixture.blob(202), token: joined.purgeID)
+        let used = UsedCode(
+            code: code.code, expires: fixture.clock.now + 600_000, retry: Fixture.blob(6, 104), retryGeneration: 1,
+            retryUntil: fixture.clock.now + 120_000)
         let loop = try RowLoop(path: path)
-        try loop.commit(creating: [rows], accepting: [])
-        try loop.commit(creating: [], accepting: [rows])
+        try loop.commit { try $0.insert(room, code: code, token: NewToken(token)) }
+        try loop.commit { transaction in
+            let outcome = try transaction.accept(
+                code, joiner: joiner, token: NewToken(joined), used: used, now: fixture.clock.now)
+            #expect(outcome == .accepted)
+        }
 
         let both = try Connection(path: fixture.path)
         try both.execute("ATTACH '\(path)' AS loop")
@@ -42,17 +44,21 @@ import Vocabulary
         let fixture = try Fixture()
         fixture.clock.advance(Clock.wallMs - fixture.clock.now)
         let room = fixture.room(1, expires: fixture.clock.now + 60_000)
-        let rows = RoomRows(
-            room: room, code: fixture.code(1, room: room, expires: fixture.clock.now + 60_000),
-            creatorToken: NewToken(fixture.token(1, room: room)), joiner: room.creator,
-            joinerToken: NewToken(fixture.token(2, room: room, slot: 2)),
-            used: UsedCode(
-                code: Fixture.blob(101), expires: fixture.clock.now, retry: nil, retryGeneration: 1,
-                retryUntil: fixture.clock.now))
+        let code = fixture.code(1, room: room, expires: fixture.clock.now + 60_000)
+        let token = NewToken(fixture.token(1, room: room))
         let path = fixture.folder + "/loop.sqlite"
         let loop = try RowLoop(path: path)
-        #expect(throws: StoreError.self) { try loop.commit(creating: [rows, rows], accepting: []) }
-        #expect(throws: StoreError.self) { try loop.commit(creating: [], accepting: [rows]) }
+        #expect(throws: SQLiteError.self) {
+            try loop.commit { transaction in
+                for _ in 0..<2 { try transaction.insert(room, code: code, token: token) }
+            }
+        }
+        #expect(throws: StoreError.closed) {
+            try loop.commit { transaction in
+                try transaction.insert(room, code: code, token: token)
+                throw StoreError.closed
+            }
+        }
         #expect(try count(try Connection(path: path, access: .readOnly), "SELECT count(*) FROM room") == 0)
         try await fixture.close()
     }
