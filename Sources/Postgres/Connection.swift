@@ -52,10 +52,7 @@ import Linux
 
     /// - Throws: `.address` if libpq can't parse the URI.
     public static func check(_ uri: String) throws(PostgresError) {
-        let functions = try Library.load()
-        let options = unsafe functions.PQconninfoParse(uri, nil)
-        guard unsafe options != nil else { throw .address }
-        unsafe functions.PQconninfoFree(options)
+        _ = try options([], of: uri) { _ in nil }
     }
 
     /// One of several hosts that a URI names.

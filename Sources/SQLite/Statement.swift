@@ -21,13 +21,7 @@ internal import CSQLite
     }
     public func bind(_ value: [UInt8], at index: Int32) {
         // An empty array has no address, and SQLite would read a null pointer as NULL.
-        if value.isEmpty {
-            unsafe sqlite3_bind_zeroblob(statement, index, 0)
-        } else {
-            unsafe value.withUnsafeBytes { bytes in
-                _ = unsafe mayfly_sqlite3_bind_blob(statement, index, bytes.baseAddress, Int32(bytes.count))
-            }
-        }
+        if value.isEmpty { unsafe sqlite3_bind_zeroblob(statement, index, 0) } else { bind(value.span, at: index) }
     }
     /// Binds a blob that is not empty.
     public func bind(_ value: Span<UInt8>, at index: Int32) {

@@ -2,9 +2,9 @@ public import Vocabulary
 
 /// The changes of one event, including its pushes. They are applied atomically.
 public struct AudienceChange: Sendable, Equatable {
-    public var jobs: [AudienceJob]
-    public var waits: [WaitingUpdate]
-    public var purges: [RegistrationPurge]
+    public var jobs: [AudienceJob] = []
+    public var waits: [WaitingUpdate] = []
+    public var purges: [RegistrationPurge] = []
     public var session: SessionChange?
     public var timer: TimerChange?
     public var seen: SeenRecord?
@@ -13,17 +13,7 @@ public struct AudienceChange: Sendable, Equatable {
     /// True to skip jobs whose registration is gone. Otherwise such a job fails the whole change.
     public var leavesOutGone = false
 
-    public init(
-        jobs: [AudienceJob] = [], waits: [WaitingUpdate] = [], purges: [RegistrationPurge] = [], session: SessionChange? = nil,
-        timer: TimerChange? = nil, seen: SeenRecord? = nil
-    ) {
-        self.jobs = jobs
-        self.waits = waits
-        self.purges = purges
-        self.session = session
-        self.timer = timer
-        self.seen = seen
-    }
+    public static let empty = AudienceChange()
 
     public var isEmpty: Bool {
         jobs.isEmpty && waits.isEmpty && purges.isEmpty && session == nil && timer == nil && seen == nil
@@ -40,9 +30,7 @@ public struct OldestRequest: Sendable, Equatable {
     public var request: RequestID?
 
     public init(list: [Digest], except: RequestID?, request: RequestID?) {
-        self.list = list
-        self.except = except
-        self.request = request
+        (self.list, self.except, self.request) = (list, except, request)
     }
 }
 
@@ -56,9 +44,7 @@ public struct AudienceJob: Sendable, Equatable {
     public var purge: PurgeCause?
 
     public init(_ job: NewJob, update: ActivityUpdate? = nil, purge: PurgeCause? = nil) {
-        self.job = job
-        self.update = update
-        self.purge = purge
+        (self.job, self.update, self.purge) = (job, update, purge)
     }
 
     /// The registration's row.
@@ -105,10 +91,7 @@ public struct RegistrationPurge: Sendable, Equatable {
     public var row: RowName
     public var cause: PurgeCause
 
-    public init(_ row: RowName, _ cause: PurgeCause) {
-        self.row = row
-        self.cause = cause
-    }
+    public init(_ row: RowName, _ cause: PurgeCause) { (self.row, self.cause) = (row, cause) }
 }
 
 public enum SessionChange: Sendable, Equatable {
@@ -146,7 +129,8 @@ extension Transaction {
     public func apply(_ change: AudienceChange, now: UInt64) throws -> ChangeOutcome {
         try lock(change.lockKeys)
         try database.admit(.knock)
-        try change.checkIndexes()
+        if let seen = change.seen { try seen.key.check(expires: seen.expires) }
+        if case .set(let session, _, _) = change.session { try session.session.check(expires: session.expires) }
         if let seen = change.seen, try isSeen(seen, now: now) { return .repeated }
         if case .settle(let id, let expires, _, _) = change.timer {
             guard let timer = try timer(id), timer.expires == expires else { return .changed }
@@ -186,7 +170,8 @@ extension Transaction {
 
     private func isAsRead(_ push: AudienceJob) throws -> Bool {
         guard push.row.expires > moment, let throttle = try throttle(push.row) else { return false }
-        return push.update.map { $0.isAsRead(throttle) } ?? true
+        guard let update = push.update else { return true }
+        return throttle.opens == update.wasOpens && (update.wasWaiting == nil || throttle.waiting == update.wasWaiting)
     }
 
     private func removeGone(from change: inout AudienceChange) throws -> Set<RowName> {
@@ -207,22 +192,7 @@ extension Transaction {
     }
 }
 
-extension ActivityUpdate {
-    fileprivate func isAsRead(_ throttle: Transaction.Throttle) -> Bool {
-        throttle.opens == wasOpens && (wasWaiting == nil || throttle.waiting == wasWaiting)
-    }
-}
-
 extension AudienceChange {
-    /// An index without its row's expiry would never be found or swept.
-    fileprivate func checkIndexes() throws(StoreError) {
-        var expiries = seen.map { [($0.key, $0.expires)] } ?? []
-        if case .set(let session, _, _) = session { expiries.append((session.session, session.expires)) }
-        guard expiries.allSatisfy({ $0.indexExpiry == $1 }) else {
-            throw .unavailable("an index that does not begin with its row's expiry")
-        }
-    }
-
     fileprivate var lockKeys: [LockKey] {
         var keys: [LockKey] = jobs.map { .registration($0.row) } + waits.map { .registration($0.row) }
         keys += purges.map { .registration($0.row) }

@@ -7,11 +7,6 @@ public import Vocabulary
 public struct RowName: Sendable, Hashable {
     public var expires: UInt64
     public var purgeID: EntryID
-
-    public init(expires: UInt64, purgeID: EntryID) {
-        self.expires = expires
-        self.purgeID = purgeID
-    }
 }
 
 /// The generation and expiry whose key made the indexes of some registrations.
@@ -85,10 +80,7 @@ public struct NewRegistration: Sendable, Equatable {
     /// The id of the sealing in the ledger. Not stored in the row.
     public var sealedID: EntryID
 
-    public init(_ record: RegistrationRecord, sealedID: EntryID) {
-        self.record = record
-        self.sealedID = sealedID
-    }
+    public init(_ record: RegistrationRecord, sealedID: EntryID) { (self.record, self.sealedID) = (record, sealedID) }
 }
 
 /// A session with its active device, or a printer's run.
@@ -156,10 +148,7 @@ public struct RequestNames: Sendable, Equatable {
     public var user: Digest
     public var creator: Digest
 
-    public init(user: Digest, creator: Digest) {
-        self.user = user
-        self.creator = creator
-    }
+    public init(user: Digest, creator: Digest) { (self.user, self.creator) = (user, creator) }
 }
 
 /// A mark that something was done, to detect repeats.
@@ -171,13 +160,16 @@ public struct SeenRecord: Sendable, Equatable {
     public var others: [Digest]
 
     public init(key: Digest, expires: UInt64, others: [Digest] = []) {
-        self.key = key
-        self.expires = expires
-        self.others = others
+        (self.key, self.expires, self.others) = (key, expires, others)
     }
 }
 
 extension Digest {
     /// The expiry of the index's row, unix ms.
     var indexExpiry: UInt64 { first }
+
+    /// Refuses an index without its row's expiry, which would never be found or swept.
+    func check(expires: UInt64) throws(StoreError) {
+        guard indexExpiry == expires else { throw .unavailable("an index that does not begin with its row's expiry") }
+    }
 }

@@ -38,7 +38,7 @@ extension EngineRows {
         let isSwept = try rows(
             "SELECT NOT EXISTS (SELECT 1 FROM token WHERE expires < $1) AND NOT EXISTS (SELECT 1 FROM registration WHERE expires < $1)",
             .time(boundary * 1_000)
-        ) { $0.int(0) != 0 }[0]
+        ) { $0.bool(0) }[0]
         let window = try batchWindow()
         // Two batches can't share a window.
         guard isSwept, window > schedule.lastBatch else { return false }
@@ -121,7 +121,7 @@ extension EngineRows {
         guard let head = try logHead(), head.size == end.size, try isAllPublished() else { return false }
         guard let origin = EntryText(end.origin) else { throw StoreError.damaged("the origin of the log that ended") }
         let carried = try buckets().filter { $0.bucket.live > 0 }
-        let jobs = try rows("SELECT count(*) FROM job") { UInt64(clamping: $0.int(0)) }[0]
+        let jobs = try UInt64(count("SELECT count(*) FROM job"))
         try queue("DELETE FROM log")
         try queue("DELETE FROM unpublished", expecting: nil)
         try queue(

@@ -12,8 +12,6 @@ public struct ClosedEntry: Sendable, Equatable {
     /// True for the last entry of its batch.
     var endsBatch = false
 
-    init(window: UInt64, bytes: [UInt8], source: Source) { (self.window, self.bytes, self.source) = (window, bytes, source) }
-
     /// Where the entry was read.
     enum Source: Sendable, Equatable {
         case window(rank: UInt8, key: [UInt8])
@@ -29,7 +27,9 @@ public struct ClosedEntry: Sendable, Equatable {
             }
         }
     }
+}
 
+extension ClosedEntry {
     /// A seal or purge of a batch.
     /// - Parameters: as in `Source.batch`.
     init(
@@ -76,6 +76,13 @@ struct CompleteBatch {
     var numbers: [Int64]
     /// The last seal or purge that is in the log. Nil if none is.
     var last: (rank: UInt8, id: EntryID)?
+}
+
+extension Row {
+    /// Reads a batch's last entry in the log from a column with its rank and the next one with its id. Returns nil if they are null.
+    func last(_ column: Int32) throws(StoreError) -> (rank: UInt8, id: EntryID)? {
+        isNull(column) ? nil : (number(column), try id(column + 1))
+    }
 }
 
 extension StoreError {
@@ -129,7 +136,7 @@ extension EngineRows {
             .number(limit - entries.count)
         ) { row in
             ClosedEntry(
-                window: row.time(0), bytes: row.blob(3), source: .window(rank: UInt8(clamping: row.int(1)), key: row.blob(2)))
+                window: row.time(0), bytes: row.blob(3), source: .window(rank: row.number(1), key: row.blob(2)))
         }
     }
 

@@ -10,7 +10,7 @@ extension EngineRows {
     }
 
     /// The rank of the log's last entry.
-    func lastRank() throws -> UInt8 { try first("SELECT rank FROM log") { UInt8(clamping: $0.int(0)) } ?? 0 }
+    func lastRank() throws -> UInt8 { try first("SELECT rank FROM log") { $0.number(0) } ?? 0 }
 
     func setHead(_ head: LogHead, rank: UInt8) throws {
         try queue(

@@ -12,7 +12,7 @@ extension EngineRows {
                 EXISTS (SELECT 1 FROM token WHERE expires <= $2), EXISTS (SELECT 1 FROM room WHERE expires <= $2),
                 EXISTS (SELECT 1 FROM registration WHERE expires <= $2)
                 """, .time(jobsDue), .time(now)
-            ) { row in (0..<5).map { row.int($0) != 0 } }[0]
+            ) { row in (0..<5).map { row.bool($0) } }[0]
         }
         // Jobs first, so that an outcome precedes its token's purge.
         let jobs = isDue[0] ? try sweeping { try transaction.end(try overdueJobs(jobsDue, limit: limit), .unknown) } : 0
@@ -41,7 +41,7 @@ extension EngineRows {
     /// Purges everything, at most `limit` rows of each kind.
     func forgetAll(limit: Int) throws -> SweepResult {
         var result = SweepResult()
-        result.jobs = try sweeping { try transaction.endJobs(due: .max, limit: limit, .unsent) }
+        result.jobs = try sweeping { try transaction.end(transaction.dueJobs(.max, limit: limit), .unsent) }
         let tokens = try sweeping { try purgeTokens(expiredBy: .max, limit: limit).count }
         let roomLimit = min(limit, mostLocked ?? limit)
         if result.jobs < limit, tokens < limit {
@@ -154,14 +154,15 @@ extension EngineRows {
             try earliest("SELECT min(expires) FROM registration"),
             try earliest("SELECT min(expires) FROM timer WHERE answer <> 0"),
             try earliest("SELECT min(expires) FROM timer WHERE answer = 0").map { $0 + Self.timerSlack },
-            try earliestIndex("SELECT value FROM registration_index ORDER BY value LIMIT 1"),
-            try earliestIndex("SELECT session FROM session ORDER BY session LIMIT 1"),
-            try earliestIndex("SELECT key FROM seen ORDER BY key LIMIT 1"),
+            try indexExpiry("SELECT value FROM registration_index ORDER BY value LIMIT 1"),
+            try indexExpiry("SELECT session FROM session ORDER BY session LIMIT 1"),
+            try indexExpiry("SELECT key FROM seen ORDER BY key LIMIT 1"),
         ]
         return dues.compactMap(\.self).min()
     }
 
-    private func earliestIndex(_ sql: StaticString) throws -> UInt64? {
+    /// Returns the expiry of the first index that a query finds.
+    func indexExpiry(_ sql: StaticString) throws -> UInt64? {
         try first(sql) { try $0.digest(0).indexExpiry }
     }
 
@@ -175,18 +176,14 @@ extension EngineRows {
 
     private static var epochMs: UInt64 { 300_000 }
 
-    /// Counts all rows but those of the ledger.
-    func rowCounts() throws -> StoreCounts {
-        func count(_ sql: StaticString) throws -> Int { try rows(sql) { Int($0.int(0)) }[0] }
-        var counts = StoreCounts()
-        counts.rooms = try count("SELECT count(*) FROM room")
-        counts.tokens = try count("SELECT count(*) FROM token")
-        counts.codes = try count("SELECT count(*) FROM room WHERE due > 0 AND pending IS NOT NULL")
-        counts.jobs = try count("SELECT count(*) FROM job")
-        counts.registrations = try count("SELECT count(*) FROM registration")
-        counts.sessions = try count("SELECT count(*) FROM session")
-        counts.timers = try count("SELECT count(*) FROM timer")
-        return counts
+    /// Counts all rows.
+    func counts(waitingEntries: Int) throws -> StoreCounts {
+        try StoreCounts(
+            rooms: count("SELECT count(*) FROM room"), tokens: count("SELECT count(*) FROM token"),
+            codes: count("SELECT count(*) FROM room WHERE due > 0 AND pending IS NOT NULL"),
+            jobs: count("SELECT count(*) FROM job"), registrations: count("SELECT count(*) FROM registration"),
+            sessions: count("SELECT count(*) FROM session"), timers: count("SELECT count(*) FROM timer"),
+            waitingEntries: waitingEntries)
     }
 }
 

@@ -28,6 +28,8 @@ protocol EngineRows: RowReading, Database {
     func write<Value>(isSignOfLife: Bool, _ body: () throws -> Value) throws -> Value
     /// Reads what is durable.
     func read<Value>(_ body: () throws -> Value) throws -> Value
+    /// Ends what `beginReading` began.
+    func endReading()
     /// Waits for a lock before any other of this transaction.
     func lockFirst(_ key: LockKey) throws
     /// The most rooms that a transaction of a sweep may lock. Nil if no other writer can change them meanwhile.
@@ -38,6 +40,8 @@ protocol EngineRows: RowReading, Database {
     func sweep(now: UInt64, limit: Int, jobSlack: UInt64) throws -> SweepResult
     func nextExpiry(jobSlack: UInt64) throws -> UInt64?
     func counts() throws -> StoreCounts
+    /// Returns the number of entries that are not known to be published. Entries of open batches don't count.
+    func waitingEntries() throws -> Int
     /// Returns jobs due at `due` that no other node may still finish.
     func overdueJobs(_ due: UInt64, limit: Int) throws -> [(deadline: UInt64, job: JobID)]
     /// Purges the tokens that expired first, at most `limit`.
@@ -62,6 +66,9 @@ protocol EngineRows: RowReading, Database {
     /// Adds an entry to a window.
     func append(_ op: Entry.Op, window: UInt64) throws
     func record(_ events: [Entry.Op], _ marks: [StoreMark]) throws
+    /// Adds a seal, or a purge with its cause, to the batch that it belongs to.
+    /// - Parameter expires: the token's expiry, unix ms.
+    func addToBatch(_ id: EntryID, _ cause: PurgeCause?, expires: UInt64, isLong: Bool) throws
     /// Closes the windows before `window`.
     /// - Returns: the entries of closed windows. Nil if the caller must read them with `entries`, which doesn't block the writer.
     func close(before window: UInt64, limit: Int) throws -> [ClosedEntry]?
@@ -126,17 +133,28 @@ extension EngineRows {
 
     func write<Value>(_ body: () throws -> Value) throws -> Value { try write(isSignOfLife: true, body) }
 
+    @discardableResult
     func change(_ sql: StaticString, _ values: SQLValue...) throws -> Int { try change(sql, values) }
 
     func queue(_ sql: StaticString, _ values: SQLValue..., expecting count: Int? = 1) throws {
         try queue(sql, expecting: count, values)
     }
 
+    func record(_ entry: NewEntry) throws {
+        switch entry {
+        case .event(let op): try record([op], [])
+        case .sealed(let id, let expires, let isLong): try addToBatch(id, nil, expires: expires, isLong: isLong)
+        case .purged(let id, let cause, let expires, let isLong):
+            let cause = expires <= moment ? .expired(untilMs: timing.untilMs(expiryMs: expires)) : cause
+            try addToBatch(id, cause, expires: expires, isLong: isLong)
+        }
+    }
+
     /// Returns the latest window with an entry, in unix seconds, or 0 if there is none.
     func latestWindow() throws -> UInt64 {
         max(
-            try logHead()?.window ?? 0, try rows("SELECT max(window_start) FROM entry") { $0.time(0) }[0],
-            try rows("SELECT max(window_start) FROM batch") { $0.time(0) }[0])
+            try logHead()?.window ?? 0, try earliest("SELECT max(window_start) FROM entry") ?? 0,
+            try earliest("SELECT max(window_start) FROM batch") ?? 0)
     }
 
     // MARK: Timing

@@ -59,12 +59,7 @@ final class Journal: LedgerState {
     func alarm(_ text: String) { state.withLock { if $0.alarms.insert(text).inserted { $0.untold.append(text) } } }
 
     /// Returns the alarms since the last call.
-    func takeAlarms() -> [String] {
-        state.withLock { state in
-            defer { state.untold = [] }
-            return state.untold
-        }
-    }
+    func takeAlarms() -> [String] { state.withLock { $0.untold.takeAll() } }
 
     /// The time of the current transaction, unix milliseconds.
     var moment: UInt64 { state.withLock { $0.moment } }

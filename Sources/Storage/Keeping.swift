@@ -150,9 +150,7 @@ public struct LogHead: Sendable, Equatable {
     public var window: UInt64
 
     public init(size: UInt64, checkpoint: String, window: UInt64) {
-        self.size = size
-        self.checkpoint = checkpoint
-        self.window = window
+        (self.size, self.checkpoint, self.window) = (size, checkpoint, window)
     }
 }
 
@@ -172,8 +170,6 @@ public struct SweepResult: Sendable, Equatable {
     public var hasErased: Bool { tokens + rooms + codes + jobs + retries + others > 0 }
     /// True if the limit was reached, so more may be due.
     public var more = false
-
-    public init() {}
 }
 
 /// Counts for the operator.
@@ -188,8 +184,6 @@ public struct StoreCounts: Sendable, Equatable {
     public var timers = 0
     /// Entries that are not known to be published. Entries of open batches don't count.
     public var waitingEntries = 0
-
-    public init() {}
 }
 
 /// A named value of this node.
@@ -197,8 +191,5 @@ public struct StoreMark: Sendable, Equatable {
     public var name: String
     public var value: [UInt8]
 
-    public init(_ name: String, _ value: [UInt8]) {
-        self.name = name
-        self.value = value
-    }
+    public init(_ name: String, _ value: [UInt8]) { (self.name, self.value) = (name, value) }
 }

@@ -63,11 +63,7 @@ public final class PostgresBus: Sendable {
         // Senders repeat what must not be lost.
         let send = PostgresStore.Job(
             run: { [self] database in
-                let messages = state.withLock { state in
-                    defer { state.waiting = [] }
-                    return state.waiting
-                }
-                try database.notify(messages)
+                try database.notify(state.withLock { $0.waiting.takeAll() })
                 return {}
             }, fail: { _ in })
         sending.submit(send)

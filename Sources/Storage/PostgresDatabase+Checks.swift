@@ -10,8 +10,7 @@ extension PostgresDatabase {
     }
 
     private func checkServer() throws {
-        try connect()
-        let version = try withConnection { $0.serverVersion }
+        let version = try serverVersion()
         guard version >= Self.oldest else {
             throw StoreError.unavailable("the server has version \(version / 10_000). Mayfly needs PostgreSQL 15 or later")
         }
@@ -49,7 +48,7 @@ extension PostgresDatabase {
             SELECT rolsuper, has_schema_privilege(current_schema(), 'CREATE'), pg_has_role('pg_checkpoint', 'USAGE'),
             has_function_privilege('pg_switch_wal()', 'EXECUTE') FROM pg_roles WHERE rolname = current_user
             """
-        ) { row in (0..<4).map { row.int($0) != 0 } }[0]
+        ) { row in (0..<4).map { row.bool($0) } }[0]
         if rights[0] { throw StoreError.unavailable("the role is a superuser. Give Mayfly a role of its own without that right") }
         let grants = [
             "CREATE ON SCHEMA of its tables, for their partitions", "the role pg_checkpoint",
@@ -66,9 +65,7 @@ extension PostgresDatabase {
         guard try exists("SELECT 1 FROM pg_class WHERE oid = to_regclass('node') AND pg_has_role(relowner, 'USAGE')") else {
             throw StoreError.unavailable("its tables belong to another role. Connect as that role, or change their owner")
         }
-        guard let mark = try mark(Self.versionMark) else {
-            throw StoreError.noSchema
-        }
+        guard let mark = try mark(Self.versionMark) else { throw StoreError.noSchema }
         let version = mark.reduce(0) { $0 << 8 | UInt64($1) }
         guard version == PostgresSchema.version else {
             throw StoreError.otherVersion(found: version, needed: PostgresSchema.version)
@@ -82,12 +79,14 @@ extension PostgresDatabase {
 
     static let versionMark = "schema.version"
 
-    /// Begins a read transaction that lasts until this disconnects.
+    /// Begins a read transaction that lasts until `endReading`.
     func beginReading() throws {
         try check()
         // A command computes for a while between its reads.
         try runAlone(["SET idle_in_transaction_session_timeout = 600000", "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"])
     }
+
+    func endReading() { disconnect() }
 
     /// - Returns: false if the tables exist.
     @discardableResult
@@ -97,10 +96,7 @@ extension PostgresDatabase {
             try checkSchema()
             return false
         } catch StoreError.noSchema {}
-        let version = [UInt8](bigEndian: PostgresSchema.version).map {
-            $0 < 16 ? "0" + String($0, radix: 16) : String($0, radix: 16)
-        }
-        let mark = "INSERT INTO node (name, value) VALUES ('\(Self.versionMark)', '\\x\(version.joined())')"
+        let mark = "INSERT INTO node (name, value) VALUES ('\(Self.versionMark)', int8send(\(PostgresSchema.version)))"
         try runAlone(["BEGIN"] + PostgresSchema.statements + [mark, "COMMIT"])
         // The locks' names depend on the tables.
         disconnect()

@@ -12,35 +12,13 @@ import Vocabulary
 // writers needn't know which batch is open. An index would cost them more than the row, so a boundary's partition has none until its batch is
 // complete.
 extension PostgresDatabase {
-    func record(_ entry: NewEntry) throws {
-        switch entry {
-        case .event(let op):
-            countEntry()
-            try append(op, window: try window())
-        case .sealed(let id, let expires, let isLong):
-            try insertWaiting(
-                batch: boundary(after: moment, isLong: isLong), rank: 3, id: id, until: timing.untilMs(expiryMs: expires),
-                cause: nil)
-        case .purged(let id, let cause, let expires, let isLong):
-            let (until, moment) = (timing.untilMs(expiryMs: expires), moment)
-            // A late purge belongs to the batch that waits for all that expired before its boundary.
-            try insertWaiting(
-                batch: boundary(after: min(moment, expires), isLong: isLong), rank: 4, id: id, until: until,
-                cause: expires <= moment ? .expired(untilMs: until) : cause)
-        }
-    }
-
-    /// Adds a seal or a purge to a batch.
-    /// - Parameter until: unix ms.
-    private func insertWaiting(batch: Int64, rank: UInt8, id: EntryID, until: UInt64, cause: PurgeCause?) throws {
+    func addToBatch(_ id: EntryID, _ cause: PurgeCause?, expires: UInt64, isLong: Bool) throws {
+        // A late purge belongs to the batch that waits for all that expired before its boundary.
+        let time = cause == nil ? moment : min(moment, expires)
         try queue(
-            "INSERT INTO waiting (batch, rank, id, until, cause) VALUES ($1, $2, $3, $4, $5)", .int(batch), .number(rank),
-            .id(id), .time(until / 1_000), cause.map { .int($0.column) } ?? .null)
-    }
-
-    /// - Parameter time: unix milliseconds.
-    private func boundary(after time: UInt64, isLong: Bool) -> Int64 {
-        Int64(clamping: timing.boundary(after: time / 1_000, isLong: isLong))
+            "INSERT INTO waiting (batch, rank, id, until, cause) VALUES ($1, $2, $3, $4, $5)",
+            .time(timing.boundary(after: time / 1_000, isLong: isLong)), .int(cause == nil ? 3 : 4), .id(id),
+            .time(timing.untilMs(expiryMs: expires) / 1_000), cause.map { .int($0.column) } ?? .null)
     }
 
     /// Adds an entry to a window.
@@ -94,9 +72,8 @@ extension PostgresDatabase {
 
     func save(_ schedule: Schedule) throws {
         try queue(
-            "UPDATE schedule SET looked = $1, last_batch = $2, closed = $3, closed_up_to = $4",
-            schedule.lastBoundary.map { .time($0) } ?? .null, .time(schedule.lastBatch),
-            schedule.closedBucket.map { .time($0) } ?? .null, .time(closedUpTo))
+            "UPDATE schedule SET looked = $1, last_batch = $2, closed = $3, closed_up_to = $4", .time(schedule.lastBoundary),
+            .time(schedule.lastBatch), .time(schedule.closedBucket), .time(closedUpTo))
     }
 
     /// Closes the windows before `end` that are over or have entries.
@@ -165,10 +142,9 @@ extension PostgresDatabase {
 
     func hasSeals(_ count: Int, before moment: UInt64) throws -> Bool {
         let frozen = try earliest("SELECT greatest(sequenced, (SELECT max(moment) FROM batch)) FROM schedule") ?? 0
-        return try rows(
+        return try self.count(
             "SELECT count(*) FROM (SELECT 1 FROM waiting WHERE rank = 3 AND batch > $1 AND batch <= $2 LIMIT $3) AS seals",
-            .time(frozen), .time(moment), .number(count)
-        ) { Int($0.int(0)) }[0] >= count
+            .time(frozen), .time(moment), .number(count)) >= count
     }
 
     /// Indexes the partitions of complete batches. Each part is then read from where the last one ended, and the index refuses duplicate ids.
@@ -203,10 +179,7 @@ extension PostgresDatabase {
     private func completeBatches(before end: UInt64) throws -> [CompleteBatch]? {
         var batches = try rows(
             "SELECT window_start, moment, rank, id FROM batch WHERE window_start < $1 ORDER BY window_start", .time(end)
-        ) { row in
-            let last = try row.isNull(2) ? nil : (rank: UInt8(clamping: row.int(2)), id: row.id(3) as EntryID)
-            return CompleteBatch(window: row.time(0), moment: row.time(1), numbers: [], last: last)
-        }
+        ) { CompleteBatch(window: $0.time(0), moment: $0.time(1), numbers: [], last: try $0.last(2)) }
         var rest = try batches.isEmpty ? [] : waitingBatches()[...]
         for index in batches.indices {
             let own = rest.prefix { $0.number <= batches[index].moment }
@@ -270,22 +243,22 @@ extension PostgresDatabase {
         return (try parts.first?.first ?? logHead()?.size ?? 0, parts.flatMap(\.entries))
     }
 
-    func published(upTo size: UInt64) throws { try write { try forgetPublished(upTo: size) } }
-
-    private func forgetPublished(upTo size: UInt64) throws {
-        _ = try lockSchedule()
-        guard let head = try logHead(), size >= head.size else { return }
-        try queue("UPDATE log SET published = $1", .time(size))
-        // Keep the entries that another node's folder lacks, unless that node has been silent for so long that it has stopped. A node that doesn't
-        // serve yet may wait forever, so for it only the log's end is kept. It copies the rest from the leader.
-        let silent = try reports().filter { $0.silentMs > PostgresStore.longestSilenceMs }.map(\.name)
-        try queue(
-            """
-            DELETE FROM unpublished WHERE first + count <= (SELECT least(min(ledger_size) FILTER (WHERE held_until > 1),
-            greatest(coalesce(min(ledger_size), $1), $1 - $3)) FROM member
-            WHERE name <> ALL (string_to_array($2, chr(10))) AND name <> (SELECT coalesce(holder, '') FROM lease))
-            """, .time(size), .text(silent.joined(separator: "\n")), .number(Self.keptForWaiting), expecting: nil)
-        try countBacklog()
+    func published(upTo size: UInt64) throws {
+        try write {
+            _ = try lockSchedule()
+            guard let head = try logHead(), size >= head.size else { return }
+            try queue("UPDATE log SET published = $1", .time(size))
+            // Keep the entries that another node's folder lacks, unless that node has been silent for so long that it has stopped. A node that
+            // doesn't serve yet may wait forever, so for it only the log's end is kept. It copies the rest from the leader.
+            let silent = try reports().filter { $0.silentMs > PostgresStore.longestSilenceMs }.map(\.name)
+            try queue(
+                """
+                DELETE FROM unpublished WHERE first + count <= (SELECT least(min(ledger_size) FILTER (WHERE held_until > 1),
+                greatest(coalesce(min(ledger_size), $1), $1 - $3)) FROM member
+                WHERE name <> ALL (string_to_array($2, chr(10))) AND name <> (SELECT coalesce(holder, '') FROM lease))
+                """, .time(size), .text(silent.joined(separator: "\n")), .number(Self.keptForWaiting), expecting: nil)
+            try countBacklog()
+        }
     }
 
     /// How many of the last entries are kept for nodes that don't serve yet. A window of a busy deployment has about as many.

@@ -62,7 +62,7 @@ extension PostgresDatabase {
 
     private typealias Purge = (expires: UInt64, id: EntryID, isLong: Bool)
 
-    private static func purge(_ row: any Row) throws -> Purge { (row.time(0), try row.id(1), row.int(2) != 0) }
+    private static func purge(_ row: any Row) throws -> Purge { (row.time(0), try row.id(1), row.bool(2)) }
 
     private func purged(_ purges: [Purge]) throws -> [UInt64] {
         for purge in purges { try record(.purged(purge.id, .ended, expires: purge.expires, isLong: purge.isLong)) }
@@ -76,20 +76,15 @@ extension PostgresDatabase {
         ) { try $0.digestOrNil(0) }
     }
 
-    func counts() throws -> StoreCounts {
-        var counts = try rowCounts()
-        counts.waitingEntries = try waitingEntries()
-        return counts
-    }
+    func counts() throws -> StoreCounts { try counts(waitingEntries: waitingEntries()) }
 
     func waitingEntries() throws -> Int {
-        try rows(
+        try count(
             """
             SELECT (SELECT count(*) FROM entry)
             + (SELECT coalesce(sum(count), 0)::bigint FROM unpublished WHERE first + count > (SELECT published FROM log))
             + (SELECT count(*) FROM unsequenced WHERE batch <= (SELECT max(moment) FROM batch))
-            """
-        ) { Int($0.int(0)) }[0]
+            """)
     }
 }
 
@@ -132,7 +127,7 @@ extension PostgresDatabase {
                 SELECT relispartition AND NOT coalesce(inhdetachpending, false) FROM pg_class LEFT JOIN pg_inherits ON inhrelid = oid
                 WHERE oid = to_regclass($1)
                 """, .text(name)
-            ) { $0.int(0) != 0 }
+            ) { $0.bool(0) }
             if let isAttached {
                 guard !isAttached else { return false }
                 // Its rows may be all that is left of some tokens, so only the operator can decide.
@@ -180,7 +175,7 @@ extension PostgresDatabase {
                 end = start + kind.width + Self.partitionSlack
             }
             return Partition(
-                name: row.text(0), parent: row.text(1), isDetaching: row.int(2) != 0, isIndexed: row.int(3) != 0, table: table,
+                name: row.text(0), parent: row.text(1), isDetaching: row.bool(2), isIndexed: row.bool(3), table: table,
                 start: start, end: end)
         }.sorted { ($0.isDetaching ? 0 : 1, $0.start) < ($1.isDetaching ? 0 : 1, $1.start) }
     }

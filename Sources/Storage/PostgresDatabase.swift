@@ -169,10 +169,9 @@ final class PostgresDatabase: EngineRows {
         try receive(deadlineMs: deadlineMs)
     }
 
-    /// Returns the connection's facts for the checks of a start.
-    func withConnection<Value>(_ body: (Connection) throws -> Value) throws -> Value {
+    func serverVersion() throws -> Int {
         try connect()
-        return try body(try live())
+        return try live().serverVersion
     }
 
     // MARK: Messages
@@ -216,7 +215,7 @@ final class PostgresDatabase: EngineRows {
 
     func queue(_ sql: StaticString, expecting count: Int?, _ values: [SQLValue]) throws {
         try beginIfNeeded()
-        let isInsert = Self.starts(sql, with: "INSERT INTO ")
+        let isInsert = sql.description.hasPrefix("INSERT INTO ")
         if isInsert, case .int(let value)? = values.first { open?.inserted.append((sql, value)) }
         // An INSERT adds its row or fails.
         try send(sql, values, as: .nothing, expecting: isInsert ? nil : count)
@@ -257,7 +256,8 @@ final class PostgresDatabase: EngineRows {
             case .nothing: break
             case .answer: answers.append(result)
             case .clock: if result.next() { open?.clock = UInt64(clamping: result.int(0)) }
-            case .schedule: result.next() ? note(result) : noteFailure(StoreError.damaged("a table has lost its only row"))
+            case .schedule:
+                if result.next() { note(result) } else { open?.failure = StoreError.damaged("a table has lost its only row") }
             }
         }
         return answers
@@ -299,8 +299,6 @@ final class PostgresDatabase: EngineRows {
         open?.hasLostCommits = journal.fault == .lostCommits
     }
 
-    private func noteFailure(_ error: StoreError) { open?.failure = error }
-
     private func remaining() throws -> UInt64 {
         guard let open else { return Self.longestAnswerMs }
         let now = Clock.monotonicMs
@@ -309,10 +307,6 @@ final class PostgresDatabase: EngineRows {
             throw PostgresError.lost("the transaction took too long")
         }
         return min(Self.longestAnswerMs, open.deadline - now)
-    }
-
-    private static func starts(_ sql: StaticString, with prefix: StaticString) -> Bool {
-        sql.description.hasPrefix(prefix.description)
     }
 
     /// Queues a statement without parameters that is used once.
@@ -389,7 +383,7 @@ final class PostgresDatabase: EngineRows {
         pending.append(.clock)
     }
 
-    var databaseClock: SQLValue { journal.databaseClock.map { .time($0()) } ?? .null }
+    var databaseClock: SQLValue { journal.clocks.database.map { .time($0()) } ?? .null }
 
     /// A writer's lock is named by the newest `stamp` that its node has read.
     private static let lockNames: UInt64 = 1 << 31

@@ -41,10 +41,7 @@ public struct NewToken: Sendable, Equatable {
     /// The id of the sealing in the ledger. Not stored in the row.
     public var sealedID: EntryID
 
-    public init(_ record: TokenRecord, sealedID: EntryID) {
-        self.record = record
-        self.sealedID = sealedID
-    }
+    public init(_ record: TokenRecord, sealedID: EntryID) { (self.record, self.sealedID) = (record, sealedID) }
 }
 
 /// One side of a room: its hashed identity and its token.
@@ -218,8 +215,5 @@ public struct NewJob: Sendable, Equatable {
     /// The id of the token's opening in the ledger. Not stored in the row.
     public var openedID: EntryID
 
-    public init(_ record: JobRecord, openedID: EntryID) {
-        self.record = record
-        self.openedID = openedID
-    }
+    public init(_ record: JobRecord, openedID: EntryID) { (self.record, self.openedID) = (record, openedID) }
 }

@@ -17,7 +17,7 @@ extension SQLiteDatabase {
         journal.books.inWindows += 1
         journal.books.recorded += 1
         let key = op.sortKey.isEmpty ? [UInt8](bigEndian: journal.books.recorded) : op.sortKey
-        try run(
+        try change(
             "INSERT INTO entry (window_start, rank, key, bytes) VALUES ($1, $2, $3, $4)", .time(window), .number(op.rank),
             .blob(key), .blob(Entry(atMs: window * 1_000, op).encoded))
     }
@@ -53,9 +53,9 @@ extension SQLiteDatabase {
         if let head = try logHead() { books.isCut = head.size > 0 && head.window == latest }
         books.recorded =
             try rows("SELECT max(key) FROM entry WHERE rank IN (0, 6)") { $0.blob(0).reduce(0) { $0 << 8 | UInt64($1) } }[0]
-        books.inWindows = try rows("SELECT count(*) FROM entry") { Int($0.int(0)) }[0]
+        books.inWindows = try count("SELECT count(*) FROM entry")
         books.covered = try rows("SELECT coalesce(sum(count), 0), coalesce(sum(limited), 0) FROM unpublished") {
-            Books.Covered(count: Int($0.int(0)), limited: Int($0.int(1)))
+            Books.Covered(count: $0.number(0), limited: $0.number(1))
         }[0]
         try each("SELECT looked, last_batch, closed FROM schedule") { row in
             books.schedule = Schedule(lastBoundary: row.timeOrNil(0), lastBatch: row.time(1), closedBucket: row.timeOrNil(2))
@@ -68,20 +68,15 @@ extension SQLiteDatabase {
 
     func save(_ schedule: Schedule) throws {
         journal.books.schedule = schedule
-        try run(
+        try change(
             """
             INSERT INTO schedule (one, looked, last_batch, closed) VALUES (1, $1, $2, $3) ON CONFLICT (one)
             DO UPDATE SET looked = excluded.looked, last_batch = excluded.last_batch, closed = excluded.closed
-            """,
-            schedule.lastBoundary.map { .time($0) } ?? .null, .time(schedule.lastBatch),
-            schedule.closedBucket.map { .time($0) } ?? .null)
+            """, .time(schedule.lastBoundary), .time(schedule.lastBatch), .time(schedule.closedBucket))
     }
 
-    /// Returns the number of entries that are not known to be published. Entries of open batches don't count.
     func waitingEntries() throws -> Int {
-        let others = try rows("SELECT (SELECT count(*) FROM entry) + (SELECT coalesce(sum(count), 0) FROM unpublished)") {
-            Int($0.int(0))
-        }[0]
+        let others = try count("SELECT (SELECT count(*) FROM entry) + (SELECT coalesce(sum(count), 0) FROM unpublished)")
         let batches = try waitingCounts()
         return try rows("SELECT number FROM batch WHERE moment IS NOT NULL") { batches[$0.int(0)]?.count ?? 0 }.reduce(others, +)
     }
@@ -95,20 +90,14 @@ extension SQLiteDatabase {
 
 // Seals and purges that wait for their batch. The journal's books count them.
 extension SQLiteDatabase {
-    /// Adds a token's sealing to the open batch.
-    func addSealed(_ id: EntryID, expires: UInt64, isLong: Bool) {
-        let number = journal.addToOpenBatch(rank: 3, isLong: isLong)
-        addWaiting(batch: number, rank: 3, id: id, until: journal.timing.untilMs(expiryMs: expires), cause: nil)
-    }
-
-    /// Adds a token's purge to the frozen batch if that waits for it, otherwise to the open batch. The purge of an expired token is recorded as
-    /// expired.
-    func addPurged(_ id: EntryID, _ cause: PurgeCause, expires: UInt64, isLong: Bool) {
-        let number =
-            journal.addToFrozenBatch(expires: expires, isLong: isLong) ?? journal.addToOpenBatch(rank: 4, isLong: isLong)
-        let until = journal.timing.untilMs(expiryMs: expires)
-        let cause = expires <= journal.moment ? .expired(untilMs: until) : cause
-        addWaiting(batch: number, rank: 4, id: id, until: until, cause: cause)
+    /// Adds a purge to the frozen batch if that waits for it. Everything else goes to the open batch.
+    func addToBatch(_ id: EntryID, _ cause: PurgeCause?, expires: UInt64, isLong: Bool) {
+        let rank: UInt8 = cause == nil ? 3 : 4
+        var books = journal.books
+        let frozen = cause == nil ? nil : books.addToFrozenBatch(expires: expires, isLong: isLong)
+        let number = frozen ?? books.addToOpenBatch(rank: rank, isLong: isLong)
+        journal.books = books
+        addWaiting(batch: number, rank: rank, id: id, until: timing.untilMs(expiryMs: expires), cause: cause)
     }
 
     func isBatchDue() -> Bool { journal.isBatchDue }
@@ -124,7 +113,7 @@ extension SQLiteDatabase {
             defer { batch = Batch(number: next) }
             next += 1
             try queue("UPDATE batch SET moment = $1 WHERE number = $2", .time(moment), .int(batch.number))
-            try run("INSERT INTO batch (number, is_long) VALUES ($1, $2)", .int(next), .bool(isLong))
+            try change("INSERT INTO batch (number, is_long) VALUES ($1, $2)", .int(next), .bool(isLong))
             return batch
         }
         let short = try replace(&books.short, isLong: false)
@@ -150,8 +139,8 @@ extension SQLiteDatabase {
             if batches.last?.window == row.time(2) {
                 batches[batches.count - 1].numbers.append(row.int(0))
             } else {
-                let last = try row.isNull(3) ? nil : (rank: UInt8(clamping: row.int(3)), id: row.id(4) as EntryID)
-                batches.append(CompleteBatch(window: row.time(2), moment: row.time(1), numbers: [row.int(0)], last: last))
+                batches.append(
+                    CompleteBatch(window: row.time(2), moment: row.time(1), numbers: [row.int(0)], last: try row.last(3)))
             }
         }
         return batches
@@ -178,7 +167,7 @@ extension SQLiteDatabase {
     func published(upTo size: UInt64) throws {
         guard let head = try logHead(), size >= head.size else { return }
         try deletePublishedPages()
-        try run("DELETE FROM unpublished")
+        try change("DELETE FROM unpublished")
         journal.books.covered = Books.Covered()
     }
 
@@ -189,7 +178,7 @@ extension SQLiteDatabase {
         var (short, long): (Batch?, Batch?)
         try each("SELECT number, is_long, moment, window_start FROM batch ORDER BY moment, is_long") { row in
             let batch = counts.removeValue(forKey: row.int(0)) ?? Batch(number: row.int(0))
-            switch (row.isNull(2), row.int(1) != 0) {
+            switch (row.isNull(2), row.bool(1)) {
             case (true, false):
                 guard short == nil else { throw StoreError.damagedBatch }
                 short = batch
@@ -214,32 +203,28 @@ extension SQLiteDatabase {
     }
 }
 
-extension Journal {
+extension Books {
     /// Counts an entry in the open batch of its kind.
     /// - Returns: the batch's number.
-    fileprivate func addToOpenBatch(rank: UInt8, isLong: Bool) -> Int64 {
-        var books = books
-        defer { self.books = books }
+    fileprivate mutating func addToOpenBatch(rank: UInt8, isLong: Bool) -> Int64 {
         if isLong {
-            books.long.add(rank: rank)
-            return books.long.number
+            long.add(rank: rank)
+            return long.number
         }
-        books.short.add(rank: rank)
-        return books.short.number
+        short.add(rank: rank)
+        return short.number
     }
 
     /// Counts a purge in the frozen batch that waits for it.
     /// - Returns: the batch's number. Nil if no batch waits for this purge.
-    fileprivate func addToFrozenBatch(expires: UInt64, isLong: Bool) -> Int64? {
-        var books = books
-        guard let batch = books.incomplete, expires < batch.moment * 1_000 else { return nil }
-        let last = books.frozen.count - 1
-        defer { self.books = books }
+    fileprivate mutating func addToFrozenBatch(expires: UInt64, isLong: Bool) -> Int64? {
+        guard let batch = incomplete, expires < batch.moment * 1_000 else { return nil }
+        let last = frozen.count - 1
         if isLong {
-            books.frozen[last].long?.add(rank: 4)
+            frozen[last].long?.add(rank: 4)
             return batch.long?.number
         }
-        books.frozen[last].short.add(rank: 4)
+        frozen[last].short.add(rank: 4)
         return batch.short.number
     }
 }

@@ -32,10 +32,10 @@ extension SQLiteDatabase {
     private func purge(
         _ select: StaticString, _ delete: StaticString, expiredBy now: UInt64, limit: Int
     ) throws -> [UInt64] {
-        let tokens = try rows(select, .time(now), .number(limit)) { ($0.time(0), try $0.id(1) as EntryID, $0.int(2) != 0) }
+        let tokens = try rows(select, .time(now), .number(limit)) { ($0.time(0), try $0.id(1) as EntryID, $0.bool(2)) }
         guard let last = tokens.last else { return [] }
         try queue(delete, .time(last.0), .id(last.1), expecting: tokens.count)
-        for (expires, purgeID, isLong) in tokens { addPurged(purgeID, .ended, expires: expires, isLong: isLong) }
+        for (expires, purgeID, isLong) in tokens { try record(.purged(purgeID, .ended, expires: expires, isLong: isLong)) }
         return tokens.map(\.0)
     }
 
@@ -48,9 +48,5 @@ extension SQLiteDatabase {
         return codes
     }
 
-    func counts() throws -> StoreCounts {
-        var counts = try rowCounts()
-        counts.waitingEntries = journal.books.waiting
-        return counts
-    }
+    func counts() throws -> StoreCounts { try counts(waitingEntries: journal.books.waiting) }
 }

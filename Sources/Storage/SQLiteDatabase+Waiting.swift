@@ -36,7 +36,7 @@ extension SQLiteDatabase {
     }
 
     private func write(_ page: RunPage) throws {
-        try run(
+        try change(
             "REPLACE INTO waiting (place, count, pages, checksum, bytes) VALUES ($1, $2, $3, $4, $5)", .int(page.place.key),
             .number(page.count), .number(page.pages), .int(page.checksum), .blob(page.bytes))
     }
@@ -60,7 +60,7 @@ extension SQLiteDatabase {
     /// Records that a batch has entries of a rank. From then on it has a newest run.
     /// - Returns: false if that was recorded before.
     private func beginRank(_ place: RunPlace) throws -> Bool {
-        try run(
+        try change(
             "UPDATE batch SET ranks = ranks | $1 WHERE number = $2 AND ranks & $1 = 0", .int(Self.bit(place.rank)),
             .int(place.batch)) == 1
     }
@@ -82,7 +82,7 @@ extension SQLiteDatabase {
         return try rows(
             "SELECT sum(min(max(count, 0), $1)) FROM waiting WHERE place >= $2 AND place < $3", .number(RunPage.capacity),
             .int(last.at(run: last.run).key), .int(last.endOfRun)
-        ) { WaitingRuns.Slice(run: last.run, count: Int($0.int(0))) }[0]
+        ) { WaitingRuns.Slice(run: last.run, count: $0.number(0)) }[0]
     }
 
     /// Reads a whole slice. Returns nil if it is damaged.
@@ -100,11 +100,8 @@ extension SQLiteDatabase {
     /// - Returns: false if a page is damaged or missing.
     private func eachPage(from key: Int64, before end: Int64, _ body: (RunPage) -> Void) throws -> Bool {
         var (last, isWhole): (RunPage?, Bool) = (nil, true)
-        try each(
-            "SELECT place, count, pages, checksum, bytes FROM waiting WHERE place >= $1 AND place < $2 ORDER BY place", .int(key),
-            .int(end)
-        ) { row in
-            guard let page = Self.page(row).page, page.follows(last) else {
+        try eachFound(from: key, before: end) { found in
+            guard let page = found.page, page.follows(last) else {
                 isWhole = false
                 return
             }
@@ -112,6 +109,13 @@ extension SQLiteDatabase {
             body(page)
         }
         return isWhole && last?.isLast ?? true
+    }
+
+    private func eachFound(from key: Int64, before end: Int64, _ body: (FoundPage) -> Void) throws {
+        try each(
+            "SELECT place, count, pages, checksum, bytes FROM waiting WHERE place >= $1 AND place < $2 ORDER BY place", .int(key),
+            .int(end)
+        ) { body(Self.page($0)) }
     }
 
     private typealias FoundPage = (place: RunPlace, page: RunPage?)
@@ -167,10 +171,10 @@ extension SQLiteDatabase {
         return found
     }
 
-    /// Returns all batches. `rank` and `last` are those of the last entry that is in the log.
-    func batches() throws -> [(number: Int64, isLong: Bool, moment: UInt64?, rank: Int64, last: EntryID?)] {
+    /// Returns all batches. `last` is the last entry that is in the log.
+    func batches() throws -> [(number: Int64, isLong: Bool, moment: UInt64?, last: (rank: UInt8, id: EntryID)?)] {
         try rows("SELECT number, is_long, moment, rank, id FROM batch") {
-            ($0.int(0), $0.int(1) != 0, $0.timeOrNil(2), $0.int(3), try $0.idOrNil(4))
+            ($0.int(0), $0.bool(1), $0.timeOrNil(2), try $0.last(3))
         }
     }
 
@@ -224,7 +228,7 @@ extension SQLiteDatabase {
     func endRuns(of number: Int64) throws {
         let (seals, purges) = (RunPlace(batch: number), RunPlace(batch: number, rank: 4))
         for place in [seals, purges] { runs[place.key] = nil }
-        try run("DELETE FROM waiting WHERE place >= $1 AND place < $2 AND count = 0", .int(seals.key), .int(purges.endOfRank))
+        try change("DELETE FROM waiting WHERE place >= $1 AND place < $2 AND count = 0", .int(seals.key), .int(purges.endOfRank))
     }
 
     /// Calls `body` with the first page of each run. Earlier pages are deleted, since the folder has their entries.
@@ -241,21 +245,16 @@ extension SQLiteDatabase {
         var batches: [Int64: Batch] = [:]
         try each("SELECT place, count FROM waiting WHERE count BETWEEN 1 AND $1", .number(RunPage.capacity)) { row in
             let place = RunPlace(key: row.int(0))
-            batches[place.batch, default: Batch(number: place.batch)].add(rank: place.rank, Int(row.int(1)))
+            batches[place.batch, default: Batch(number: place.batch)].add(rank: place.rank, row.number(1))
         }
-        let cut = try rows("SELECT number, rank, id FROM batch WHERE rank IS NOT NULL") {
-            ($0.int(0), UInt8(clamping: $0.int(1)), try $0.id(2) as EntryID)
-        }
-        for (number, rank, id) in cut {
+        for batch in try self.batches() {
+            guard let last = batch.last else { continue }
             // Pages of seals in the log may be left until the folder has them.
-            if rank == 4 { batches[number]?.seals = 0 }
-            let place = RunPlace(batch: number, rank: rank)
-            try each(
-                "SELECT place, count, pages, checksum, bytes FROM waiting WHERE place >= $1 AND place < $2 ORDER BY place",
-                .int(place.key), .int(place.endOfRank)
-            ) { row in
-                let inLog = Self.page(row).page?.prefix { $0.id <= id }.count ?? 0
-                batches[number]?.add(rank: rank, -inLog)
+            if last.rank == 4 { batches[batch.number]?.seals = 0 }
+            let place = RunPlace(batch: batch.number, rank: last.rank)
+            try eachFound(from: place.key, before: place.endOfRank) { found in
+                let inLog = found.page?.prefix { $0.id <= last.id }.count ?? 0
+                batches[batch.number]?.add(rank: last.rank, -inLog)
             }
         }
         return batches
@@ -285,10 +284,10 @@ extension SQLiteDatabase {
         var (rank, id): (SQLValue, SQLValue) = (.null, .null)
         try each("SELECT number, rank, id FROM batch WHERE window_start = $1 ORDER BY number", .time(window)) { row in
             numbers.append(bigEndian: row.int(0))
-            if !row.isNull(1) { (rank, id) = (.int(row.int(1)), .id(try row.id(2) as EntryID)) }
+            if let last = try row.last(1) { (rank, id) = (.number(last.rank), .id(last.id)) }
         }
         for case .batch(_, _, _, _, _, let page?) in entries.lazy.map(\.source) { pages.append(bigEndian: page) }
-        try run(
+        try change(
             """
             INSERT INTO unpublished (first, count, limited, bytes, window_start, numbers, rank, id) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
             """, .time(start), .number(entries.count), .number(seals), .blob(pages), .time(window), .blob(numbers), rank, id)
@@ -301,9 +300,8 @@ extension SQLiteDatabase {
             SELECT first, bytes, count, window_start, numbers, rank, id FROM unpublished WHERE first + count > $1 ORDER BY first
             """, .time(size)
         ) { row in
-            let last = try row.isNull(5) ? nil : (rank: UInt8(clamping: row.int(5)), id: row.id(6) as EntryID)
-            let batch = row.timeOrNil(3).map {
-                CompleteBatch(window: $0, moment: 0, numbers: Self.numbers(row.blob(4)), last: last)
+            let batch = try row.timeOrNil(3).map {
+                CompleteBatch(window: $0, moment: 0, numbers: Self.numbers(row.blob(4)), last: try row.last(5))
             }
             return (first: row.time(0), bytes: row.blob(1), count: Int(row.int(2)), batch: batch)
         }

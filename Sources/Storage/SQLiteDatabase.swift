@@ -46,24 +46,18 @@ final class SQLiteDatabase: EngineRows {
         }
     }
 
-    private func version() throws -> Int64 {
-        let version = try connection.prepare("PRAGMA user_version")
-        guard try version.step() else { throw StoreError.damaged("no version") }
-        defer { version.reset() }
-        return version.int(0)
-    }
-
-    static func otherVersion(_ found: Int64) -> StoreError {
-        found > 0
-            ? .otherVersion(found: UInt64(found), needed: UInt64(Schema.version)) : .damaged("its tables have no version")
+    /// - Throws: `.otherVersion`; `.damaged` if its tables have no version.
+    /// - Returns: false if it has no tables.
+    func hasSchema() throws -> Bool {
+        guard let found = try first("PRAGMA user_version", read: { $0.int(0) }) else { throw StoreError.damaged("no version") }
+        if found == 0, try !exists("SELECT 1 FROM sqlite_master LIMIT 1") { return false }
+        guard found > 0 else { throw StoreError.damaged("its tables have no version") }
+        if found == Schema.version { return true }
+        throw StoreError.otherVersion(found: UInt64(found), needed: UInt64(Schema.version))
     }
 
     private func makeSchema() throws {
-        let found = try version()
-        if found == Schema.version { return }
-        let tables = try connection.prepare("SELECT count(*) FROM sqlite_master")
-        guard try tables.step(), found == 0, tables.int(0) == 0 else { throw Self.otherVersion(found) }
-        tables.reset()
+        if try hasSchema() { return }
         try connection.execute("BEGIN IMMEDIATE; \(Schema.statements) PRAGMA user_version = \(Schema.version); COMMIT")
     }
 
@@ -91,11 +85,6 @@ final class SQLiteDatabase: EngineRows {
         if let count, changed != count { throw StoreError.damaged("a statement changed \(changed) rows in place of \(count)") }
     }
 
-    /// Runs a statement without result rows.
-    /// - Returns: the number of changed rows.
-    @discardableResult
-    func run(_ sql: StaticString, _ values: SQLValue...) throws -> Int { try change(sql, values) }
-
     private func bind(_ values: [SQLValue], to statement: Statement) {
         for (index, value) in values.enumerated() {
             let parameter = Int32(index + 1)
@@ -119,14 +108,6 @@ final class SQLiteDatabase: EngineRows {
     /// Does nothing, since only one thread writes.
     func lock(_ keys: @autoclosure () -> [LockKey], for operation: StaticString) {}
 
-    func record(_ entry: NewEntry) throws {
-        switch entry {
-        case .event(let op): try record([op], [])
-        case .sealed(let id, let expires, let isLong): addSealed(id, expires: expires, isLong: isLong)
-        case .purged(let id, let cause, let expires, let isLong): addPurged(id, cause, expires: expires, isLong: isLong)
-        }
-    }
-
     // MARK: Transactions
 
     /// The thread has begun the transaction and ends it.
@@ -143,24 +124,24 @@ final class SQLiteDatabase: EngineRows {
     func lockFirst(_ key: LockKey) {}
     var mostLocked: Int? { nil }
     var inTransaction: Bool { connection.inTransaction }
-    func beginReading() throws { try run("BEGIN") }
+    func beginReading() throws { try change("BEGIN") }
     func endReading() { try? connection.execute("COMMIT") }
     func begin() throws {
         journal.begin()
         beginning = journal.books
         hasResumed = false
-        try run("BEGIN IMMEDIATE")
+        try change("BEGIN IMMEDIATE")
     }
     func commit() throws {
         try writeWaiting()
-        try run("COMMIT")
+        try change("COMMIT")
         beginning = nil
     }
-    func savepoint() throws { try run("SAVEPOINT operation") }
-    func release() throws { try run("RELEASE operation") }
+    func savepoint() throws { try change("SAVEPOINT operation") }
+    func release() throws { try change("RELEASE operation") }
     func rollBackToSavepoint() throws {
-        try run("ROLLBACK TO operation")
-        try run("RELEASE operation")
+        try change("ROLLBACK TO operation")
+        try change("RELEASE operation")
     }
     func beginOperation() { marked = (journal.books, connection.totalChanges, added.count) }
     /// True if the operation has changed a row.

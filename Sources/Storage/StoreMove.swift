@@ -126,7 +126,7 @@ private struct Copy {
             "BEGIN", "SET LOCAL standard_conforming_strings = on", "LOCK TABLE node IN SHARE ROW EXCLUSIVE MODE",
         ])
         try refuseRows()
-        _ = try target.change("INSERT INTO node (name, value) VALUES ($1, $2)", .text(Self.mark), .blob(checkpoint))
+        try target.change("INSERT INTO node (name, value) VALUES ($1, $2)", .text(Self.mark), .blob(checkpoint))
         var counts: [String: Int] = [:]
         let tables = try source.rows("SELECT name FROM sqlite_master WHERE type = 'table'") { $0.text(0) }
         for table in tables where !["batch", "schedule", "waiting"].contains(table) {
@@ -136,12 +136,11 @@ private struct Copy {
         _ = try copy(
             [("moment", "moment"), ("window_start", "quote(window_start)")],
             from: "(SELECT DISTINCT moment, window_start FROM batch WHERE moment IS NOT NULL)", to: "batch")
-        _ = try target.change("UPDATE log SET published = size")
+        try target.change("UPDATE log SET published = size")
         try source.each("SELECT looked, last_batch, closed FROM schedule") { row in
             _ = try target.change(
-                "UPDATE schedule SET looked = $1, last_batch = $2, closed = $3, closed_up_to = $4",
-                row.isNull(0) ? .null : .int(row.int(0)), .int(row.int(1)), row.isNull(2) ? .null : .int(row.int(2)),
-                .time(head?.window ?? 0))
+                "UPDATE schedule SET looked = $1, last_batch = $2, closed = $3, closed_up_to = $4", .time(row.timeOrNil(0)),
+                .time(row.time(1)), .time(row.timeOrNil(2)), .time(head?.window ?? 0))
         }
         try target.runAlone(["COMMIT"])
         return StoreMove.Counts(
@@ -173,14 +172,14 @@ private struct Copy {
         }
     }
 
-    private typealias WaitingBatch = (number: Int64, boundary: UInt64, rank: Int64, last: EntryID?)
+    private typealias WaitingBatch = (number: Int64, boundary: UInt64, last: (rank: UInt8, id: EntryID)?)
 
     /// Returns the batches with their boundaries, by which PostgreSQL numbers them. An open batch gets the next boundary after the last processed one.
     private func batches() throws -> [WaitingBatch] {
         let looked = try source.earliest("SELECT looked FROM schedule") ?? 0
         let timing = try source.recordedTiming(expecting: nil) ?? .standard
         return try source.batches().map { batch in
-            (batch.number, batch.moment ?? timing.boundary(after: looked, isLong: batch.isLong), batch.rank, batch.last)
+            (batch.number, batch.moment ?? timing.boundary(after: looked, isLong: batch.isLong), batch.last)
         }
     }
 
@@ -189,8 +188,8 @@ private struct Copy {
         var insert = Insert(target, into: "waiting (batch, rank, id, until, cause)")
         for batch in try batches() {
             if batch.last == nil { try readingSource { try source.checkRuns(batch.number) } }
-            for rank in [3, 4] as [UInt8] where rank >= batch.rank {
-                let last = batch.rank == rank ? batch.last : nil
+            for rank in [3, 4] as [UInt8] where rank >= batch.last?.rank ?? 3 {
+                let last = batch.last?.rank == rank ? batch.last?.id : nil
                 var merge = try readingSource { try source.merge([batch.number], rank: rank, after: last) }
                 while let entry = try readingSource({ try merge.next()?.entry }) {
                     let cause = entry.cause.map { String($0.column) } ?? "NULL"

@@ -28,8 +28,6 @@ public struct Holdings: Sendable, Equatable {
     public var waitingEntries = 0
     /// The latest expiry of a room or its tokens.
     public var latestExpiry: UInt64?
-
-    public init() {}
 }
 
 /// The sealed tokens of rooms that expire together.
@@ -44,12 +42,6 @@ public struct SealedTokens: Sendable, Equatable {
 ///
 /// Release it soon: until then, the engine can't forget deleted rows.
 public final class StoreSnapshot {
-    private enum Engine {
-        case sqlite(SQLiteDatabase)
-        case postgres(PostgresDatabase)
-    }
-
-    private let engine: Engine
     private let database: any EngineRows
 
     /// - Throws: `.otherVersion` or `.noSchema`; `.damaged`; `.unavailable` if there is no file; `.readOnly` on a read-only file system, since
@@ -57,12 +49,11 @@ public final class StoreSnapshot {
     public init(_ address: DatabaseAddress) throws(StoreError) {
         switch address {
         case .file(let path):
-            let database = try Self.open(path)
-            (engine, self.database) = (.sqlite(database), database)
+            database = try Self.open(path)
         case .server(let uri):
             let database = PostgresDatabase(PostgresJournal(uri: uri))
             do { try database.beginReading() } catch { throw StoreError(any: error) }
-            (engine, self.database) = (.postgres(database), database)
+            self.database = database
         }
     }
 
@@ -70,7 +61,7 @@ public final class StoreSnapshot {
         do {
             let database = try SQLiteDatabase(
                 path: path, access: .readOnly, journal: Journal(resolution: 1, timing: .standard, limit: 0, now: { 0 }))
-            try database.checkVersion()
+            guard try database.hasSchema() else { throw StoreError.damaged("its tables have no version") }
             try database.beginReading()
             return database
         } catch {
@@ -78,12 +69,7 @@ public final class StoreSnapshot {
         }
     }
 
-    deinit {
-        switch engine {
-        case .sqlite(let database): database.endReading()
-        case .postgres(let database): database.disconnect()
-        }
-    }
+    deinit { database.endReading() }
 
     private static func isReadOnly(_ path: String) -> Bool {
         do {
@@ -96,29 +82,20 @@ public final class StoreSnapshot {
         try use { try body(Transaction($0)) }
     }
 
-    public func holdings() throws(StoreError) -> Holdings {
-        var holdings = try use { try $0.holdings() }
-        holdings.waitingEntries = try use { _ in
-            switch engine {
-            case .sqlite(let database): try database.waitingEntries()
-            case .postgres(let database): try database.waitingEntries()
-            }
-        }
-        return holdings
-    }
+    public func holdings() throws(StoreError) -> Holdings { try use { try $0.holdings() } }
 
     /// Returns the sealed tokens of rooms, soonest expiry first.
     public func sealedTokens() throws(StoreError) -> [SealedTokens] { try use { try $0.sealedTokens() } }
     public func logHead() throws(StoreError) -> LogHead? { try use { try $0.logHead() } }
     /// Counts other nodes that renewed their term in the last minute. 0 for a file.
     public func recentNodes(besides name: String) throws(StoreError) -> Int {
-        guard case .postgres(let database) = engine else { return 0 }
+        guard let database = database as? PostgresDatabase else { return 0 }
         return try use { _ in try database.recentNodes(besides: name) }
     }
 
     /// - Throws: `.wrongClock` if the server's clock and this machine's differ by more than a minute.
     public func checkClock() throws(StoreError) {
-        guard case .postgres(let database) = engine else { return }
+        guard let database = database as? PostgresDatabase else { return }
         try use { _ in _ = try database.time() }
     }
 
@@ -136,17 +113,10 @@ public final class StoreSnapshot {
     }
 }
 
-extension SQLiteDatabase {
-    func checkVersion() throws {
-        let found = try rows("PRAGMA user_version") { $0.int(0) }[0]
-        guard found == Schema.version else { throw Self.otherVersion(found) }
-    }
-}
-
 extension EngineRows {
     func sealedTokens() throws -> [SealedTokens] {
         try rows("SELECT expires, count(*), CAST(sum(length(sealed)) AS BIGINT) FROM token GROUP BY expires ORDER BY expires") {
-            SealedTokens(expires: $0.time(0), count: Int($0.int(1)), bytes: Int($0.int(2)))
+            SealedTokens(expires: $0.time(0), count: $0.number(1), bytes: $0.number(2))
         }
     }
 
@@ -158,30 +128,20 @@ extension EngineRows {
             count(retry), count(*) FILTER (WHERE creator_token IS NOT NULL AND joiner_token IS NOT NULL), max(expires) FROM room
             """
         ) { row in
-            var holdings = Holdings()
-            holdings.rooms = Int(row.int(0))
-            holdings.acceptedRooms = Int(row.int(1))
-            holdings.knockedRooms = Int(row.int(2))
-            holdings.pendingCodes = Int(row.int(3))
-            holdings.shortCodes = Int(row.int(4))
-            holdings.usedCodes = Int(row.int(5))
-            holdings.retries = Int(row.int(6))
-            holdings.pairs = Int(row.int(7))
-            holdings.latestExpiry = row.timeOrNil(8)
-            return holdings
+            Holdings(
+                rooms: row.number(0), acceptedRooms: row.number(1), knockedRooms: row.number(2), pendingCodes: row.number(3),
+                shortCodes: row.number(4), usedCodes: row.number(5), retries: row.number(6), pairs: row.number(7),
+                latestExpiry: row.timeOrNil(8))
         }[0]
-        let tokens = try rows("SELECT count(*), max(expires) FROM token") { ($0.int(0), $0.timeOrNil(1)) }[0]
-        holdings.tokens = Int(tokens.0)
-        holdings.latestExpiry = [holdings.latestExpiry, tokens.1].compactMap(\.self).max()
-        (holdings.registrations, holdings.latestRegistration) = try rows("SELECT count(*), max(expires) FROM registration") {
-            (Int($0.int(0)), $0.timeOrNil(1))
-        }[0]
-        holdings.sessions = try rows("SELECT count(*) FROM session") { Int($0.int(0)) }[0]
-        holdings.latestSession = try first("SELECT session FROM session ORDER BY session DESC LIMIT 1") {
-            try $0.digest(0).indexExpiry
-        }
-        holdings.seen = try rows("SELECT count(*) FROM seen") { Int($0.int(0)) }[0]
-        holdings.latestSeen = try first("SELECT key FROM seen ORDER BY key DESC LIMIT 1") { try $0.digest(0).indexExpiry }
+        holdings.tokens = try count("SELECT count(*) FROM token")
+        holdings.latestExpiry = try [holdings.latestExpiry, earliest("SELECT max(expires) FROM token")].compactMap(\.self).max()
+        holdings.registrations = try count("SELECT count(*) FROM registration")
+        holdings.latestRegistration = try earliest("SELECT max(expires) FROM registration")
+        holdings.sessions = try count("SELECT count(*) FROM session")
+        holdings.latestSession = try indexExpiry("SELECT session FROM session ORDER BY session DESC LIMIT 1")
+        holdings.seen = try count("SELECT count(*) FROM seen")
+        holdings.waitingEntries = try waitingEntries()
+        holdings.latestSeen = try indexExpiry("SELECT key FROM seen ORDER BY key DESC LIMIT 1")
         return holdings
     }
 }

@@ -123,10 +123,7 @@ final class StoreThread: Sendable {
         while true {
             if later.isEmpty { work.wait() }
             if writes { gather() }
-            let (jobs, closed) = queue.withLock { queue in
-                defer { queue.jobs = [] }
-                return (queue.jobs, queue.closed)
-            }
+            let (jobs, closed) = queue.withLock { ($0.jobs.takeAll(), $0.closed) }
             later += jobs.filter { $0.turn != .shared }
             var rest = jobs.filter { $0.turn == .shared }[...]
             while !rest.isEmpty {
@@ -216,5 +213,13 @@ final class StoreThread: Sendable {
         let isWhole = outcomes.allSatisfy { if case .success = $0 { true } else { false } }
         if isWhole, database.hasResumed || jobs.contains(where: \.isSignOfLife) { database.journal.noteAlive() }
         return outcomes
+    }
+}
+
+extension Array {
+    /// Returns the elements and removes them.
+    mutating func takeAll() -> Self {
+        defer { self = [] }
+        return self
     }
 }

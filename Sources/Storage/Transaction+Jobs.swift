@@ -107,18 +107,14 @@ extension Transaction {
         try database.record(.event(.tokenOpened(id: new.openedID, job: job.job, template: template)))
     }
 
-    /// Ends jobs that were never sent. Reads only the keys of their rows, so damage elsewhere doesn't matter.
-    /// - Returns: the number of jobs.
-    func endJobs(due: UInt64, limit: Int, _ reason: APNsReason) throws -> Int {
-        try end(dueJobs(due, limit: limit), reason)
-    }
-
+    /// Reads only the keys of the rows, so damage elsewhere doesn't matter.
     func dueJobs(_ due: UInt64, limit: Int) throws -> [(deadline: UInt64, job: JobID)] {
         try rows(
             "SELECT deadline, job FROM job WHERE deadline <= $1 ORDER BY deadline LIMIT $2", .time(due), .number(limit),
             read: Self.key)
     }
 
+    /// Ends jobs that were never sent, or whose outcome is unknown.
     /// - Returns: the number of jobs.
     func end(_ jobs: [(deadline: UInt64, job: JobID)], _ reason: APNsReason) throws -> Int {
         for (deadline, job) in jobs { try end(job, deadline: deadline, JobOutcome(status: 0, reason: reason)) }
@@ -148,8 +144,8 @@ extension JobRecord {
     init(_ row: any Row) throws {
         try self.init(
             job: row.id(1), deadline: row.time(0), notBefore: row.time(2), purgeID: row.id(3),
-            room: row.int(5) == 0 ? nil : row.digest(4), slot: UInt8(clamping: row.int(5)), kind: row.code(6),
-            template: row.text(7), generation: UInt32(clamping: row.int(8)), expires: row.time(9), sealed: row.blob(10),
-            fields: row.blobOrNil(11), isLast: row.int(12) != 0)
+            room: row.int(5) == 0 ? nil : row.digest(4), slot: row.number(5), kind: row.code(6),
+            template: row.text(7), generation: row.number(8), expires: row.time(9), sealed: row.blob(10),
+            fields: row.blobOrNil(11), isLast: row.bool(12))
     }
 }

@@ -45,28 +45,27 @@ extension Transaction {
 
     private static func side(_ row: any Row, from column: Int32) throws(StoreError) -> SideRecord {
         try SideRecord(
-            generation: UInt32(clamping: row.int(column)), client: row.digest(column + 1), member: row.digest(column + 2),
-            proven: row.int(column + 3) != 0, token: row.idOrNil(column + 4), knocked: row.time(column + 5))
+            generation: row.number(column), client: row.digest(column + 1), member: row.digest(column + 2),
+            proven: row.bool(column + 3), token: row.idOrNil(column + 4), knocked: row.time(column + 5))
     }
 
     /// Reads a room with its code, which may have expired.
     private static func joinable(_ row: any Row) throws(StoreError) -> JoinableRoom {
         let room = try room(row)
-        if row.isNull(18) {
-            return JoinableRoom(
-                room: room,
-                code: .used(
-                    try UsedCode(
+        let code: CodeRecord =
+            if row.isNull(18) {
+                try .used(
+                    UsedCode(
                         code: row.digest(15), expires: row.time(14), retry: row.blobOrNil(20),
-                        retryGeneration: UInt32(clamping: row.int(16)), retryUntil: row.time(21))))
-        }
-        return JoinableRoom(
-            room: room,
-            code: .pending(
-                try PendingCode(
-                    code: row.digest(15), expires: row.time(14), room: room.room, roomExpires: room.expires,
-                    generation: UInt32(clamping: row.int(16)), pending: row.blob(18), creator: row.blobOrNil(19),
-                    creatorUntil: row.time(21), short: row.int(17) == 1)))
+                        retryGeneration: row.number(16), retryUntil: row.time(21)))
+            } else {
+                try .pending(
+                    PendingCode(
+                        code: row.digest(15), expires: row.time(14), room: room.room, roomExpires: room.expires,
+                        generation: row.number(16), pending: row.blob(18), creator: row.blobOrNil(19),
+                        creatorUntil: row.time(21), short: row.int(17) == 1))
+            }
+        return JoinableRoom(room: room, code: code)
     }
 
     /// Returns the rooms with the codes under some indexes, which may have expired.
@@ -114,9 +113,7 @@ extension Transaction {
     public func create(
         _ room: RoomRecord, code: PendingCode, otherIndexes: [Digest], token: NewToken?, shortLimit: Int, now: UInt64
     ) throws -> CreateOutcome {
-        guard room.room.indexExpiry == room.expires else {
-            throw StoreError.unavailable("a room's index that does not begin with its expiry")
-        }
+        try room.room.check(expires: room.expires)
         let indexes = [code.code] + otherIndexes
         try lock(indexes.map { .code($0) } + [.room(room.room)] + (code.short ? [.shortCodes] : []))
         try database.admit(.creation)
@@ -125,7 +122,7 @@ extension Transaction {
             return .taken(Self.withoutLateAnswer(taken, now: now).code)
         }
         if code.short {
-            let others = try first("SELECT count(*) FROM room WHERE short = 1") { Int($0.int(0)) } ?? 0
+            let others = try count("SELECT count(*) FROM room WHERE short = 1")
             if others - existing.count(where: \.code.isShort) >= shortLimit { return .tooManyShort }
         }
         if let token { try checkLife(expires: token.record.expires) }
@@ -233,27 +230,19 @@ extension Transaction {
     // MARK: Parts
 
     func setToken(_ purgeID: EntryID?, room: RoomRecord, slot: UInt8) throws {
-        if slot == 1 {
-            try queue(
-                "UPDATE room SET creator_token = $1 WHERE expires = $2 AND room = $3", .id(purgeID), .time(room.expires),
-                .digest(room.room))
-        } else {
-            try queue(
-                "UPDATE room SET joiner_token = $1 WHERE expires = $2 AND room = $3", .id(purgeID), .time(room.expires),
-                .digest(room.room))
-        }
+        let sql: StaticString =
+            slot == 1
+            ? "UPDATE room SET creator_token = $1 WHERE expires = $2 AND room = $3"
+            : "UPDATE room SET joiner_token = $1 WHERE expires = $2 AND room = $3"
+        try queue(sql, .id(purgeID), .time(room.expires), .digest(room.room))
     }
 
     func setKnocked(_ time: UInt64, room: RoomRecord, slot: UInt8) throws {
-        if slot == 1 {
-            try queue(
-                "UPDATE room SET creator_knocked = $1 WHERE expires = $2 AND room = $3", .time(time), .time(room.expires),
-                .digest(room.room))
-        } else {
-            try queue(
-                "UPDATE room SET joiner_knocked = $1 WHERE expires = $2 AND room = $3", .time(time), .time(room.expires),
-                .digest(room.room))
-        }
+        let sql: StaticString =
+            slot == 1
+            ? "UPDATE room SET creator_knocked = $1 WHERE expires = $2 AND room = $3"
+            : "UPDATE room SET joiner_knocked = $1 WHERE expires = $2 AND room = $3"
+        try queue(sql, .time(time), .time(room.expires), .digest(room.room))
     }
 
     /// Deletes a room with its tokens and its code, pending or used.
@@ -319,9 +308,9 @@ extension Transaction {
             """, .time(expires), .id(purgeID)
         ) { row in
             try TokenRecord(
-                purgeID: purgeID, ref: row.blob(5), room: row.digest(0), slot: UInt8(clamping: row.int(1)),
-                kind: row.code(2), generation: UInt32(clamping: row.int(3)), expires: expires, sealed: row.blob(4),
-                isLong: row.int(6) != 0)
+                purgeID: purgeID, ref: row.blob(5), room: row.digest(0), slot: row.number(1),
+                kind: row.code(2), generation: row.number(3), expires: expires, sealed: row.blob(4),
+                isLong: row.bool(6))
         }
     }
 
@@ -351,7 +340,7 @@ extension Transaction {
     func purge(_ purgeID: EntryID, expires: UInt64, cause: PurgeCause) throws -> Bool {
         let isLong = try first(
             "DELETE FROM token WHERE expires = $1 AND purge_id = $2 RETURNING is_long", .time(expires), .id(purgeID)
-        ) { $0.int(0) != 0 }
+        ) { $0.bool(0) }
         guard let isLong else { return false }
         try database.record(.purged(purgeID, cause, expires: expires, isLong: isLong))
         return true

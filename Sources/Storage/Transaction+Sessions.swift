@@ -15,9 +15,9 @@ extension Transaction {
             "SELECT generation, started, version, client, registration, reached FROM session WHERE session = $1", .digest(index)
         ) { row in
             try SessionRecord(
-                session: index, generation: UInt32(clamping: row.int(0)), expires: index.indexExpiry, started: row.time(1),
+                session: index, generation: row.number(0), expires: index.indexExpiry, started: row.time(1),
                 version: row.time(2), client: row.digestOrNil(3), registration: row.idOrNil(4),
-                reached: UInt8(clamping: row.int(5)))
+                reached: row.number(5))
         }
     }
 
@@ -27,7 +27,7 @@ extension Transaction {
         try rows("SELECT DISTINCT generation, substr(session, 1, 8) FROM session") { row in
             var expires: UInt64 = 0
             row.withBlob(1) { expires = $0.bigEndian64(at: 0) }
-            return (UInt32(clamping: row.int(0)), expires)
+            return (row.number(0), expires)
         }
     }
 
@@ -56,14 +56,10 @@ extension Transaction {
                 """, .digest(session.session), .number(session.generation), .time(session.started), .time(session.version),
                 .digest(session.client), .id(session.registration), .number(session.reached))
         case .delete(_, let session): try delete(session: session)
-        case .restart(let session, let started, let reached?):
+        case .restart(let session, let started, let reached):
             try queue(
-                "UPDATE session SET started = $1, reached = $2, version = version + 1 WHERE session = $3", .time(started),
-                .number(reached), .digest(session), expecting: nil)
-        case .restart(let session, let started, nil):
-            try queue(
-                "UPDATE session SET started = $1, version = version + 1 WHERE session = $2", .time(started), .digest(session),
-                expecting: nil)
+                "UPDATE session SET started = $1, reached = coalesce($2, reached), version = version + 1 WHERE session = $3",
+                .time(started), reached.map { .number($0) } ?? .null, .digest(session), expecting: nil)
         }
     }
 
@@ -91,17 +87,11 @@ public enum RequestNamer: Sendable, CaseIterable {
 /// Due timers and updates, and the time of the next ones.
 public struct DueWork: Sendable, Equatable {
     /// Timers without an answer by their deadline.
-    public var timers: [TimerRecord]
+    public var timers: [TimerRecord] = []
     /// Registrations with a waiting update that may be sent.
-    public var updates: [RegistrationRecord]
+    public var updates: [RegistrationRecord] = []
     /// Nil if nothing waits. The current time if the limit was reached.
     public var next: UInt64?
-
-    public init(timers: [TimerRecord] = [], updates: [RegistrationRecord] = [], next: UInt64? = nil) {
-        self.timers = timers
-        self.updates = updates
-        self.next = next
-    }
 }
 
 extension Transaction {
@@ -113,22 +103,20 @@ extension Transaction {
 
     /// Returns the newest timer under one of these indexes of the back end's own id.
     public func timer(named names: [Digest], by namer: RequestNamer) throws -> TimerRecord? {
-        try names.compactMap { name in
+        let sql: StaticString =
             switch namer {
             case .user:
-                try first(
-                    """
-                    SELECT expires, id, due, generation, answer, sealed, user_name, creator_name FROM timer
-                    WHERE user_name = $1 ORDER BY due DESC LIMIT 1
-                    """, .digest(name), read: Self.timer)
+                """
+                SELECT expires, id, due, generation, answer, sealed, user_name, creator_name FROM timer
+                WHERE user_name = $1 ORDER BY due DESC LIMIT 1
+                """
             case .creator:
-                try first(
-                    """
-                    SELECT expires, id, due, generation, answer, sealed, user_name, creator_name FROM timer
-                    WHERE creator_name = $1 ORDER BY due DESC LIMIT 1
-                    """, .digest(name), read: Self.timer)
+                """
+                SELECT expires, id, due, generation, answer, sealed, user_name, creator_name FROM timer
+                WHERE creator_name = $1 ORDER BY due DESC LIMIT 1
+                """
             }
-        }.max { $0.due < $1.due }
+        return try names.compactMap { try first(sql, .digest($0), read: Self.timer) }.max { $0.due < $1.due }
     }
 
     /// Returns a session's approvals that wait for an answer, oldest first.
@@ -165,8 +153,8 @@ extension Transaction {
 
     private static func timer(_ row: any Row) throws(StoreError) -> TimerRecord {
         try TimerRecord(
-            id: row.id(1), due: row.time(2), expires: row.time(0), generation: UInt32(clamping: row.int(3)),
-            answer: UInt8(clamping: row.int(4)), sealed: row.blob(5),
+            id: row.id(1), due: row.time(2), expires: row.time(0), generation: row.number(3),
+            answer: row.number(4), sealed: row.blob(5),
             names: row.isNull(6) ? nil : RequestNames(user: row.digest(6), creator: row.digest(7)))
     }
 

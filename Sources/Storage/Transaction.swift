@@ -122,6 +122,7 @@ public enum SQLValue: Sendable {
     case null
 
     static func time(_ value: UInt64) -> SQLValue { .int(Int64(clamping: value)) }
+    static func time(_ value: UInt64?) -> SQLValue { value.map { .time($0) } ?? .null }
     static func number(_ value: some BinaryInteger) -> SQLValue { .int(Int64(clamping: value)) }
     static func code(_ value: some RawRepresentable<UInt8>) -> SQLValue { .int(Int64(value.rawValue)) }
     static func bool(_ value: Bool) -> SQLValue { .int(value ? 1 : 0) }
@@ -168,6 +169,13 @@ extension RowReading {
         return earliest
     }
 
+    /// Reads the one row of a count, or of another aggregate that is never null.
+    func count(_ sql: StaticString, _ values: SQLValue...) throws -> Int {
+        var count = 0
+        try query(sql, values) { count = $0.number(0) }
+        return count
+    }
+
     /// Returns true if the query has a row.
     func exists(_ sql: StaticString, _ values: SQLValue...) throws -> Bool {
         var isFound = false
@@ -180,6 +188,11 @@ extension Row {
     func time(_ column: Int32) -> UInt64 { UInt64(clamping: int(column)) }
     func timeOrNil(_ column: Int32) -> UInt64? { isNull(column) ? nil : time(column) }
     func blobOrNil(_ column: Int32) -> [UInt8]? { isNull(column) ? nil : blob(column) }
+    func bool(_ column: Int32) -> Bool { int(column) != 0 }
+
+    /// Inlined, since the compiler doesn't specialise methods of `any Row`.
+    @inline(__always)
+    func number<Number: FixedWidthInteger>(_ column: Int32) -> Number { Number(clamping: int(column)) }
 
     /// - Throws: `.damaged` unless the column has 16 bytes.
     func id<ID: OpaqueID>(_ column: Int32) throws(StoreError) -> ID {

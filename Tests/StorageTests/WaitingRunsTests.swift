@@ -248,7 +248,7 @@ import Vocabulary
             }
         }
         #expect(try part(after: 0) == Array(ids[..<101]))
-        try database.run("UPDATE waiting SET checksum = checksum + 1 WHERE place & 16383 = 0")
+        try database.change("UPDATE waiting SET checksum = checksum + 1 WHERE place & 16383 = 0")
         // The log got all but the last one, then all.
         #expect(try part(after: 100) == Array(ids[100..<201]))
         #expect(try part(after: 201) == Array(ids[201..<302]))

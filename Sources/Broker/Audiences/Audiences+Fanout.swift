@@ -21,7 +21,7 @@ struct AudienceEvent: Sendable {
 
 /// The change to store for an event, with the pushes to its whole audience.
 struct Fanout: Sendable {
-    var change = AudienceChange()
+    var change = AudienceChange.empty
     /// Pushes that leave now, and updates that wait for their window.
     var pushes = 0
     /// Pushes beyond a token's budget. Alerts are left out, updates wait.

@@ -4,10 +4,10 @@ import Ledger
 import Linux
 import Policy
 import Sealing
-import Storage
 import Vocabulary
 
 @testable import Broker
+@testable import Storage
 
 /// A life of one broker, drawn from one seed: its callers, its machine's faults, and the rules that hold through all of it.
 ///
