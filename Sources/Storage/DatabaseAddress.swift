@@ -48,6 +48,9 @@ public enum DatabaseAddress: Sendable {
     }
 
     /// Opens the store. See `SQLiteStore.init` and `PostgresStore.init`.
+    /// - Parameters:
+    ///   - isBehind: called with the time of the log's latest window, unix ms, when `now` returns less.
+    ///   - clock: the clock of `now`.
     public func open(
         resolution: UInt64, timing: LedgerTiming?, resumption: [Entry.Op] = [], now: @escaping @Sendable () -> UInt64,
         isBehind: @escaping @Sendable (UInt64) -> Void = { _ in }, clock: AgreedClock = AgreedClock()
@@ -57,8 +60,9 @@ public enum DatabaseAddress: Sendable {
             try SQLiteStore(path: path, resolution: resolution, timing: timing, resumption: resumption, now: now)
         case .server(let uri):
             try PostgresStore(
-                uri: uri, resolution: resolution, timing: timing, resumption: resumption, now: now, isBehind: isBehind,
-                clock: clock)
+                PostgresJournal(
+                    uri: uri, resolution: resolution, resumption: resumption, now: now, isBehind: isBehind,
+                    clocks: PostgresClocks(agreed: clock)), timing: timing)
         }
     }
 }

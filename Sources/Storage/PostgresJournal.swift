@@ -21,7 +21,7 @@ struct PostgresNode: Sendable, Equatable {
 /// What the connections of a PostgreSQL store share: settings, the ledger's backlog, and whether this node was absent.
 final class PostgresJournal: LedgerState {
     private struct State {
-        var timing: LedgerTiming
+        var timing = LedgerTiming.standard
         var backlog = Backlog()
         /// The entries that this node has recorded since.
         var recorded: UInt64 = 0
@@ -62,6 +62,7 @@ final class PostgresJournal: LedgerState {
         var isRenewed = false
     }
 
+    /// `postgresql://...`. libpq's environment and files fill in what it lacks.
     let uri: String
     /// A window's length in seconds.
     let resolution: UInt64
@@ -73,33 +74,19 @@ final class PostgresJournal: LedgerState {
     let isBehind: @Sendable (UInt64) -> Void
     let clocks: PostgresClocks
     let interceptor: JobInterceptor?
-    var databaseClock: (@Sendable () -> UInt64)? { clocks.database }
     let limit: Int
-    private let state: Mutex<State>
+    private let state = Mutex(State())
     /// Held while one connection records an absence.
     private let resuming = Mutex(())
 
+    /// The defaults are for a connection of no store.
     init(
-        uri: String, resolution: UInt64, timing: LedgerTiming, limit: Int, resumption: [Entry.Op],
-        now: @escaping @Sendable () -> UInt64, isBehind: @escaping @Sendable (UInt64) -> Void, clocks: PostgresClocks,
-        interceptor: JobInterceptor? = nil
+        uri: String, resolution: UInt64 = 1, limit: Int = 1_000_000, resumption: [Entry.Op] = [],
+        now: @escaping @Sendable () -> UInt64 = { 0 }, isBehind: @escaping @Sendable (UInt64) -> Void = { _ in },
+        clocks: PostgresClocks = PostgresClocks(agreed: AgreedClock()), interceptor: JobInterceptor? = nil
     ) {
-        self.uri = uri
-        self.resolution = resolution
-        self.resumption = resumption
-        self.now = now
-        self.isBehind = isBehind
-        self.clocks = clocks
-        self.interceptor = interceptor
-        self.limit = limit
-        state = Mutex(State(timing: timing))
-    }
-
-    /// For a connection that only changes the schema.
-    convenience init(uri: String) {
-        self.init(
-            uri: uri, resolution: 1, timing: .standard, limit: 0, resumption: [], now: { 0 }, isBehind: { _ in },
-            clocks: PostgresClocks(agreed: AgreedClock()))
+        (self.uri, self.resolution, self.limit, self.resumption) = (uri, resolution, limit, resumption)
+        (self.now, self.isBehind, self.clocks, self.interceptor) = (now, isBehind, clocks, interceptor)
     }
 
     var timing: LedgerTiming {
@@ -236,12 +223,7 @@ final class PostgresJournal: LedgerState {
     }
 
     /// Returns the alarms since the last call.
-    func takeAlarms() -> [String] {
-        state.withLock { state in
-            defer { state.alarms = [] }
-            return state.alarms
-        }
-    }
+    func takeAlarms() -> [String] { state.withLock { $0.alarms.takeAll() } }
 
     // MARK: Renewals
 

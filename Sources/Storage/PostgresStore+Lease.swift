@@ -43,7 +43,7 @@ extension PostgresStore {
     public static let longestSilenceMs: UInt64 = 600_000
 
     public func lease() async throws(StoreError) -> Lease {
-        try await runAside { database in try database.read { try database.lease() } }
+        try await run(on: nodes) { database in try database.read { try database.lease() } }
     }
 
     /// Begins to serve under this name. From then on this store's writes are refused once another node has ended its term.
@@ -72,7 +72,7 @@ extension PostgresStore {
         _ body: @escaping @Sendable (PostgresDatabase) throws -> PostgresNode?
     ) async throws(StoreError) -> PostgresNode? {
         let journal = journal
-        return try await runAside { database in
+        return try await run(on: nodes) { database in
             guard let node = try body(database) else { return nil }
             // Then no earlier process of this name, or of the node that led, can write any more.
             try database.waitForWriters()
@@ -91,7 +91,7 @@ extension PostgresStore {
     private func extend(isLeaving: Bool, _ report: NodeReport) async throws(StoreError) -> Bool {
         guard let node = journal.node else { return false }
         let leaseTerm = journal.leaseTerm
-        return try await renewing { database in
+        return try await run(on: renewals) { database in
             do {
                 return try database.renewing { try database.extend(node, leaseTerm, isLeaving: isLeaving, report) }
             } catch {
@@ -105,26 +105,24 @@ extension PostgresStore {
     /// - Parameter continues: returns true if the database's log is the one that this node has seen.
     public func recheckCommits(_ continues: () async throws -> Bool) async throws {
         guard journal.fault == .lostCommits else { return }
-        guard try await runAside({ database in try database.read { try database.hasAllTerms() } }), try await continues() else {
-            return
-        }
-        journal.forgetLoss()
+        let hasAllTerms = try await run(on: nodes) { database in try database.read { try database.hasAllTerms() } }
+        if hasAllTerms, try await continues() { journal.forgetLoss() }
     }
 
     /// Reports for a node that has not joined.
     public func report(_ report: NodeReport) async throws(StoreError) {
-        try await runAside { database in try database.write(isSignOfLife: false) { try database.report(report) } }
+        try await run(on: nodes) { database in try database.write(isSignOfLife: false) { try database.report(report) } }
     }
 
     /// Returns all nodes' reports, also of nodes that are gone.
     public func reports() async throws(StoreError) -> [NodeReport] {
-        try await runAside { database in try database.read { try database.reports() } }
+        try await run(on: nodes) { database in try database.read { try database.reports() } }
     }
 
     /// Takes the jobs of earlier runs of this node, and those that no node has owned. Call it once at a start.
     public func takeOwnJobs() async throws(StoreError) -> [JobRecord] {
         guard let name = journal.node?.name else { return [] }
-        return try await runAside { database in
+        return try await run(on: nodes) { database in
             try database.write { try database.takeJobs(of: [name, ""], for: name) }.sorted { $0.deadline < $1.deadline }
         }
     }
@@ -132,7 +130,7 @@ extension PostgresStore {
     /// Takes over the jobs of nodes that serve no more, and ends the terms of these nodes.
     public func takeJobsOfGoneNodes() async throws(StoreError) -> [JobRecord] {
         guard let name = journal.node?.name else { return [] }
-        return try await runAside { database in
+        return try await run(on: nodes) { database in
             // Most of the time there are none.
             let owners = try database.read { try database.goneOwners(besides: name) }
             if owners.isEmpty { return [] }
@@ -144,7 +142,7 @@ extension PostgresStore {
 
     /// Returns the latest generation of any room, token, registration or timer, or 0. Reads all these rows.
     public func latestGeneration() async throws(StoreError) -> UInt64 {
-        try await runAside { database in try database.read { try database.latestGeneration() } }
+        try await run(on: nodes) { database in try database.read { try database.latestGeneration() } }
     }
 }
 
@@ -191,7 +189,7 @@ extension PostgresDatabase {
         guard changed == 1 else { return nil }
         if let mark { try setMark(mark.name, mark.value) }
         if let last, last != name {
-            _ = try change("UPDATE member SET term = term + 1, held_until = 0 WHERE name = $1", .text(last))
+            try change("UPDATE member SET term = term + 1, held_until = 0 WHERE name = $1", .text(last))
         }
         if let node = journal.node {
             try countBacklog()
@@ -257,11 +255,10 @@ extension PostgresDatabase {
 
     /// Counts other nodes that renewed their term in the last minute by the database's clock. One look can't tell more.
     func recentNodes(besides name: String) throws -> Int {
-        try rows(
+        try count(
             """
             SELECT count(*) FROM member WHERE name <> $1 AND held_until > floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint - 60000
-            """, .text(name)
-        ) { Int($0.int(0)) }[0]
+            """, .text(name))
     }
 
     // MARK: Jobs
@@ -301,13 +298,13 @@ extension PostgresDatabase {
     }
 
     func latestGeneration() throws -> UInt64 {
-        try rows(
-            """
-            SELECT greatest((SELECT max(creator_generation) FROM room), (SELECT max(joiner_generation) FROM room),
-            (SELECT max(code_generation) FROM room),
-            (SELECT max(generation) FROM token), (SELECT max(generation) FROM job), (SELECT max(generation) FROM registration),
-            (SELECT max(generation) FROM session), (SELECT max(generation) FROM timer), 0)
-            """
-        ) { $0.time(0) }[0]
+        try UInt64(
+            clamping: count(
+                """
+                SELECT greatest((SELECT max(creator_generation) FROM room), (SELECT max(joiner_generation) FROM room),
+                (SELECT max(code_generation) FROM room),
+                (SELECT max(generation) FROM token), (SELECT max(generation) FROM job), (SELECT max(generation) FROM registration),
+                (SELECT max(generation) FROM session), (SELECT max(generation) FROM timer), 0)
+                """))
     }
 }

@@ -1,7 +1,6 @@
 import Dispatch
-public import Ledger
 import Linux
-public import Policy
+import Policy
 import Postgres
 import Synchronization
 
@@ -90,39 +89,17 @@ public final class PostgresStore: Store {
     let journal: PostgresJournal
     private let operations = Lane()
     /// For renewals, which must not wait behind anything.
-    private let renewals = Lane()
+    let renewals = Lane()
     /// For what else nodes do, which must not wait behind operations.
-    private let nodes = Lane()
+    let nodes = Lane()
 
     /// More only share the server's processors.
     public static let connections = 16
 
     /// Connects and checks the server, the schema and the role.
-    /// - Parameters:
-    ///   - uri: `postgresql://...`. libpq's environment and files fill in what it lacks.
-    ///   - resolution, timing, waitingLimit, resumption, now: as in `SQLiteStore`.
-    ///   - clock: the clock of `now`.
-    ///   - isBehind: called with the time of the log's latest window, unix ms, when `now` returns less.
+    /// - Parameter timing: as in `SQLiteStore`.
     /// - Throws: `.noSchema`; `.unavailable` if the server can't be reached or must not be used as it is.
-    public convenience init(
-        uri: String, resolution: UInt64, timing: LedgerTiming?, waitingLimit: Int = 1_000_000, resumption: [Entry.Op] = [],
-        now: @escaping @Sendable () -> UInt64, isBehind: @escaping @Sendable (UInt64) -> Void = { _ in },
-        clock: AgreedClock = AgreedClock()
-    ) throws(StoreError) {
-        try self.init(
-            uri: uri, resolution: resolution, timing: timing, waitingLimit: waitingLimit, resumption: resumption, now: now,
-            isBehind: isBehind, clocks: PostgresClocks(agreed: clock))
-    }
-
-    init(
-        uri: String, resolution: UInt64, timing: LedgerTiming?, waitingLimit: Int, resumption: [Entry.Op],
-        connections: Int = connections, now: @escaping @Sendable () -> UInt64,
-        isBehind: @escaping @Sendable (UInt64) -> Void = { _ in },
-        clocks: PostgresClocks, interceptor: JobInterceptor? = nil
-    ) throws(StoreError) {
-        let journal = PostgresJournal(
-            uri: uri, resolution: resolution, timing: timing ?? .standard, limit: waitingLimit, resumption: resumption, now: now,
-            isBehind: isBehind, clocks: clocks, interceptor: interceptor)
+    init(_ journal: PostgresJournal, timing: LedgerTiming?, connections: Int = connections) throws(StoreError) {
         self.journal = journal
         let first = PostgresDatabase(journal)
         do {
@@ -190,14 +167,6 @@ public final class PostgresStore: Store {
         }
         return try result.get()
     }
-
-    func renewing<Value: Sendable>(
-        _ body: @escaping @Sendable (PostgresDatabase) throws -> Value
-    ) async throws(StoreError) -> Value { try await run(on: renewals, body) }
-
-    func runAside<Value: Sendable>(
-        _ body: @escaping @Sendable (PostgresDatabase) throws -> Value
-    ) async throws(StoreError) -> Value { try await run(on: nodes, body) }
 
     private func close() {
         operations.close()

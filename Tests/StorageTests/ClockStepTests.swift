@@ -132,11 +132,12 @@ private struct Stepping {
             let wall = TestClock(begin)
             let agreed = AgreedClock(wall: { wall.now }, boot: { steady.now })
             let time = BrokerTime(persisted: begin, wall: { agreed.nowMs }, boot: { steady.now })
-            let store = try PostgresStore(
-                uri: uri, resolution: 10, timing: LedgerTiming(hourSeconds: 600, daySeconds: 1_800, batchSeals: 9),
-                waitingLimit: 1_000_000, resumption: [start], connections: 2, now: { time.now },
+            let journal = PostgresJournal(
+                uri: uri, resolution: 10, resumption: [start], now: { time.now },
                 isBehind: { time.raise(to: $0) },
                 clocks: PostgresClocks(agreed: agreed, monotonic: { steady.now }, database: { database.now }))
+            let timing = LedgerTiming(hourSeconds: 600, daySeconds: 1_800, batchSeals: 9)
+            let store = try PostgresStore(journal, timing: timing, connections: 2)
             return Node(name: "node-\(number)", wall: wall, time: time, store: store)
         }
         self.nodes = nodes

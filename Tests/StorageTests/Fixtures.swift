@@ -71,9 +71,10 @@ struct Fixture {
                 path: folder + "/mayfly.sqlite", resolution: resolution, timing: timing, waitingLimit: waitingLimit,
                 resumption: resumption, now: { clock.now })
         case .postgres:
-            return try PostgresStore(
-                uri: TestPostgres.schema(named: folder), resolution: resolution, timing: timing, waitingLimit: waitingLimit,
-                resumption: resumption, connections: 4, now: { clock.now }, clocks: clock.clocks)
+            let journal = PostgresJournal(
+                uri: try TestPostgres.schema(named: folder), resolution: resolution, limit: waitingLimit,
+                resumption: resumption, now: { clock.now }, clocks: clock.clocks)
+            return try PostgresStore(journal, timing: timing, connections: 4)
         }
     }
 

@@ -255,9 +255,10 @@ import Vocabulary
         let (room, _, _) = try await fixture.create(1)
         let (day, wall): (Int64, TestClock) = (86_400_000, TestClock(fixture.clock.now))
         let agreed = AgreedClock(wall: { wall.now }, boot: { fixture.clock.now })
-        let other = try PostgresStore(
-            uri: TestPostgres.schema(named: fixture.folder), resolution: 1, timing: nil, waitingLimit: 1_000, resumption: [],
-            connections: 2, now: { agreed.nowMs }, clocks: PostgresClocks(agreed: agreed, database: { fixture.clock.now }))
+        let journal = PostgresJournal(
+            uri: try TestPostgres.schema(named: fixture.folder), limit: 1_000, now: { agreed.nowMs },
+            clocks: PostgresClocks(agreed: agreed, database: { fixture.clock.now }))
+        let other = try PostgresStore(journal, timing: nil, connections: 2)
         #expect(try await other.sweep(now: agreed.nowMs, limit: 10, jobSlack: 0).rooms == 0)
         wall.step(day)
         #expect(try await other.sweep(now: wall.now, limit: 10, jobSlack: 0).rooms == 0)

@@ -154,11 +154,11 @@ import Vocabulary
     @Test func aSessionThatEndedMeanwhileCostsNothing() async throws {
         let fixture = try Fixture(.postgres)
         let store = store(fixture)
-        let session = try await store.runAside { database in
+        let session = try await store.run(on: store.nodes) { database in
             try database.read { try database.count(text: "SELECT pg_backend_pid()::bigint") }
         }
         #expect(try TestPostgres.texts("SELECT pg_terminate_backend(\(session), 5000)::text") == ["true"])
-        let runs = try await store.runAside { database in
+        let runs = try await store.run(on: store.nodes) { database in
             var runs = 0
             try database.write {
                 runs += 1

@@ -283,9 +283,9 @@ import Vocabulary
     /// Runs the moved broker until nothing is left.
     /// - Returns: the published entries.
     private func end(_ fixture: Fixture) async throws -> [ClosedEntry] {
-        let store = try PostgresStore(
-            uri: try uri(fixture), resolution: 1, timing: Self.timing, waitingLimit: 1_000_000, resumption: [], connections: 2,
-            now: { fixture.clock.now }, clocks: fixture.clock.clocks)
+        let journal = PostgresJournal(
+            uri: try uri(fixture), now: { fixture.clock.now }, clocks: fixture.clock.clocks)
+        let store = try PostgresStore(journal, timing: Self.timing, connections: 2)
         try await store.start([Self.started], marks: [])
         var log = try await fixture.publish(store)
         let jobs = try await store.read { try $0.jobs() }

@@ -71,12 +71,13 @@ actor NodeRun: LoopActor {
         let time = BrokerTime(persisted: 0, wall: { clock.nowMs }, boot: { machine.boot })
         guard database.condition(at: machine.number) == .well else { throw StoreError.unavailable("the server can't be reached") }
         let starts = node.starts
-        let store = try PostgresStore(
-            uri: world.uri, resolution: world.pace.resolution, timing: world.policies.ledger, waitingLimit: 1_000_000,
-            resumption: starts, connections: 2, now: { time.now }, isBehind: { time.raise(to: $0) },
+        let journal = PostgresJournal(
+            uri: world.uri, resolution: world.pace.resolution, resumption: starts, now: { time.now },
+            isBehind: { time.raise(to: $0) },
             clocks: PostgresClocks(
                 agreed: clock, monotonic: { machine.monotonic }, database: { database.clock }),
             interceptor: gate.interceptor)
+        let store = try PostgresStore(journal, timing: world.policies.ledger, connections: 2)
         opened.withLock { $0 = store }
         let own = Node.Settings(
             name: node.name, address: SimulatedLink.address(machine.number), resolution: world.pace.resolution,
