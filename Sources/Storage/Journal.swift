@@ -27,9 +27,7 @@ final class Journal: LedgerState {
     ///   - resolution: a window's length in seconds.
     ///   - now: broker time in unix milliseconds.
     init(resolution: UInt64, timing: LedgerTiming, limit: Int, now: @escaping @Sendable () -> UInt64) {
-        self.resolution = resolution
-        self.limit = limit
-        self.now = now
+        (self.resolution, self.limit, self.now) = (resolution, limit, now)
         let start = now()
         state = Mutex(State(timing: timing, alive: start, moment: start))
     }

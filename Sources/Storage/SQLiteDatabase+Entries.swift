@@ -164,13 +164,6 @@ extension SQLiteDatabase {
 
     func isFolderCurrent() throws -> Bool { try !exists("SELECT 1 FROM unpublished LIMIT 1") }
 
-    func published(upTo size: UInt64) throws {
-        guard let head = try logHead(), size >= head.size else { return }
-        try deletePublishedPages()
-        try change("DELETE FROM unpublished")
-        journal.books.covered = Books.Covered()
-    }
-
     /// Reads the batches and counts their entries. Raises an alarm if a run is damaged.
     /// - Throws: `.damaged` if a batch lacks its row, or if two of one kind are open or have one moment. Their entries could not be published.
     private func resumeBatches(_ books: inout Books) throws {

@@ -322,10 +322,12 @@ extension SQLiteDatabase {
         return (try parts.first?.first ?? logHead()?.size ?? 0, entries)
     }
 
-    /// Deletes the pages whose entries the folder has.
-    func deletePublishedPages() throws {
+    func published(upTo size: UInt64) throws {
+        guard let head = try logHead(), size >= head.size else { return }
         let pages = try rows("SELECT bytes FROM unpublished WHERE window_start IS NOT NULL") { Self.numbers($0.blob(0)) }
         for page in pages.joined() { try delete(page) }
+        try change("DELETE FROM unpublished")
+        journal.books.covered = Books.Covered()
     }
 
     /// Returns the batches whose entries the folder may lack. Their rows may be gone.

@@ -4,9 +4,7 @@ public import Vocabulary
 extension Transaction {
     /// Returns the session under the first index that has one.
     public func session(_ indexes: [Digest]) throws -> SessionRecord? {
-        for index in indexes {
-            if let session = try session(index) { return session }
-        }
+        for index in indexes { if let session = try session(index) { return session } }
         return nil
     }
 
@@ -160,21 +158,19 @@ extension Transaction {
 
     /// Returns what is due at `now`, at most `limit` of each kind, earliest first.
     public func due(now: UInt64, limit: Int) throws -> DueWork {
-        var work = DueWork()
-        work.timers = try rows(
+        let timers = try rows(
             """
             SELECT expires, id, due, generation, answer, sealed, user_name, creator_name FROM timer
             WHERE answer = 0 AND due <= $1 ORDER BY due LIMIT $2
             """, .time(now), .number(limit), read: Self.timer)
-        work.updates = try dueUpdates(now: now, limit: limit)
-        let isMore = work.timers.count == limit || work.updates.count == limit
+        let updates = try dueUpdates(now: now, limit: limit)
+        let isMore = timers.count == limit || updates.count == limit
         let next = [
             isMore ? now : nil,
             try earliest("SELECT min(due) FROM timer WHERE answer = 0 AND due > $1", .time(now)),
             try earliest("SELECT min(opens) FROM registration WHERE waiting IS NOT NULL AND opens > $1", .time(now)),
         ]
-        work.next = next.compactMap(\.self).min()
-        return work
+        return DueWork(timers: timers, updates: updates, next: next.compactMap(\.self).min())
     }
 
     func make(_ change: TimerChange) throws {
