@@ -70,12 +70,10 @@ extension EngineRows {
     }
 
     func append(_ events: [Entry.Op], _ marks: [StoreMark], window: UInt64) throws {
-        for event in events {
-            if case .keysRatcheted(let epoch, _) = event {
-                try append(.keysRatcheted(epoch: epoch, swept: try sweptEpoch(at: moment)), window: window)
-            } else {
-                try append(event, window: window)
-            }
+        for var op in events {
+            guard op.rank != 3, op.rank != 4 else { throw StoreError.unavailable("an entry of a batch was recorded by itself") }
+            if case .keysRatcheted(let epoch, _) = op { op = .keysRatcheted(epoch: epoch, swept: try sweptEpoch(at: moment)) }
+            try append(op, window: window)
         }
         for mark in marks { try setMark(mark.name, mark.value) }
     }

@@ -63,7 +63,7 @@ protocol EngineRows: RowReading, Database {
     func startWindow() throws -> UInt64
     /// Opens a window again for the entries of the next log.
     func reopen(_ window: UInt64) throws
-    /// Adds an entry to a window.
+    /// Adds an entry to a window. Only for the other `append`, which checks and completes it.
     func append(_ op: Entry.Op, window: UInt64) throws
     func record(_ events: [Entry.Op], _ marks: [StoreMark]) throws
     /// Adds a seal, or a purge with its cause, to the batch that it belongs to.

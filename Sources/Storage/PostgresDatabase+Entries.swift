@@ -23,7 +23,6 @@ extension PostgresDatabase {
 
     /// Adds an entry to a window.
     func append(_ op: Entry.Op, window: UInt64) throws {
-        guard op.rank != 3, op.rank != 4 else { throw StoreError.unavailable("an entry of a batch was recorded by itself") }
         let bytes = Entry(atMs: window * 1_000, op).encoded
         if op.sortKey.isEmpty {
             try queue(

@@ -13,7 +13,6 @@ extension SQLiteDatabase {
 
     /// - Precondition: no entry has a later window.
     func append(_ op: Entry.Op, window: UInt64) throws {
-        guard op.rank != 3, op.rank != 4 else { throw StoreError.unavailable("an entry of a batch was recorded by itself") }
         journal.books.inWindows += 1
         journal.books.recorded += 1
         let key = op.sortKey.isEmpty ? [UInt8](bigEndian: journal.books.recorded) : op.sortKey
