@@ -10,11 +10,15 @@ public enum PostgresError: Error, Sendable, Equatable, CustomStringConvertible {
     case lost(String)
     /// The same, because a deadline passed without an answer.
     case silent
+    /// The answer to a COMMIT was lost, and the server doesn't know whether it happened.
+    case unknownCommit
     /// The server refused a statement: its five-character SQLSTATE.
     case statement(String)
 
     /// The server's class of the error: see the appendix on error codes.
     public var state: String? { if case .statement(let state) = self { state } else { nil } }
+    /// The server has refused a statement in a session that goes on.
+    public var isRefusal: Bool { state != nil && !endsSession }
     /// A statement changed the wrong number of rows.
     public var isWrongCount: Bool { state == "22012" }
     public var isFull: Bool { state == "53100" }
@@ -53,6 +57,7 @@ public enum PostgresError: Error, Sendable, Equatable, CustomStringConvertible {
         case .refused(let text): "no connection to PostgreSQL: \(text)\(Self.remedy(text))"
         case .lost(let text): "the connection to PostgreSQL was lost: \(text)"
         case .silent: "the connection to PostgreSQL was lost: no answer in time"
+        case .unknownCommit: "the answer to a commit was lost, so it is unknown whether it is durable"
         case .statement(let state):
             "PostgreSQL refused a statement (SQLSTATE \(state)\(Self.names[state].map { ", \($0)" } ?? ""))"
         }

@@ -23,6 +23,8 @@ final class PostgresDatabase: EngineRows {
     /// What the answers to the statements sent since the last `receive` mean.
     private var pending: [Meaning] = []
     private var open: OpenTransaction?
+    /// True while several operations share a transaction.
+    private var isTogether = false
     /// True while `write` runs: then the first statement begins a transaction.
     private var isWriting = false
     /// True while this records that the node was absent.
@@ -39,7 +41,7 @@ final class PostgresDatabase: EngineRows {
         let incarnation: String
     }
 
-    private enum Meaning { case nothing, clock, schedule, answer }
+    private enum Meaning { case nothing, clock, schedule, lock, answer }
 
     private struct OpenTransaction {
         let deadline: UInt64
@@ -53,6 +55,10 @@ final class PostgresDatabase: EngineRows {
         let head: UInt64
         /// The advisory locks that it has asked for.
         var locks: [Int64] = []
+        /// True if it has the writes of an operation. Those after it don't wait for locks: two transactions could wait for each other.
+        var isShared = false
+        /// True while it is unknown whether the last locks were free.
+        var isLocking = false
         let node: PostgresNode?
         let leaseTerm: UInt64?
         /// The latest lease seen before this transaction.
@@ -211,10 +217,14 @@ final class PostgresDatabase: EngineRows {
         }
     }
 
-    func change(_ sql: StaticString, _ values: [SQLValue]) throws -> Int { try answers(sql, [values])[0].changed }
+    func change(_ sql: StaticString, _ values: [SQLValue]) throws -> Int {
+        try settleLocks()
+        return try answers(sql, [values])[0].changed
+    }
 
     func queue(_ sql: StaticString, expecting count: Int?, _ values: [SQLValue]) throws {
         try beginIfNeeded()
+        try settleLocks()
         let isInsert = sql.description.hasPrefix("INSERT INTO ")
         if isInsert, case .int(let value)? = values.first { open?.inserted.append((sql, value)) }
         // An INSERT adds its row or fails.
@@ -251,15 +261,19 @@ final class PostgresDatabase: EngineRows {
             if let host { journal.avoid(host) }
             throw PostgresError.silent
         }
+        var areLocksFree = true
         for (result, meaning) in zip(results, meanings) {
             switch meaning {
             case .nothing: break
+            case .lock: areLocksFree = areLocksFree && result.next() && result.int(0) == 0
             case .answer: answers.append(result)
             case .clock: if result.next() { open?.clock = UInt64(clamping: result.int(0)) }
             case .schedule:
                 if result.next() { note(result) } else { open?.failure = StoreError.damaged("a table has lost its only row") }
             }
         }
+        open?.isLocking = false
+        if !areLocksFree { throw LockTaken() }
         return answers
     }
 
@@ -340,15 +354,28 @@ final class PostgresDatabase: EngineRows {
         try beginIfNeeded(locking: numbers)
     }
 
-    /// Waits for the locks, in one order for all transactions.
+    /// Waits for the locks, in one order for all transactions. If the transaction is shared, a lock that isn't free ends the operation.
     func lock(_ numbers: [Int64]) throws {
         if numbers.isEmpty { return }
         open?.locks += numbers
         var parameters = Parameters()
         parameters.add(numbers)
-        try live().send("SELECT pg_advisory_xact_lock(key) FROM unnest($1::bigint[]) AS key", parameters)
-        pending.append(.nothing)
+        if open?.isShared == true {
+            try live().send(
+                "SELECT count(*) FILTER (WHERE NOT pg_try_advisory_xact_lock(key)) FROM unnest($1::bigint[]) AS key", parameters)
+            pending.append(.lock)
+            open?.isLocking = true
+        } else {
+            try live().send("SELECT pg_advisory_xact_lock(key) FROM unnest($1::bigint[]) AS key", parameters)
+            pending.append(.nothing)
+        }
     }
+
+    /// An operation of a shared transaction has found a lock taken, before its first write.
+    private struct LockTaken: Error {}
+
+    /// Waits until it is known whether the last locks were free. Reads needn't: their answers come later than this one.
+    private func settleLocks() throws { if open?.isLocking == true { try receive() } }
 
     /// Waits for a lock before this transaction has a writer's lock, so that no closing waits for it.
     func lockFirst(_ key: LockKey) throws { try beginIfNeeded(after: [key.number(salt: salt)]) }
@@ -487,6 +514,23 @@ final class PostgresDatabase: EngineRows {
 
     // MARK: Transactions
 
+    /// Runs operations in one transaction until it is durable. Each may run several times.
+    ///
+    /// - Returns: what each returned. Those that are missing have not run, because one found a lock taken.
+    /// - Throws: an error that is not about the session if they must run one by one. Nothing is kept of them.
+    func write<Value>(together operations: [(PostgresDatabase) throws -> Value]) throws -> [Value] {
+        isTogether = true
+        defer { isTogether = false }
+        return try write {
+            var values: [Value] = []
+            for operation in operations {
+                open?.isShared = !values.isEmpty
+                do { values.append(try operation(self)) } catch is LockTaken { break }
+            }
+            return values
+        }
+    }
+
     /// Runs a transaction until it is durable. `body` may run several times. Nothing is kept of a run that failed.
     func write<Value>(isSignOfLife: Bool, _ body: () throws -> Value) throws -> Value {
         var triesLeft = Self.mostTries
@@ -508,7 +552,10 @@ final class PostgresDatabase: EngineRows {
                 if known?.isLockTimeout == true, let holder = foreignHolder(of: locks) { throw StoreError.unavailable(holder) }
                 // Another connection may have made the missing partition.
                 let isTransient = known?.endsSession == true || known?.isConflict == true || known?.isOutOfRange == true
-                guard isTransient || known?.isWrongCount == true, triesLeft > 0 else { throw error }
+                // One that conflicts must not make the others run again and again.
+                guard isTransient || known?.isWrongCount == true, triesLeft > 0, !isTogether || known?.isRefusal == false else {
+                    throw error
+                }
             }
         }
     }
@@ -581,7 +628,7 @@ final class PostgresDatabase: EngineRows {
     }
 
     /// Asks the server about a transaction whose COMMIT was sent and not answered.
-    /// - Throws: `.unavailable` if the server can't know: after a crash or a failover it gives the number to another transaction.
+    /// - Throws: `.unknownCommit` if the server can't know: after a crash or a failover it gives the number to another transaction.
     private func isCommitted(_ identity: Identity?) throws -> Bool {
         disconnect()
         let deadline = Clock.monotonicMs + Self.longestAnswerMs
@@ -602,7 +649,7 @@ final class PostgresDatabase: EngineRows {
             // This only sleeps.
             _ = Poll.wait(-1, .read, until: Clock.monotonicMs + 100)
         }
-        throw StoreError.unavailable("the answer to a commit was lost, so it is unknown whether it is durable")
+        throw PostgresError.unknownCommit
     }
 
     /// Reads outside of a transaction. Connects again once if the connection was lost.

@@ -286,7 +286,7 @@ struct PostgresClocks: Sendable {
     var database: (@Sendable () -> UInt64)?
 }
 
-/// Called around each job of a PostgreSQL store, for tests that delay or fail jobs, or wait for them.
+/// Called around the jobs of a PostgreSQL store, for tests that delay or fail them, or wait for them.
 struct JobInterceptor: Sendable {
     /// Threads that take jobs from one queue.
     struct Lane: Sendable, Hashable {
@@ -296,11 +296,11 @@ struct JobInterceptor: Sendable {
 
     /// Called when a job is queued.
     let queued: @Sendable (Lane) -> Void
-    /// Called on the job's thread, before it runs. The job fails with what this throws.
-    let before: @Sendable (Lane) throws(StoreError) -> Void
-    /// Called when the job has run. The caller gets the error that this throws, although the job is done.
+    /// Called on the thread that runs some jobs together, before it does, with their number. They fail with what this throws.
+    let before: @Sendable (Lane, Int) throws(StoreError) -> Void
+    /// Called when they have run. Their callers get the error that this throws, although the jobs are done.
     let after: @Sendable (Lane) throws(StoreError) -> Void
-    /// Called when the job's caller has its answer.
+    /// Called when their callers have their answers.
     let answered: @Sendable (Lane) -> Void
 }
 

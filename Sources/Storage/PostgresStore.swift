@@ -8,7 +8,13 @@ import Synchronization
 public final class PostgresStore: Store {
     /// One use of a connection. Either what `run` returned is called, or `fail`.
     struct Job: Sendable {
-        let run: @Sendable (PostgresDatabase) throws -> @Sendable () -> Void
+        typealias Finish = @Sendable () -> Void
+
+        /// Operations share a transaction when they have to wait for a connection.
+        enum Turn { case operation, alone }
+
+        var turn = Turn.alone
+        let run: @Sendable (PostgresDatabase) throws -> Finish
         let fail: @Sendable (StoreError) -> Void
     }
 
@@ -19,16 +25,31 @@ public final class PostgresStore: Store {
             var jobs: [Job] = []
             var next = 0
             var isClosed = false
+            /// How many threads sleep, or are about to.
+            var sleeping = 0
+            /// True while a thread wakes up. Until it has taken its jobs, no other is woken up, so that jobs share a transaction.
+            var isWaking = false
             var threads: [Linux.Thread] = []
 
-            mutating func take() -> Job? {
-                guard next < jobs.count else { return nil }
-                defer { next += 1 }
+            /// Takes the next job, and with an operation those that wait behind it.
+            mutating func take() -> ArraySlice<Job> {
                 if next > 1_000, next * 2 > jobs.count {
                     jobs.removeFirst(next)
                     next = 0
                 }
-                return jobs[next]
+                let together = jobs[next...].prefix(PostgresStore.mostShared).prefix { $0.turn == .operation }
+                let taken = together.isEmpty ? jobs[next...].prefix(1) : together
+                next = taken.endIndex
+                if taken.isEmpty { sleeping += 1 }
+                return taken
+            }
+
+            /// Returns true if a thread must be woken up for the next job.
+            mutating func wakes() -> Bool {
+                guard next < jobs.count, sleeping > 0, !isWaking else { return false }
+                sleeping -= 1
+                isWaking = true
+                return true
             }
         }
 
@@ -47,32 +68,70 @@ public final class PostgresStore: Store {
         }
 
         private func serve(_ database: PostgresDatabase, _ lane: JobInterceptor.Lane, _ interceptor: JobInterceptor?) {
+            var hasSlept = false
             while true {
-                work.wait()
-                let (job, isClosed) = state.withLock { ($0.take(), $0.isClosed) }
-                guard let job else {
+                let (jobs, isClosed, wakes) = state.withLock { state in
+                    if hasSlept { state.isWaking = false }
+                    return (state.take(), state.isClosed, state.wakes())
+                }
+                if wakes { work.signal() }
+                hasSlept = jobs.isEmpty
+                if hasSlept {
                     if isClosed { return }
+                    work.wait()
                     continue
                 }
                 do {
-                    try interceptor?.before(lane)
-                    let finish = try job.run(database)
-                    try interceptor?.after(lane)
-                    finish()
-                } catch { job.fail(StoreError(any: error)) }
+                    try interceptor?.before(lane, jobs.count)
+                    run(jobs, database) { try interceptor?.after(lane) }
+                } catch {
+                    for job in jobs { job.fail(StoreError(any: error)) }
+                }
                 interceptor?.answered(lane)
+            }
+        }
+
+        /// - Parameter ended: called after each transaction, before its answers. It fails with what this throws.
+        private func run(_ jobs: ArraySlice<Job>, _ database: PostgresDatabase, ended: () throws -> Void) {
+            var (rest, areTogether) = (jobs, true)
+            while let first = rest.first {
+                let outcomes: [Result<Job.Finish, any Error>]
+                if rest.count > 1, areTogether {
+                    do {
+                        outcomes = try database.write(together: rest.map(\.run)).map { .success($0) }
+                    } catch let error as PostgresError where !error.isRefusal {
+                        outcomes = rest.map { _ in .failure(error) }
+                    } catch {
+                        // Nothing is kept. Each finds out alone whether it fails.
+                        areTogether = false
+                        continue
+                    }
+                } else {
+                    outcomes = [
+                        Result { first.turn == .alone ? try first.run(database) : try database.write { try first.run(database) } }
+                    ]
+                }
+                let result = Result { try ended() }
+                for (job, outcome) in zip(rest, outcomes) {
+                    do {
+                        try result.get()
+                        try outcome.get()()
+                    } catch { job.fail(StoreError(any: error)) }
+                }
+                rest = rest.dropFirst(outcomes.count)
             }
         }
 
         /// If the lane is closed, the job fails at once.
         func submit(_ job: Job) {
-            let isClosed = state.withLock { state in
-                if state.isClosed { return true }
+            let (isClosed, wakes) = state.withLock { state in
+                if state.isClosed { return (true, false) }
                 if let (interceptor, lane) = state.interceptor { interceptor.queued(lane) }
                 state.jobs.append(job)
-                return false
+                return (false, state.wakes())
             }
-            if isClosed { job.fail(.closed) } else { work.signal() }
+            if isClosed { job.fail(.closed) }
+            if wakes { work.signal() }
         }
 
         /// Finishes the queue.
@@ -88,13 +147,17 @@ public final class PostgresStore: Store {
 
     let journal: PostgresJournal
     private let operations = Lane()
+    /// For what may take seconds: sweeps, publication, counts.
+    private let keeping = Lane()
     /// For renewals, which must not wait behind anything.
     let renewals = Lane()
     /// For what else nodes do, which must not wait behind operations.
     let nodes = Lane()
 
-    /// More only share the server's processors.
-    public static let connections = 16
+    /// More only share the server's processors. Whatever waits shares a transaction.
+    private static let connections = 4
+    /// How many operations may share a transaction. They wait for each other's round trips, and keep each other's locks.
+    private static let mostShared = 8
 
     /// Connects and checks the server, the schema and the role.
     /// - Parameter timing: as in `SQLiteStore`.
@@ -110,6 +173,7 @@ public final class PostgresStore: Store {
         first.disconnect()
         do {
             try operations.start((0..<connections).map { "store-\($0)" }, journal)
+            try keeping.start(["store-keeping-0", "store-keeping-1"], journal)
             try renewals.start(["store-lease"], journal)
             try nodes.start(["store-nodes"], journal)
         } catch {
@@ -127,9 +191,12 @@ public final class PostgresStore: Store {
     }
 
     public func submit(_ operation: Operation, _ access: Access) {
+        if access == .write {
+            return operations.submit(Job(turn: .operation, run: { try operation.run($0.transaction) }, fail: operation.fail))
+        }
         submit(access, operation.fail) { database in
             // A missing row may be one that this server has lost.
-            if access != .write, database.journal.fault == .lostCommits { throw StoreError.lostCommits }
+            if database.journal.fault == .lostCommits { throw StoreError.lostCommits }
             return try operation.run(database.transaction)
         }
     }
@@ -140,9 +207,10 @@ public final class PostgresStore: Store {
 
     private func submit(
         _ access: Access, isSignOfLife: Bool = true, _ fail: @escaping @Sendable (StoreError) -> Void,
-        _ run: @escaping @Sendable (PostgresDatabase) throws -> @Sendable () -> Void
+        _ run: @escaping @Sendable (PostgresDatabase) throws -> Job.Finish
     ) {
-        operations.submit(
+        let lane = access == .read ? operations : keeping
+        lane.submit(
             Job(
                 run: { database in
                     switch access {
@@ -170,6 +238,7 @@ public final class PostgresStore: Store {
 
     private func close() {
         operations.close()
+        keeping.close()
         nodes.close()
         renewals.close()
     }
@@ -182,7 +251,7 @@ public final class PostgresStore: Store {
 
     public func scrub() async throws(StoreError) -> Bool {
         let now = journal.now()
-        try await run { try $0.scrub(now: now) }
+        try await run(on: keeping) { try $0.scrub(now: now) }
         return true
     }
 

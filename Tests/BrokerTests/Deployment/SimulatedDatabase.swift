@@ -121,8 +121,8 @@ final class StoreGate: Sendable {
     var interceptor: JobInterceptor {
         JobInterceptor(
             queued: { lane in self.count(lane) { $0.queued += 1 } },
-            before: { lane throws(StoreError) in
-                self.count(lane) { ($0.queued, $0.running) = ($0.queued - 1, $0.running + 1) }
+            before: { (lane, jobs) throws(StoreError) in
+                self.count(lane) { ($0.queued, $0.running) = ($0.queued - jobs, $0.running + 1) }
                 if self.countDown(isDone: false) { self.die() }
                 try self.pass("the server can't be reached", lane)
             },
