@@ -22,6 +22,10 @@ import Vocabulary
         let born = try await KeyKeeper.recordLoss(store, nowMs: start - 30 * 86_400_000)
         await #expect(throws: StaleKeys.self) { try await RecordedTimes(store).check(old) }
         try await RecordedTimes(store).check(KeyRing.make(nowMs: born, longestLifeSeconds: 604_800))
+        // A clock ahead is set right between the record and the making of keys.
+        _ = try await KeyKeeper.recordLoss(store, nowMs: start + 86_400_000)
+        let times = try await RecordedTimes(store)
+        try times.check(KeyRing.make(nowMs: times.birth(nowMs: start), longestLifeSeconds: 604_800))
         await store.shutDown()
         try File.removeTree(folder)
     }

@@ -123,10 +123,9 @@ public actor KeyKeeper: LoopActor {
     /// Records that the key file is lost for good. Must be called before a new one is created. The next start deletes all rows that were sealed
     /// under the lost one. A copy of the lost one is refused from now on.
     /// - Parameter nowMs: the time, unix ms.
-    /// - Returns: the birth of the new keys, unix ms: the highest time recorded if the clock was set back. An earlier birth could not be distinguished from
-    ///   that of the lost keys.
+    /// - Returns: the birth of the new keys, unix ms. See `RecordedTimes.birth`.
     public static func recordLoss(_ store: any Store, nowMs: UInt64) async throws(StoreError) -> UInt64 {
-        let born = try await max(nowMs, RecordedTimes(store).highestMs)
+        let born = try await RecordedTimes(store).birth(nowMs: nowMs)
         try await store.setMark(KeyMarks.loss, [1])
         try await store.setMark(KeyMarks.birth, [UInt8](bigEndian: Epoch(atMs: born).number))
         // The new file counts its own steps.
@@ -252,7 +251,7 @@ public struct RecordedTimes: Sendable {
     public let steps: UInt64
     /// The highest time seen, unix ms. 0 before the first start.
     public let highestMs: UInt64
-    /// No key is older than this epoch. 0 unless keys were lost.
+    /// The epoch number of `KeyMarks.birth`. No key is older. 0 unless keys were lost.
     private let birth: UInt64
 
     /// Read them before the key file: a running broker replaces the file first.
@@ -267,6 +266,10 @@ public struct RecordedTimes: Sendable {
         highestMs = try await KeyMarks.number(KeyMarks.time, in: store) ?? 0
         birth = try await KeyMarks.number(KeyMarks.birth, in: store) ?? 0
     }
+
+    /// Returns the birth of new keys, unix ms: the latest time recorded if the clock was set back. An earlier birth could not be distinguished from that
+    /// of lost keys, so the next start would refuse the new ones.
+    public func birth(nowMs: UInt64) -> UInt64 { max(nowMs, highestMs, Epoch(birth).startMs) }
 
     /// - Throws: if the key file is an old copy.
     public func check(_ keys: KeyRing) throws(StaleKeys) {

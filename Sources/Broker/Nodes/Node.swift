@@ -340,7 +340,7 @@ public actor Node: LoopActor {
         guard try await store.takeLease(name, address: settings.address, after: lease.term, mark: deploymentMark) else {
             return nil
         }
-        var born = process.wallMs()
+        var born = times.birth(nowMs: process.wallMs())
         if isLoss {
             process.log.error("keys: no node has the latest keys any more. All that was sealed under them is forgotten now")
             born = try await KeyKeeper.recordLoss(store, nowMs: born)
