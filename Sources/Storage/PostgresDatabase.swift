@@ -59,6 +59,8 @@ final class PostgresDatabase: EngineRows {
         var isShared = false
         /// True while it is unknown whether the last locks were free.
         var isLocking = false
+        /// True if the present operation may have changed something.
+        var hasWritten = false
         let node: PostgresNode?
         let leaseTerm: UInt64?
         /// The latest lease seen before this transaction.
@@ -217,14 +219,11 @@ final class PostgresDatabase: EngineRows {
         }
     }
 
-    func change(_ sql: StaticString, _ values: [SQLValue]) throws -> Int {
-        try settleLocks()
-        return try answers(sql, [values])[0].changed
-    }
+    func change(_ sql: StaticString, _ values: [SQLValue]) throws -> Int { try answers(sql, [values])[0].changed }
 
     func queue(_ sql: StaticString, expecting count: Int?, _ values: [SQLValue]) throws {
         try beginIfNeeded()
-        try settleLocks()
+        try noteWrite()
         let isInsert = sql.description.hasPrefix("INSERT INTO ")
         if isInsert, case .int(let value)? = values.first { open?.inserted.append((sql, value)) }
         // An INSERT adds its row or fails.
@@ -232,7 +231,11 @@ final class PostgresDatabase: EngineRows {
     }
 
     private func answers(_ sql: StaticString, _ lists: [[SQLValue]]) throws -> [QueryResult] {
-        if isWriting { try beginIfNeeded() }
+        if isWriting {
+            try beginIfNeeded()
+            // `DELETE ... RETURNING` is a query, too.
+            if !sql.description.hasPrefix("SELECT ") { try noteWrite() }
+        }
         for values in lists { try send(sql, values, as: .answer) }
         let results = try receive()
         guard results.count == lists.count else { throw PostgresError.lost("an answer is missing") }
@@ -371,11 +374,17 @@ final class PostgresDatabase: EngineRows {
         }
     }
 
-    /// An operation of a shared transaction has found a lock taken, before its first write.
+    /// An operation of a shared transaction has found a lock taken.
     private struct LockTaken: Error {}
 
-    /// Waits until it is known whether the last locks were free. Reads needn't: their answers come later than this one.
+    /// Waits until it is known whether the last locks were free. Reads don't call it: they throw when their own answers arrive.
     private func settleLocks() throws { if open?.isLocking == true { try receive() } }
+
+    /// Call it before a statement that changes something.
+    private func noteWrite() throws {
+        try settleLocks()
+        open?.hasWritten = true
+    }
 
     /// Waits for a lock before this transaction has a writer's lock, so that no closing waits for it.
     func lockFirst(_ key: LockKey) throws { try beginIfNeeded(after: [key.number(salt: salt)]) }
@@ -525,7 +534,15 @@ final class PostgresDatabase: EngineRows {
             var values: [Value] = []
             for operation in operations {
                 open?.isShared = !values.isEmpty
-                do { values.append(try operation(self)) } catch is LockTaken { break }
+                open?.hasWritten = false
+                do {
+                    let value = try operation(self)
+                    try settleLocks()
+                    values.append(value)
+                } catch let error as LockTaken {
+                    if open?.hasWritten == true { throw error }
+                    break
+                }
             }
             return values
         }

@@ -296,7 +296,7 @@ struct JobInterceptor: Sendable {
 
     /// Called when a job is queued.
     let queued: @Sendable (Lane) -> Void
-    /// Called on the thread that runs some jobs together, before it does, with their number. They fail with what this throws.
+    /// Called with the number of jobs that a thread runs together, before it runs them. They fail with what this throws.
     let before: @Sendable (Lane, Int) throws(StoreError) -> Void
     /// Called when they have run. Their callers get the error that this throws, although the jobs are done.
     let after: @Sendable (Lane) throws(StoreError) -> Void

@@ -114,10 +114,11 @@ import Vocabulary
         try await fixture.close()
     }
 
-    /// Two transactions that hold locks and wait for more could wait for each other.
-    @Test func anOperationThatFindsALockTakenWaitsWithoutHoldingOthers() async throws {
+    /// Calls `body` while another transaction holds a lock, with a function that ends it.
+    private func whileHeld<Value>(
+        _ key: LockKey, _ body: (_ release: @escaping @Sendable () -> Void) async throws -> Value
+    ) async throws -> Value {
         let (held, free) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
-        let key = LockKey.owner(Fixture.blob(9))
         async let holder: Void = store.run(on: store.nodes) { database in
             try database.write {
                 try database.lock([key], for: #function)
@@ -132,28 +133,75 @@ import Vocabulary
                 continuation.resume()
             }
         }
+        let value = try await body { free.signal() }
+        try await holder
+        return value
+    }
+
+    /// Two transactions that hold locks and wait for more could wait for each other.
+    @Test func anOperationThatFindsALockTakenWaitsWithoutHoldingOthers() async throws {
+        let key = LockKey.owner(Fixture.blob(9))
         let runs = Mutex(0)
         let schema = TestPostgres.name(fixture.folder)
-        let answers = try await together(
-            (0..<12).map { number in
-                { database in
-                    if number == 1 {
-                        // Ends the other transaction once the first operation's is durable.
-                        if try TestPostgres.texts("SELECT name FROM \(schema).node WHERE name = '0'") == ["0"] { free.signal() }
-                        runs.withLock { $0 += 1 }
-                        try database.lock([key], for: #function)
+        let answers = try await whileHeld(key) { release in
+            try await together(
+                (0..<12).map { number in
+                    { database in
+                        if number == 1 {
+                            // Ends the other transaction once the first operation's is durable.
+                            if try TestPostgres.texts("SELECT name FROM \(schema).node WHERE name = '0'") == ["0"] { release() }
+                            runs.withLock { $0 += 1 }
+                            try database.lock([key], for: #function)
+                        }
+                        try database.setMark("\(number)", [1])
                     }
-                    try database.setMark("\(number)", [1])
-                }
-            })
-        try await holder
+                })
+        }
         #expect(answers.map(\.number) == Array(0..<12) && answers.allSatisfy { $0.error == nil })
         #expect(runs.withLock { $0 } == 2)
         #expect(try transactions() == ["0", "1 2 3 4 5 6 7", "10 11 8 9"])
         try await fixture.close()
     }
 
-    /// What was committed must not run again.
+    enum Order: CaseIterable { case onlyLocks, locksAndDeletes, deletesAndLocks }
+
+    /// Otherwise a token could be deleted without its entry: the operation runs again and finds nothing.
+    @Test(arguments: Order.allCases) func anOperationThatFindsALockTakenChangesNothing(order: Order) async throws {
+        let key = LockKey.owner(Fixture.blob(9))
+        let runs = Mutex([0, 0])
+        let found = Mutex(false)
+        try await store.setMark("x", [1])
+        let answers = try await whileHeld(key) { release in
+            try await together([
+                { database in
+                    runs.withLock { $0[0] += 1 }
+                    try database.setMark("0", [1])
+                },
+                { database in
+                    let run = runs.withLock { runs in
+                        runs[1] += 1
+                        return runs[1]
+                    }
+                    if run == 2 { release() }
+                    if order != .deletesAndLocks { try database.lock([key], for: #function) }
+                    if order != .onlyLocks {
+                        let isThere = try database.exists("DELETE FROM node WHERE name = 'x' RETURNING 1")
+                        found.withLock { $0 = isThere }
+                    }
+                    if order == .deletesAndLocks {
+                        try database.lock([key], for: #function)
+                        _ = try database.exists("SELECT 1 FROM node")
+                    }
+                },
+            ])
+        }
+        #expect(answers.map(\.number) == [0, 1] && answers.allSatisfy { $0.error == nil })
+        #expect(found.withLock { $0 } == (order != .onlyLocks))
+        #expect(runs.withLock { $0 } == [order == .deletesAndLocks ? 2 : 1, 2])
+        try await fixture.close()
+    }
+
+    /// The server may have committed it, so a repetition could send two pushes.
     @Test func aSharedCommitThatIsUnknownIsNotRepeated() async throws {
         let runs = Mutex(0)
         let forget = "DELETE FROM \(TestPostgres.name(fixture.folder)).incarnation RETURNING name::text"

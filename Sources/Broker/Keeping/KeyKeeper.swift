@@ -251,7 +251,7 @@ public struct RecordedTimes: Sendable {
     public let steps: UInt64
     /// The highest time seen, unix ms. 0 before the first start.
     public let highestMs: UInt64
-    /// The epoch number of `KeyMarks.birth`. No key is older. 0 unless keys were lost.
+    /// The number of an epoch. No key is older. 0 unless keys were lost.
     private let birth: UInt64
 
     /// Read them before the key file: a running broker replaces the file first.
