@@ -23,7 +23,6 @@ public final class PostgresStore: Store {
         private struct State {
             var interceptor: (JobInterceptor, JobInterceptor.Lane)?
             var jobs: [Job] = []
-            var next = 0
             var isClosed = false
             /// How many threads sleep, or are about to.
             var sleeping = 0
@@ -31,22 +30,18 @@ public final class PostgresStore: Store {
             var isWaking = false
             var threads: [Linux.Thread] = []
 
-            /// Takes the next job, and with an operation those that wait behind it.
-            mutating func take() -> ArraySlice<Job> {
-                if next > 1_000, next * 2 > jobs.count {
-                    jobs.removeFirst(next)
-                    next = 0
-                }
-                let together = jobs[next...].prefix(PostgresStore.mostShared).prefix { $0.turn == .operation }
-                let taken = together.isEmpty ? jobs[next...].prefix(1) : together
-                next = taken.endIndex
+            /// Takes the next job, and with an operation those that wait behind it. The queue keeps nothing of them.
+            mutating func take() -> [Job] {
+                let together = jobs.prefix(PostgresStore.mostShared).prefix { $0.turn == .operation }
+                let taken = Array(jobs.prefix(max(1, together.count)))
+                jobs.removeFirst(taken.count)
                 if taken.isEmpty { sleeping += 1 }
                 return taken
             }
 
             /// Returns true if a thread must be woken up for the next job.
             mutating func wakes() -> Bool {
-                guard next < jobs.count, sleeping > 0, !isWaking else { return false }
+                guard !jobs.isEmpty, sleeping > 0, !isWaking else { return false }
                 sleeping -= 1
                 isWaking = true
                 return true
@@ -92,8 +87,8 @@ public final class PostgresStore: Store {
         }
 
         /// - Parameter ended: called after each transaction, before its answers. It fails with what this throws.
-        private func run(_ jobs: ArraySlice<Job>, _ database: PostgresDatabase, ended: () throws -> Void) {
-            var (rest, areTogether) = (jobs, true)
+        private func run(_ jobs: [Job], _ database: PostgresDatabase, ended: () throws -> Void) {
+            var (rest, areTogether) = (jobs[...], true)
             while let first = rest.first {
                 let outcomes: [Result<Job.Finish, any Error>]
                 if rest.count > 1, areTogether {

@@ -75,6 +75,20 @@ import Vocabulary
         )
     }
 
+    @Test func nothingIsKeptOfAnOperationThatIsOver() async throws {
+        final class Content: Sendable {}
+        weak var left: Content?
+        func run() async throws {
+            let content = Content()
+            left = content
+            try await store.run { _ in _ = content }
+        }
+        try await run()
+        // The thread answers first.
+        for _ in 0..<200 where left != nil { try await Task.sleep(for: .milliseconds(10)) }
+        #expect(left == nil)
+    }
+
     @Test func operationsThatWaitShareATransaction() async throws {
         let answers = try await together((0..<9).map(mark))
         #expect(answers.map(\.number) == Array(0..<9) && answers.allSatisfy { $0.error == nil })
