@@ -564,7 +564,10 @@ final class PostgresDatabase: EngineRows {
             } catch {
                 let known = error as? PostgresError
                 let locks = open?.locks ?? []
-                if known?.endsSession == true { disconnect() } else { rollBack() }
+                // All partitions exist. The server's process has missed one that was attached while it looked for the first time, and won't look
+                // again. A new session does.
+                let isStale = known?.isOutOfRange == true && triesLeft < Self.mostTries - 1
+                if known?.endsSession == true || isStale { disconnect() } else { rollBack() }
                 // Brokers release their locks soon, so retry if a broker holds it.
                 if known?.isLockTimeout == true, let holder = foreignHolder(of: locks) { throw StoreError.unavailable(holder) }
                 // Another connection may have made the missing partition.

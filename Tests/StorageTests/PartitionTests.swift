@@ -257,6 +257,26 @@ import Vocabulary
         try await fixture.close()
     }
 
+    /// A process of the server may miss a partition that is attached while it looks at the table for the first time.
+    @Test func aSessionThatMissesAPartitionIsReplaced() async throws {
+        let fixture = try Fixture(.postgres)
+        try await fixture.create(1)
+        let now = fixture.clock.now
+        var room = fixture.room(10, expires: now + 60_000)
+        let (code, token) = (fixture.code(10, room: room, expires: now + 30_000), fixture.token(10, room: room))
+        room.creator.token = token.purgeID
+        let outcome = try await run(fixture) { [room] database in
+            // Only this session finds it in place of the real table.
+            try database.runAlone(["CREATE TEMP TABLE token (LIKE token) PARTITION BY RANGE (expires)"])
+            return try database.write {
+                try database.transaction.create(room, code: code, otherIndexes: [], token: token, shortLimit: 10, now: now)
+            }
+        }
+        #expect(outcome == .created)
+        #expect(try await fixture.store.counts().rooms == 2)
+        try await fixture.close()
+    }
+
     /// The server refuses it with the same code as a row without a partition.
     @Test func aRowThatNoPartitionWouldTakeIsAnError() async throws {
         let fixture = try Fixture(.postgres)
