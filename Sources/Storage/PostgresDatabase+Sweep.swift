@@ -13,7 +13,7 @@ extension PostgresDatabase {
     }
 
     func nextExpiry(jobSlack: UInt64) throws -> UInt64? {
-        // `sweep` purges what has expired by the database's clock.
+        // If the database's time is behind broker time, `sweep` goes by it. Then come later.
         let now = journal.now()
         let ahead = now - min(now, try time())
         return [try earliestExpiry(jobSlack: jobSlack), try nextDrop(now: now - ahead)].compactMap(\.self).min().map {
@@ -113,7 +113,7 @@ extension PostgresDatabase {
     /// Makes the partition for a row, unless another connection has made it.
     /// - Parameter value: of the row's first column.
     /// - Returns: false if it exists.
-    /// - Throws: `.unavailable` if a table of its name is no partition, or not for long.
+    /// - Throws: `.unavailable` if a table of its name was detached, or is being detached.
     @discardableResult
     func makePartition(_ table: String, _ value: Int64) throws -> Bool {
         guard let kind = PostgresSchema.partitioned.first(where: { $0.table == table }), value >= 0 else { return false }
@@ -134,7 +134,7 @@ extension PostgresDatabase {
                 throw StoreError.unavailable(
                     "the table \(name) was detached from \(table). Attach it again, or drop it if it is empty")
             }
-            // Each insert would parse a CHECK again. The bounds below refuse the same rows.
+            // It has no CHECK of its bounds, which each insert would parse again: ATTACH makes them refuse the same rows.
             try queue(text: "CREATE TABLE \(name) (LIKE \(table) INCLUDING DEFAULTS) WITH (\(kind.storage))")
             try queue(text: PostgresSchema.withoutStatistics(PostgresSchema.definition(table), partition: name))
             try queue(text: "ALTER TABLE \(table) ATTACH PARTITION \(name) FOR VALUES FROM (\(start)) TO (\(start + kind.width))")
@@ -191,33 +191,40 @@ extension PostgresDatabase {
     /// that use the table, but makes none wait.
     private func dropPartitions(expiredBy now: UInt64) throws {
         var failure: String?
+        func note(_ reason: String, _ table: String, _ remedy: String) {
+            if failure == nil {
+                failure =
+                    "an old partition of \(table) can't be dropped (\(reason)). Its deleted rows stay on the disk. \(remedy)"
+            }
+        }
         for partition in try read({ try partitions() }) {
             guard let end = partition.end, end <= now else { continue }
             do {
-                try drop(partition)
+                if try !drop(partition), partition.parent.isEmpty {
+                    note("it was detached and has rows", partition.table, "Attach it again, or drop it")
+                }
             } catch let error as PostgresError where !error.endsSession {
                 // Another node has dropped it.
                 if error.isNoTable { continue }
                 // The other partitions don't wait for this one.
-                failure =
-                    failure
-                    ?? "an old partition of \(partition.table) can't be dropped (\(error)). Its deleted rows stay on the disk. "
-                    + "End the command or session that reads the table"
+                note("\(error)", partition.table, "End the command or session that reads the table")
             }
         }
         journal.note(undropped: failure)
     }
 
-    private func drop(_ partition: Partition) throws {
+    /// - Returns: false if it has rows.
+    private func drop(_ partition: Partition) throws -> Bool {
+        // One that is being detached was empty before.
+        guard try partition.isDetaching || partition.table == PostgresSchema.waitingTable || isEmpty(partition.name) else {
+            return false
+        }
         if !partition.parent.isEmpty {
-            // One that is being detached was empty before.
-            guard try partition.isDetaching || partition.table == PostgresSchema.waitingTable || isEmpty(partition.name) else {
-                return
-            }
             let how = partition.isDetaching ? "FINALIZE" : "CONCURRENTLY"
             try runAlone(["ALTER TABLE \(partition.parent) DETACH PARTITION \(partition.name) \(how)"])
         }
         try runAlone(["DROP TABLE IF EXISTS \(partition.name)"])
+        return true
     }
 
     /// Returns when a scrub can drop the next partition, unix ms.

@@ -6,8 +6,8 @@ import Vocabulary
 
 /// A connection to PostgreSQL, used by one thread. `PostgresDatabase+*.swift` have its part of `Store`.
 ///
-/// A write is one transaction at READ COMMITTED, in about two round trips: locks and the first read go out together, and so do the writes, the
-/// entries and COMMIT.
+/// A write is one transaction at READ COMMITTED. Alone it takes about two round trips: locks and the first read go out together, and so do the
+/// writes, the entries and COMMIT. Each further operation of a shared transaction adds at least one.
 final class PostgresDatabase: EngineRows {
     let journal: PostgresJournal
     private var connection: Connection?
@@ -55,7 +55,7 @@ final class PostgresDatabase: EngineRows {
         let head: UInt64
         /// The advisory locks that it has asked for.
         var locks: [Int64] = []
-        /// True if it has the writes of an operation. Those after it don't wait for locks: two transactions could wait for each other.
+        /// True after its first operation. Later ones only try their locks: whoever holds locks and waits for more could wait for each other.
         var isShared = false
         /// True while it is unknown whether the last locks were free.
         var isLocking = false
@@ -135,10 +135,10 @@ final class PostgresDatabase: EngineRows {
             try made.send("SELECT name::text FROM incarnation")
             if let own = try made.receive(deadlineMs: Self.longestAnswerMs).last, own.next() { incarnation = own.text(0) }
         }
-        connection = made
         journal.forgetStamp()
         if !facts.isNull(0) { try checkHead(made) }
-        (self.host, sessionNode, isListening) = (host, nil, false)
+        // Only now: a session without these checks must not be used.
+        (connection, self.host, sessionNode, isListening) = (made, host, nil, false)
         try nameSession(made)
     }
 
@@ -301,8 +301,8 @@ final class PostgresDatabase: EngineRows {
         open?.identity = incarnation.map { Identity(number: schedule.text(4), incarnation: $0) }
     }
 
-    /// A smaller log, an earlier term, or another holder of this node's lease shows that a failover has lost commits. Whoever takes the lease ends
-    /// this node's term, so that this is not reached.
+    /// A smaller log, an earlier term, or another holder of this node's lease shows that a failover has lost commits. A normal takeover never gets
+    /// here: it ends this node's term, and the server refuses the statement first.
     private func noteLosses(_ schedule: QueryResult) {
         guard let transaction = open else { return }
         let (size, term, lease) = (schedule.time(6), schedule.time(7), schedule.time(8))
@@ -386,7 +386,7 @@ final class PostgresDatabase: EngineRows {
         open?.hasWritten = true
     }
 
-    /// Waits for a lock before this transaction has a writer's lock, so that no closing waits for it.
+    /// Waits for a lock. If the transaction has not begun, it takes this lock before its writer's lock, so that no closing waits for it.
     func lockFirst(_ key: LockKey) throws { try beginIfNeeded(after: [key.number(salt: salt)]) }
 
     private func beginIfNeeded(after first: [Int64] = [], locking numbers: [Int64] = []) throws {
@@ -456,7 +456,8 @@ final class PostgresDatabase: EngineRows {
         }
     }
 
-    /// Also makes the server refuse the transaction if another node has ended this node's term. The client can't: its COMMIT may be on the way already.
+    /// Reads the schedule. If another node has ended this node's term, a cast makes the server refuse the transaction. This client would learn it too
+    /// late, because its COMMIT may be on the way already.
     private func readSchedule() throws {
         let node = journal.node
         try send(
@@ -488,8 +489,8 @@ final class PostgresDatabase: EngineRows {
     /// This node had no success for a minute of agreed time. It must record that before anything else.
     private struct Absence: Error { let clock: UInt64 }
 
-    /// The transaction's time, unix ms: the database's clock, and never before the log's latest window or a boundary that was processed. A token that
-    /// expires earlier belongs to a bucket that may be closed. Broker time outside of transactions.
+    /// Returns the transaction's agreed time, unix ms, or that of the log's latest window or of the last processed boundary if that is later. A token
+    /// that expires earlier belongs to a bucket that may be closed. Outside of transactions it returns broker time.
     var moment: UInt64 {
         guard open != nil else { return journal.now() }
         do {
@@ -501,7 +502,7 @@ final class PostgresDatabase: EngineRows {
         }
     }
 
-    /// The database's time of the transaction, unix milliseconds.
+    /// The transaction's agreed time, unix ms. 0 until the server has answered.
     var clock: UInt64 { open?.clock ?? 0 }
 
     /// Known while the schedule is locked.
@@ -525,30 +526,41 @@ final class PostgresDatabase: EngineRows {
 
     /// Runs operations in one transaction until it is durable. Each may run several times.
     ///
-    /// - Returns: what each returned. Those that are missing have not run, because one found a lock taken.
-    /// - Throws: an error that is not about the session if they must run one by one. Nothing is kept of them.
-    func write<Value>(together operations: [(PostgresDatabase) throws -> Value]) throws -> [Value] {
+    /// - Returns: the outcomes of the first operations. One of them found a lock taken if there are fewer than operations: then run the others again.
+    /// - Throws: `LockTimeout`; a `PostgresError` about the session, after which all have failed. After any other error they must run one by one, and
+    ///   nothing is kept of them.
+    func write<Value>(together operations: [(PostgresDatabase) throws -> Value]) throws -> [Result<Value, any Error>] {
         isTogether = true
         defer { isTogether = false }
         return try write {
-            var values: [Value] = []
+            var outcomes: [Result<Value, any Error>] = []
             for operation in operations {
-                open?.isShared = !values.isEmpty
+                open?.isShared = !outcomes.isEmpty
                 open?.hasWritten = false
                 do {
                     let value = try operation(self)
                     try settleLocks()
-                    values.append(value)
+                    outcomes.append(.success(value))
                 } catch let error as LockTaken {
                     if open?.hasWritten == true { throw error }
                     break
+                } catch let error as StoreError where open?.hasWritten != true && open?.failure == nil {
+                    // It has refused itself, and the others go on.
+                    do { try settleLocks() } catch is LockTaken {}
+                    outcomes.append(.failure(error))
                 }
             }
-            return values
+            return outcomes
         }
     }
 
-    /// Runs a transaction until it is durable. `body` may run several times. Nothing is kept of a run that failed.
+    /// The first operation of a shared transaction has waited for a lock in vain. Nothing is kept of the transaction.
+    struct LockTimeout: Error {
+        /// Says that no broker's session holds the lock. Nil if it may soon be free.
+        let failure: StoreError?
+    }
+
+    /// Runs a transaction until it is durable. `body` may run several times. Nothing is kept of a run that failed, except after `.unknownCommit`.
     func write<Value>(isSignOfLife: Bool, _ body: () throws -> Value) throws -> Value {
         var triesLeft = Self.mostTries
         while true {
@@ -568,11 +580,15 @@ final class PostgresDatabase: EngineRows {
                 // again. A new session does.
                 let isStale = known?.isOutOfRange == true && triesLeft < Self.mostTries - 1
                 if known?.endsSession == true || isStale { disconnect() } else { rollBack() }
-                // Brokers release their locks soon, so retry if a broker holds it.
-                if known?.isLockTimeout == true, let holder = foreignHolder(of: locks) { throw StoreError.unavailable(holder) }
+                if known?.isLockTimeout == true {
+                    let failure = foreignHolder(of: locks).map { StoreError.unavailable($0) }
+                    if isTogether { throw LockTimeout(failure: failure) }
+                    // A broker's session releases it soon, so retry then.
+                    if let failure { throw failure }
+                }
                 // Another connection may have made the missing partition.
                 let isTransient = known?.endsSession == true || known?.isConflict == true || known?.isOutOfRange == true
-                // One that conflicts must not make the others run again and again.
+                // An operation that the server refuses must not make the others run again and again.
                 guard isTransient || known?.isWrongCount == true, triesLeft > 0, !isTogether || known?.isRefusal == false else {
                     throw error
                 }
@@ -621,7 +637,9 @@ final class PostgresDatabase: EngineRows {
     private func commit() throws {
         guard let open else { return }
         if let failure = open.failure { throw failure }
-        if open.hasLostCommits, !isRenewing { throw StoreError.lostCommits }
+        // Without an answer so far, the schedule is only read with the commit.
+        let hasLostCommits = open.clock == nil ? journal.fault == .lostCommits : open.hasLostCommits
+        if hasLostCommits, !isRenewing { throw StoreError.lostCommits }
         // Purges and outcomes never wait: they get the last agreed time.
         if open.isAdmitted, !open.isConfirmed { throw StoreError.wrongClock }
         try send("COMMIT", as: .nothing)
@@ -658,17 +676,22 @@ final class PostgresDatabase: EngineRows {
                 let isSame = try exists("SELECT 1 FROM incarnation WHERE name::text = $1", .text(identity.incarnation))
                 guard isSame else { break }
                 switch try first("SELECT pg_xact_status($1::text::xid8)", .text(identity.number), read: { $0.text(0) }) {
-                case "committed": return true
+                case "committed":
+                    // It may not have reached the standby server yet. This write waits for it.
+                    try live().send("SELECT pg_logical_emit_message(true, 'mayfly', '')")
+                    _ = try live().receive(deadlineMs: Self.longestAnswerMs)
+                    return true
                 case "aborted": return false
                 default: break
                 }
-            } catch let error as PostgresError {
+            } catch {
+                // Whatever fails here, the commit may be durable.
                 disconnect()
-                if case .library = error { throw error }
             }
             // This only sleeps.
             _ = Poll.wait(-1, .read, until: Clock.monotonicMs + 100)
         }
+        journal.noteUnknownCommit()
         throw PostgresError.unknownCommit
     }
 

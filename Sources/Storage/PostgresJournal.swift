@@ -39,6 +39,8 @@ final class PostgresJournal: LedgerState {
         var head: UInt64 = 0
         var latestLease: UInt64 = 0
         var hasLostCommits = false
+        /// True if a commit may be durable although its operations were told that it failed.
+        var hasUnknownCommit = false
         var clockIsWrong = false
         /// How often in a row a partition could not be dropped, and what the operator should know of that.
         var undropped = 0
@@ -206,6 +208,13 @@ final class PostgresJournal: LedgerState {
 
     /// Lasts until `forgetLoss`: the log of the wrong server may outgrow the lost one.
     func noteLoss() { state.withLock { $0.hasLostCommits = true } }
+    func noteUnknownCommit() { state.withLock { $0.hasUnknownCommit = true } }
+    func takeUnknownCommit() -> Bool {
+        state.withLock { state in
+            defer { state.hasUnknownCommit = false }
+            return state.hasUnknownCommit
+        }
+    }
 
     /// The database has everything again.
     func forgetLoss() { state.withLock { $0.hasLostCommits = false } }

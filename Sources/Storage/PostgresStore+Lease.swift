@@ -140,6 +140,23 @@ extension PostgresStore {
         }
     }
 
+    /// Returns all jobs of this node if the answer to a commit was lost since the last call. That may have stored jobs of which the outbox knows
+    /// nothing, because their operations were told that they failed.
+    public func jobsAfterUnknownCommit() async throws(StoreError) -> [JobRecord] {
+        guard let name = journal.node?.name, journal.takeUnknownCommit() else { return [] }
+        do {
+            return try await run(on: nodes) { database in
+                // The server may still be at it.
+                _ = try database.write { try database.endTerms([]) }
+                try database.waitForWriters()
+                return try database.write { try database.takeJobs(of: [name], for: name) }.sorted { $0.deadline < $1.deadline }
+            }
+        } catch {
+            journal.noteUnknownCommit()
+            throw error
+        }
+    }
+
     /// Returns the latest generation of any room, token, registration or timer, or 0. Reads all these rows.
     public func latestGeneration() async throws(StoreError) -> UInt64 {
         try await run(on: nodes) { database in try database.read { try database.latestGeneration() } }

@@ -4,13 +4,13 @@ import Policy
 import Postgres
 import Synchronization
 
-/// The store on PostgreSQL 15 or later: some connections, each on a thread of its own, that take operations from one queue.
+/// The store on PostgreSQL 15 or later. Each thread has one connection. Lanes separate operations, long work, renewals and other work of nodes.
 public final class PostgresStore: Store {
     /// One use of a connection. Either what `run` returned is called, or `fail`.
     struct Job: Sendable {
         typealias Finish = @Sendable () -> Void
 
-        /// Operations share a transaction when they have to wait for a connection.
+        /// Operations that wait next to each other may share a transaction. An `alone` job never does.
         enum Turn { case operation, alone }
 
         var turn = Turn.alone
@@ -30,7 +30,8 @@ public final class PostgresStore: Store {
             var isWaking = false
             var threads: [Linux.Thread] = []
 
-            /// Takes the next job, and with an operation those that wait behind it. The queue keeps nothing of them.
+            /// Takes the next job, and with an operation up to `mostShared` that wait behind it. The queue keeps nothing of them. If there is none,
+            /// the thread counts as sleeping.
             mutating func take() -> [Job] {
                 let together = jobs.prefix(PostgresStore.mostShared).prefix { $0.turn == .operation }
                 let taken = Array(jobs.prefix(max(1, together.count)))
@@ -39,7 +40,7 @@ public final class PostgresStore: Store {
                 return taken
             }
 
-            /// Returns true if a thread must be woken up for the next job.
+            /// Decides whether to wake a thread for the next job, and notes it. The caller then signals `work`.
             mutating func wakes() -> Bool {
                 guard !jobs.isEmpty, sleeping > 0, !isWaking else { return false }
                 sleeping -= 1
@@ -86,26 +87,12 @@ public final class PostgresStore: Store {
             }
         }
 
-        /// - Parameter ended: called after each transaction, before its answers. It fails with what this throws.
+        /// - Parameter ended: called after each transaction, before its answers. If it throws, all jobs of that transaction get its error.
         private func run(_ jobs: [Job], _ database: PostgresDatabase, ended: () throws -> Void) {
-            var (rest, areTogether) = (jobs[...], true)
-            while let first = rest.first {
-                let outcomes: [Result<Job.Finish, any Error>]
-                if rest.count > 1, areTogether {
-                    do {
-                        outcomes = try database.write(together: rest.map(\.run)).map { .success($0) }
-                    } catch let error as PostgresError where !error.isRefusal {
-                        outcomes = rest.map { _ in .failure(error) }
-                    } catch {
-                        // Nothing is kept. Each finds out alone whether it fails.
-                        areTogether = false
-                        continue
-                    }
-                } else {
-                    outcomes = [
-                        Result { first.turn == .alone ? try first.run(database) : try database.write { try first.run(database) } }
-                    ]
-                }
+            var rest = jobs[...]
+            // They run one by one after the others.
+            var alone: [Job] = []
+            func answer(_ outcomes: [Result<Job.Finish, any Error>]) {
                 let result = Result { try ended() }
                 for (job, outcome) in zip(rest, outcomes) {
                     do {
@@ -114,6 +101,24 @@ public final class PostgresStore: Store {
                     } catch { job.fail(StoreError(any: error)) }
                 }
                 rest = rest.dropFirst(outcomes.count)
+            }
+            while rest.count > 1 {
+                do {
+                    answer(try database.write(together: rest.map(\.run)))
+                } catch let error as PostgresError where !error.isRefusal {
+                    answer(rest.map { _ in .failure(error) })
+                } catch let timeout as PostgresDatabase.LockTimeout {
+                    // Only the first has waited. The others must not wait for its lock again.
+                    if let failure = timeout.failure { answer([.failure(failure)]) } else { alone.append(rest.removeFirst()) }
+                } catch {
+                    // The transaction was rolled back. So only those that can't run get an error.
+                    alone += rest
+                    rest = []
+                }
+            }
+            rest += alone
+            while let next = rest.first {
+                answer([Result { next.turn == .alone ? try next.run(database) : try database.write { try next.run(database) } }])
             }
         }
 
@@ -149,9 +154,11 @@ public final class PostgresStore: Store {
     /// For what else nodes do, which must not wait behind operations.
     let nodes = Lane()
 
-    /// More only share the server's processors. Whatever waits shares a transaction.
+    /// More would only compete for the server's processors.
     private static let connections = 4
-    /// How many operations may share a transaction. They wait for each other's round trips, and keep each other's locks.
+    /// Each of a sweep, a publication and two counts may wait for seconds.
+    private static let keepingConnections = 4
+    /// How many operations may share a transaction. The first one's answer waits for the last one, and all locks are kept until then.
     private static let mostShared = 8
 
     /// Connects and checks the server, the schema and the role.
@@ -168,7 +175,7 @@ public final class PostgresStore: Store {
         first.disconnect()
         do {
             try operations.start((0..<connections).map { "store-\($0)" }, journal)
-            try keeping.start(["store-keeping-0", "store-keeping-1"], journal)
+            try keeping.start((0..<Self.keepingConnections).map { "store-keeping-\($0)" }, journal)
             try renewals.start(["store-lease"], journal)
             try nodes.start(["store-nodes"], journal)
         } catch {

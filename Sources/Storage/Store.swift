@@ -3,9 +3,10 @@ import SQLite
 
 /// The broker's durable state: operations on rows (`Transaction`), and the store's own work (`Keeping.swift`).
 ///
-/// Each call is atomic. Its changes are durable when it returns, and none are kept if it throws.
+/// Each call is atomic. Its changes are durable when it returns, and none are kept if it throws. The exception is a commit on PostgreSQL whose answer
+/// is lost: after that call has thrown, its changes may be durable.
 public protocol Store: Sendable {
-    /// Runs an operation and finishes it when all of it is durable or none of it is kept.
+    /// Runs an operation and finishes it when all of it is durable, or has failed.
     func submit(_ operation: Operation, _ access: Access)
     func submit(_ work: KeepingWork, _ access: Access)
 
@@ -38,7 +39,7 @@ public enum Access: Sendable {
 public struct Operation: Sendable {
     /// Called once, or again if the first run was rolled back. Returns what to call when the operation is durable.
     public let run: @Sendable (Transaction) throws -> @Sendable () -> Void
-    /// Called if the operation failed and left nothing.
+    /// Called if the operation failed.
     public let fail: @Sendable (StoreError) -> Void
 
     @inlinable
@@ -91,7 +92,7 @@ public func perform<Value: Sendable>(
     return try result.get()
 }
 
-/// Why an operation failed. It left nothing.
+/// Why an operation failed.
 public enum StoreError: Error, Sendable, Equatable, CustomStringConvertible {
     /// The disk or a quota is full.
     case full

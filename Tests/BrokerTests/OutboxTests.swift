@@ -31,6 +31,18 @@ import Vocabulary
         }
     }
 
+    /// After a commit without an answer, a node reads all its stored jobs.
+    @Test func aJobThatTheOutboxOwnsIsQueuedOnce() async throws {
+        try await WatchedBroker.play(Policy.rooms(Self.slots)) { broker in
+            try await broker.makeRooms(2)
+            #expect(try await broker.knock([0, 1]))
+            await broker.simulated.run?.broker.outbox.resume(try await broker.jobs)
+            await broker.simulated.advance(60_000)
+            #expect(broker.sightings.map(\.room).sorted() == [0, 1])
+            #expect(try await broker.jobs.isEmpty)
+        }
+    }
+
     /// A phone of the other environment: the operator must not have to wait for the third refusal.
     @Test func theFirstRefusalIsALineAndAMetricByReason() async throws {
         let refused = Outcome.failed(status: 400, reason: .badDeviceToken, verdict: .keep)

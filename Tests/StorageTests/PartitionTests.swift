@@ -257,6 +257,23 @@ import Vocabulary
         try await fixture.close()
     }
 
+    /// Its rows may be all that is left of some tokens.
+    @Test func aDetachedTableWithRowsIsKept() async throws {
+        let fixture = try Fixture(.postgres)
+        try await fixture.create(1)
+        let session = try Session(fixture)
+        let tokens = try partitions(fixture).filter { $0.hasPrefix("token") }
+        try session.run("ALTER TABLE token DETACH PARTITION \(tokens[0])")
+        fixture.clock.advance(3 * 86_400_000)
+        for _ in 0..<2 { #expect(try await fixture.store.scrub()) }
+        #expect(try session.run("SELECT count(*)::text FROM \(tokens[0])") == ["1"])
+        #expect(fixture.store.takeAlarms().contains { $0.contains("it was detached and has rows") })
+        try session.run("DELETE FROM \(tokens[0])")
+        #expect(try await fixture.store.scrub())
+        #expect(try partitions(fixture).filter { $0.hasPrefix("token") }.isEmpty)
+        try await fixture.close()
+    }
+
     /// A process of the server may miss a partition that is attached while it looks at the table for the first time.
     @Test func aSessionThatMissesAPartitionIsReplaced() async throws {
         let fixture = try Fixture(.postgres)

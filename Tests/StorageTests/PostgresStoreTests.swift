@@ -1,4 +1,6 @@
 import Ledger
+import Policy
+import Postgres
 import TestPostgres
 import Testing
 import Vocabulary
@@ -27,6 +29,8 @@ import Vocabulary
         // The node keeps its keys meanwhile.
         #expect(try await store.renew(NodeReport(name: "a", steps: 1, ledgerSize: 1)))
         #expect(store.fault == .lostCommits)
+        // Its schedule would only be read with the commit.
+        await #expect(throws: StoreError.lostCommits) { try await store.setMark("x", [1]) }
         // The wrong server's log has grown.
         _ = try TestPostgres.texts("UPDATE \(schema).log SET size = size + 10")
         #expect(try await store.renew(NodeReport(name: "a", steps: 1, ledgerSize: 1)))
@@ -131,6 +135,63 @@ import Vocabulary
             try await lostCommit(fixture) { _ = try TestPostgres.texts(forget) }
         }
         #expect(try await fixture.store.mark("x") == nil)
+        try await fixture.close()
+    }
+
+    /// The server has the commit, and its standby server doesn't. Each push of it must leave nevertheless once it is durable.
+    @Test func aCommitThatTheStandbyLacksIsNotAcknowledged() async throws {
+        let (fixture, server) = (try Fixture(.postgres), try PostgresServer())
+        let uri = try TestPostgres.schema(named: fixture.folder, at: server.uri)
+        try PostgresStore.makeSchema(uri: uri)
+        let clock = fixture.clock
+        let store = try PostgresStore(
+            PostgresJournal(uri: uri, now: { clock.now }, clocks: clock.clocks), timing: .standard, connections: 4)
+        #expect(try await store.takeLease("a", address: "", after: 0))
+        let (_, _, token) = try await fixture.create(1, in: store)
+        let (job, now) = (fixture.job(1, token: token, deadline: clock.now + 20_000), clock.now)
+        // Else the commit that makes its partition would be the first to wait.
+        _ = try await store.run { try $0.makePartition("job", Int64(job.deadline)) }
+        func standby(_ name: String) async throws {
+            let admin = server.uri.split(separator: "mayfly@").joined(separator: "postgres@")
+            _ = try TestPostgres.texts("ALTER SYSTEM SET synchronous_standby_names = '\(name)'", at: admin)
+            _ = try TestPostgres.texts("SELECT pg_reload_conf()::text", at: admin)
+            while try TestPostgres.texts("SHOW synchronous_standby_names", at: server.uri) != [name] {
+                try await Task.sleep(for: .milliseconds(10))
+            }
+        }
+        try await standby("nobody")
+        let knock = Task { try await store.write { try $0.knock(NewJob(job), throttle: 30_000, now: now, knocked: now) } }
+        let end = "SELECT pg_terminate_backend(pid)::text FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+        while try TestPostgres.texts(end, at: server.uri).isEmpty { try await Task.sleep(for: .milliseconds(10)) }
+        let error = await #expect(throws: StoreError.self) { try await knock.value }
+        #expect("\(String(describing: error))".contains("the answer to a commit was lost"))
+        try await standby("")
+        #expect(try await store.jobsAfterUnknownCommit().map(\.job) == [job.job])
+        #expect(try await store.jobsAfterUnknownCommit().isEmpty)
+        await store.shutDown()
+        try await fixture.close()
+        try server.stop()
+    }
+
+    /// A session that could not be checked at its beginning would not say who owns its jobs.
+    @Test func aSessionThatCouldNotBeCheckedIsNotUsed() async throws {
+        let fixture = try Fixture(.postgres)
+        let store = store(fixture)
+        #expect(try await store.takeLease("a", address: "", after: 0))
+        let log = "\(TestPostgres.name(fixture.folder)).log"
+        let name = "SELECT CASE current_setting('mayfly.node', true) WHEN 'a' THEN 1 ELSE 0 END::bigint"
+        let owners = try await store.run(on: store.nodes) { database in
+            database.disconnect()
+            let holder = try Connection(TestPostgres.uri, deadlineMs: 5_000)
+            try holder.send(text: "BEGIN")
+            try holder.send(text: "LOCK TABLE \(log) IN ACCESS EXCLUSIVE MODE")
+            _ = try holder.receive(deadlineMs: 5_000)
+            #expect(throws: PostgresError.statement("55P03")) { try database.connect() }
+            try holder.send(text: "ROLLBACK")
+            _ = try holder.receive(deadlineMs: 5_000)
+            return try database.read { try database.count(text: name) }
+        }
+        #expect(owners == 1)
         try await fixture.close()
     }
 

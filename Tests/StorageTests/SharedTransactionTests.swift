@@ -128,6 +128,50 @@ import Vocabulary
         try await fixture.close()
     }
 
+    /// E.g. one that adds to the log while that is full.
+    @Test func anOperationThatRefusesItselfStopsNoOther() async throws {
+        let runs = Mutex(0)
+        let answers = try await together(
+            (0..<8).map { number in
+                { database in
+                    runs.withLock { $0 += 1 }
+                    try database.lock([.owner(Fixture.blob(UInt8(number)))], for: #function)
+                    if [3, 7].contains(number) { throw StoreError.ledgerBehind }
+                    try database.setMark("\(number)", [1])
+                }
+            })
+        #expect(answers.map(\.number) == Array(0..<8))
+        #expect(answers.filter { $0.error == .ledgerBehind }.map(\.number) == [3, 7])
+        #expect(try transactions() == ["0 1 2 4 5 6"] && runs.withLock { $0 } == 8)
+        try await fixture.close()
+    }
+
+    /// The others have waited with it once, for as long as the server lets a statement wait.
+    @Test func aLockThatStaysTakenStopsOnlyWhoNeedsIt() async throws {
+        let key = LockKey.owner(Fixture.blob(9))
+        let left = Mutex(7)
+        let answers = try await whileHeld(key) { release in
+            try await together(
+                (0..<8).map { number in
+                    { database in
+                        if number == 0 {
+                            try database.lock([key], for: #function)
+                            _ = try database.window()
+                        }
+                        try database.setMark("\(number)", [1])
+                        let isLast = left.withLock { left in
+                            if number > 0 { left -= 1 }
+                            return left == 0
+                        }
+                        if isLast { release() }
+                    }
+                })
+        }
+        #expect(answers.map(\.number) == [1, 2, 3, 4, 5, 6, 7, 0] && answers.allSatisfy { $0.error == nil })
+        #expect(try transactions() == ["0", "1 2 3 4 5 6 7"])
+        try await fixture.close()
+    }
+
     /// Calls `body` while another transaction holds a lock, with a function that ends it.
     private func whileHeld<Value>(
         _ key: LockKey, _ body: (_ release: @escaping @Sendable () -> Void) async throws -> Value

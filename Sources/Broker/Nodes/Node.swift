@@ -238,7 +238,7 @@ public actor Node: LoopActor {
                 try await store.recheckCommits { try await self.log.isContinued() }
                 // A node that can't lead does this too, since the log allows no late outcomes.
                 if isSettled {
-                    let jobs = try await store.takeJobsOfGoneNodes()
+                    let jobs = try await store.takeJobsOfGoneNodes() + store.jobsAfterUnknownCommit()
                     if !jobs.isEmpty { await duties.resume(jobs) }
                 }
                 if leads, !hasTakenOver {

@@ -18,6 +18,8 @@ public actor Outbox: LoopActor, BrokerPart {
     private let presence: Presence
 
     var queue: OutboxQueue
+    /// The jobs that it owns.
+    private var owned: Set<JobID> = []
     /// Jobs whose side is being probed.
     private var probing: [RoomSide: [Entry]] = [:]
     private let wanted = WantedPushes()
@@ -50,12 +52,14 @@ public actor Outbox: LoopActor, BrokerPart {
     /// Reserves room for a job that is about to be stored. From now on the sweeper leaves the job alone.
     func reserve(_ job: JobRecord) {
         queue.queued += 1
+        owned.insert(job.job)
         sweeper.assumeIsolated { $0.hold(jobDue: job.deadline) }
     }
 
     /// Releases a job that was not stored, or whose outcome is recorded.
     func release(_ job: JobRecord) {
         queue.queued -= 1
+        owned.remove(job.job)
         sweeper.assumeIsolated { $0.release(jobDue: job.deadline) }
     }
 
@@ -101,12 +105,15 @@ public actor Outbox: LoopActor, BrokerPart {
         resume(try await store.read { try $0.jobs() })
     }
 
-    /// Queues jobs that a previous run or another node has left.
-    public func resume(_ jobs: [JobRecord]) {
+    /// Queues stored jobs, without those that it owns.
+    public func resume(_ stored: [JobRecord]) {
+        let jobs = stored.filter { !owned.contains($0.job) }
         if jobs.isEmpty { return }
         reserve(jobs)
         add(jobs, isFromBefore: true)
-        shared.log.info("courier: \(Metrics.inWords(jobs.count)) pushes resumed that a previous run or another node has left")
+        shared.log.info(
+            "courier: \(Metrics.inWords(jobs.count)) pushes resumed that a previous run, another node or a commit without an answer has left"
+        )
     }
 
     /// Queues jobs that are stored.
