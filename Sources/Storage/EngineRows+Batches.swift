@@ -5,7 +5,7 @@ import Vocabulary
 // Seals and purges wait for their batch. At a boundary, an hour or a midnight, a batch is frozen. When everything that expired before the
 // boundary is purged, it gets a window.
 extension EngineRows {
-    /// Freezes and completes batches that are due, even while nothing can be published. Must be called twice a minute.
+    /// Freezes and completes batches that are due, even while nothing can be published. Call it at least twice a minute.
     func settleBatches() throws {
         guard state.hasStarted, try isBatchDue() else { return }
         while let boundary = try write({ try nextBatch() }) {

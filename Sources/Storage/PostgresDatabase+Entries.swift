@@ -5,15 +5,15 @@ import Vocabulary
 
 // Entries that wait for their window or their batch.
 //
-// A transaction's window is that of the database's clock, but never before a committed entry's or before one that is closed. To close windows, the
-// sequencer first commits their end, then waits for all writers that may not have read it.
+// A transaction's window follows the agreed clock. It is never before that of a committed entry, and always after the last closed one. To close
+// windows, the sequencer first commits their end, then waits for all writers that may not have read it.
 //
 // `batch` of a waiting row is the end of its hour, or of its day for a long token. The batch frozen at a boundary has all rows up to it, so
 // writers needn't know which batch is open. An index would cost them more than the row, so a boundary's partition has none until its batch is
 // complete.
 extension PostgresDatabase {
     func addToBatch(_ id: EntryID, _ cause: PurgeCause?, expires: UInt64, isLong: Bool) throws {
-        // A late purge belongs to the batch that waits for all that expired before its boundary.
+        // A purge after the expiry counts at the expiry: the batch of that boundary waits for it.
         let time = cause == nil ? moment : min(moment, expires)
         try queue(
             "INSERT INTO waiting (batch, rank, id, until, cause) VALUES ($1, $2, $3, $4, $5)",
@@ -37,6 +37,7 @@ extension PostgresDatabase {
 
     func record(_ events: [Entry.Op], _ marks: [StoreMark]) throws {
         var window = try window()
+        // While the clock is behind the log, these may reopen the latest window. See `startWindow`.
         if window > clockWindow, events.allSatisfy({ $0.rank == 0 }) {
             let schedule = try lockSchedule()
             window = try startWindow()
@@ -55,7 +56,7 @@ extension PostgresDatabase {
 
     func reopen(_ window: UInt64) { closedUpTo = min(closedUpTo, window - min(window, journal.resolution)) }
 
-    /// The start of the window of the database's clock.
+    /// The start of the window of the agreed clock.
     private var clockWindow: UInt64 { clock / 1_000 / journal.resolution * journal.resolution }
 
     // MARK: The schedule
@@ -146,7 +147,7 @@ extension PostgresDatabase {
             .time(frozen), .time(moment), .number(count)) >= count
     }
 
-    /// Indexes the partitions of complete batches. Each part is then read from where the last one ended, and the index refuses duplicate ids.
+    /// Indexes the partitions of complete batches. So each publication continues after the last id of the one before, and no id is in twice.
     func indexBatches() throws {
         let missing = try read {
             let moment = try earliest("SELECT max(moment) FROM batch WHERE window_start IS NOT NULL")

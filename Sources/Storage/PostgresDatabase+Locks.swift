@@ -23,8 +23,8 @@ extension LockKey {
 }
 
 extension PostgresDatabase {
-    /// Returns who holds one of these advisory locks or a writer's lock, and what to do, if that is no broker's session. Returns nil if there is no
-    /// such session, or if it can't be found.
+    /// Returns a message if a session that is no broker's holds one of these advisory locks or a writer's lock: who that is, and what to do. Returns nil
+    /// if there is no such session, or if it can't be found.
     func foreignHolder(of numbers: [Int64] = []) -> String? {
         let holder = try? read {
             try first(

@@ -1,7 +1,7 @@
 /// The tables of `Schema` in PostgreSQL's words, and what only this engine has.
 ///
 /// A thief of the server's files learns more than `Schema` says: each row has the number of the transaction that wrote it. So the rows of one
-/// operation are linked (e.g. a waiting seal and its token), and all rows have an order.
+/// transaction, which has up to eight operations, are linked (e.g. waiting seals and their tokens), and all rows have an order.
 enum PostgresSchema {
     static let version: UInt64 = 4
 
@@ -97,8 +97,8 @@ enum PostgresSchema {
         -- The numbers of entries without a sort key.
         CREATE SEQUENCE entry_number;
 
-        -- The latest closed window, the count of entries that wait for publication, which is counted again at each `stamp`, and the boundary of the
-        -- last batch that is in the log.
+        -- `closed_up_to` is the latest closed window. `backlog` is how many entries waited for publication at the count that `stamp` numbers.
+        -- `sequenced` is the boundary of the last batch that is in the log.
         ALTER TABLE schedule ADD COLUMN closed_up_to BIGINT NOT NULL DEFAULT 0, ADD COLUMN backlog BIGINT NOT NULL DEFAULT 0,
             ADD COLUMN stamp BIGINT NOT NULL DEFAULT 0, ADD COLUMN sequenced BIGINT NOT NULL DEFAULT 0;
         INSERT INTO schedule (one, last_batch) VALUES (1, 0);
@@ -114,7 +114,7 @@ enum PostgresSchema {
             one BIGINT PRIMARY KEY CHECK (one = 1), holder TEXT, address TEXT NOT NULL, held_until BIGINT NOT NULL, term BIGINT NOT NULL);
         INSERT INTO lease (one, address, held_until, term) VALUES (1, '', 0, 0);
 
-        -- The name of this run of the server. A crash or a failover empties the unlogged table.
+        -- A name that lives until the server crashes or another is promoted, which empties the unlogged table. A clean restart keeps it.
         CREATE UNLOGGED TABLE incarnation (one BIGINT PRIMARY KEY CHECK (one = 1), name UUID NOT NULL);
 
         -- Each node's last report (see `NodeReport`), and its term. `held_until` rises at each renewal. 0: ended by another node. 1: given up.

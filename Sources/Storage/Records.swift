@@ -55,7 +55,7 @@ public struct SideRecord: Sendable, Equatable {
     public var proven: Bool
     /// The purge id of the side's token.
     public var token: EntryID?
-    /// The start of the throttle: the time of the last knock at this side, or close to the departure of its push. 0 if never.
+    /// When the throttle began, in broker time: at the last knock at this side, or with send slots about when that push left. 0 if never.
     public var knocked: UInt64
 
     public init(

@@ -190,8 +190,8 @@ extension SQLiteDatabase {
 
     /// Checks the runs of a batch of which nothing is in the log.
     ///
-    /// An earlier copy of the newest run's page is not noticed, since a commit may change no other page. Of a batch that is partly in the log, a
-    /// missing run can look published.
+    /// It does not notice an earlier copy of the newest run's page, since a commit may change no other page. Once a part of the batch is in the log,
+    /// a missing run could also be one that was published.
     /// - Throws: `.damaged` if a page is damaged or missing.
     func checkRuns(_ number: Int64) throws {
         let ranks = try first("SELECT ranks FROM batch WHERE number = $1", .int(number)) { $0.int(0) } ?? 0
@@ -224,7 +224,7 @@ extension SQLiteDatabase {
         return try RunMerge(readers, after: id)
     }
 
-    /// Forgets the runs of a batch that is in the log. Its pages are deleted when the folder has their entries, but a newest run may have none.
+    /// Forgets the runs of a batch that is in the log. Its pages are deleted when the folder has their entries. An empty newest run has no entries, so it is deleted here.
     func endRuns(of number: Int64) throws {
         let (seals, purges) = (RunPlace(batch: number), RunPlace(batch: number, rank: 4))
         for place in [seals, purges] { runs[place.key] = nil }

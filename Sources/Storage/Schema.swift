@@ -18,8 +18,9 @@ enum Schema {
         -- and `creator` also at the creator's first use of its member secret. `due` is the first expiry of a part of the row.
         -- `room` and `member` are one-way hashes of 26 and 32 random bytes, `client` is keyed by epoch key and room id.
         -- `creator_token` and `joiner_token` are purge ids.
-        -- Thief: the number of rooms, each room's expiry, whether it was accepted or its code is pending, whether each side has a
-        -- token, when each side was last knocked at. With the key file also: guesses of codes can be checked against `code`.
+        -- Thief: the number of rooms, each room's expiry, whether it was accepted or its code is pending, whether that is short, for
+        -- ten minutes the time of the accept. Of each side: the day on which it joined, whether it has a token and has used its
+        -- member secret, when it was last knocked at. With the key file also: guesses of codes can be checked against `code`.
         CREATE TABLE room (
             expires INTEGER NOT NULL,
             room BLOB NOT NULL,
@@ -50,7 +51,8 @@ enum Schema {
     private static let token = """
         -- One row per token. `sealed` (200 bytes, or 648) and `ref` (56 bytes) are XChaCha20-Poly1305 under keys derived from the room id
         -- and the epoch key of `expires`. `purge_id` is the id of the later purge in the ledger.
-        -- Thief: which two tokens share a room, and the later purge. Earlier entries can't be found.
+        -- Thief: which two tokens share a room, their sides and kinds, the day on which each was sealed, and the later purge. Earlier
+        -- entries can't be found.
         CREATE TABLE token (
             expires INTEGER NOT NULL,
             purge_id BLOB NOT NULL,
@@ -65,7 +67,7 @@ enum Schema {
     private static let job = """
         -- One row per push in progress, for two minutes at most. A push of an audience has slot 0, no room, and the template's
         -- sealed fields in `fields`.
-        -- Thief: the token's row, the template, and the opening in the ledger. With the key file also: the token
+        -- Thief: the token's row, the template, the push's time and deadline, and the opening in the ledger. With the key file also: the token
         -- (docs/threat-model.md), until the epoch key of the deadline is destroyed.
         CREATE TABLE job (
             deadline INTEGER NOT NULL,
@@ -117,8 +119,8 @@ enum Schema {
 
         """,
         """
-        -- Marks of this node: the last ratchet step, the latest known time, the provider token's age. Of the deployment: the size of sealed
-        -- addresses, unless it is 160.
+        -- Marks of this node: the last ratchet step, the latest known time, the provider token's age. Of the deployment: the size of
+        -- sealed addresses if it is not 160.
         CREATE TABLE node (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
 
         """,

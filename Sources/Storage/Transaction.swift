@@ -2,7 +2,7 @@ public import Ledger
 public import Vocabulary
 
 /// The operations on rooms, tokens, pushes and audiences, written once for all engines. Each is atomic and includes its ledger entries. It is
-/// durable when `Store.write` returns, and leaves nothing if it throws.
+/// durable when `Store.write` returns, and leaves nothing if that throws. See `Store` for the exception.
 ///
 /// Operations never receive a key or a secret. Callers pass a keyed index once for each key that may have made it, the current key first.
 public struct Transaction {
@@ -43,8 +43,8 @@ public protocol Database: AnyObject {
     var moment: UInt64 { get }
     /// - Throws: `.ledgerBehind` if too many entries wait for publication.
     func admit(_ use: LedgerUse) throws(StoreError)
-    /// Waits until no other operation holds one of the keys. Holds them until this operation ends. An engine with a single writer ignores
-    /// the call.
+    /// Holds the keys until the operation's transaction ends. Waits for other holders, or ends the operation and runs it again later. An engine
+    /// with a single writer ignores the call.
     /// - Parameter operation: its name.
     func lock(_ keys: @autoclosure () -> [LockKey], for operation: StaticString) throws
     /// Calls `body` with each row of a query. Statements are literals with parameters `$1`, `$2` and so on.
@@ -52,9 +52,9 @@ public protocol Database: AnyObject {
     /// Runs a query once for each list of values. An engine with a server sends them together.
     func query(_ sql: StaticString, each lists: [[SQLValue]], _ body: (any Row) throws -> Void) throws
     /// Changes rows at once.
-    /// - Returns: the number of changed rows, for the operation's decision. A change of 0 rows doesn't count as a write.
+    /// - Returns: the number of changed rows, for the operation's decision. An operation may still refuse after a change of 0 rows.
     func change(_ sql: StaticString, _ values: [SQLValue]) throws -> Int
-    /// Changes rows before the operation ends.
+    /// Changes rows at the latest with the commit.
     /// - Parameter count: the operation fails if another number of rows changes. Nil allows any number.
     func queue(_ sql: StaticString, expecting count: Int?, _ values: [SQLValue]) throws
     /// Adds a ledger entry to the operation.
@@ -89,9 +89,9 @@ public enum LockKey: Sendable, Hashable {
     case session(Digest)
     case timer(RequestID)
     case seen(Digest)
-    /// The making of partitions, of an engine that has some.
+    /// For the making of partitions, on PostgreSQL.
     case partitions
-    /// The ledger's schedule, and a sweep, of an engine with several writers.
+    /// For changes of the ledger's schedule, and for sweeps, on PostgreSQL.
     case schedule, sweep
 }
 

@@ -164,11 +164,11 @@ struct RunPage: Sendable, Equatable, RandomAccessCollection {
     static func count(of entries: Int) -> Int { (entries + capacity - 1) / capacity }
 }
 
-/// The runs of a batch's seals, or of its purges: the newest run, which is one page, and slices of thousands.
+/// The runs of a batch's seals, or of its purges: the newest run, which is one page, and slices of hundreds to thousands.
 ///
 /// Each commit adds its entries to the newest run. When this overflows, most of it is merged into the latest slice, until that is full and another
 /// one begins. So a file shows of an entry's age only which run it is in. Each run has entries of two commits at least, if two have added some,
-/// until entries of the batch go to the log. One of the two may have a single entry there. After damage, a run may have one commit's alone.
+/// until entries of the batch go to the log. Of one of the two it may have a single entry. After damage a run may have entries of one commit only.
 struct WaitingRuns: Sendable {
     /// Empty if a split could leave a run with one commit's entries.
     private(set) var newest: RunPage
