@@ -136,7 +136,7 @@ public actor Node: LoopActor {
     /// Returns when this node may serve.
     /// - Throws: `NodeRefusal` if it must not serve in this deployment.
     public func admit() async throws -> Admission {
-        if let link { tasks.append(Task { await self.fetchKeys(by: link) }) }
+        if let link { tasks.append(Task(executorPreference: loop) { await self.fetchKeys(by: link) }) }
         while true {
             do {
                 if let admission = try await round() { return admission }
@@ -216,7 +216,7 @@ public actor Node: LoopActor {
             self.report(isLeaving && !keepsFile ? 0 : keys.steps)
         }
         term = keeper
-        tasks.append(Task { await keeper.run() })
+        tasks.append(Task(executorPreference: loop) { await keeper.run() })
         return keeper
     }
 
