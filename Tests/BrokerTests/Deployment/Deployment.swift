@@ -40,6 +40,7 @@ actor Deployment {
     nonisolated let world: DeploymentWorld
     nonisolated let nodes: [SimulatedNode]
     nonisolated let life: DeploymentLife
+    private nonisolated let phones: DeploymentPhones
     private nonisolated let inbox = Inbox()
     private nonisolated let schema: String
     /// A server that only this deployment uses. Nil: it shares that of `make test`, which never crashes.
@@ -79,7 +80,12 @@ actor Deployment {
             try SimulatedNode(number, world, keepsKeys: count == 1 || number == 0 && world.chance.upTo(2) == 0)
         }
         nodes = made
-        life = DeploymentLife(world) { made.compactMap(\.run).filter(\.isReady) }
+        let life = DeploymentLife(world) { made.compactMap(\.run).filter(\.isReady) }
+        let phones = DeploymentPhones(world, life)
+        world.apple.whenSeen { [weak life, weak phones] sighting, isRefused in
+            if phones?.saw(sighting, isRefused: isRefused) == false { life?.saw(sighting, isRefused: isRefused) }
+        }
+        (self.life, self.phones) = (life, phones)
         if let first = made.first, let wrapping = first.wrapping {
             // A generation is born a day after the one before. With keys of yesterday that is soon.
             let age = 86_400_000 - 60_000 - world.chance.upTo(300_000)
@@ -122,9 +128,9 @@ actor Deployment {
     }
 
     private func keepLiving() {
-        let (time, chance, life, pace) = (time, chance, life, world.pace)
+        let (time, chance, life, phones, pace) = (time, chance, life, phones, world.pace)
         @Sendable func live() {
-            life.act()
+            if chance.upTo(6) == 0 { phones.act() } else { life.act() }
             time.after(chance.upTo(pace.longestPause(at: time.now))) { live() }
         }
         @Sendable func forget() {
@@ -143,10 +149,12 @@ actor Deployment {
         try checkReady()
         life.checkAll()
         try await pass(20_000)
+        phones.deleteAll()
         life.closeAll()
         // Rooms whose creation got no answer end by themselves, and then their tokens are published.
         try await pass(world.pace.longestLifeSeconds * 1_000 + world.pace.afterlife)
         try checkRows()
+        try checkPartitions()
         isEnding = true
         for node in nodes {
             guard let run = node.run else { continue }
@@ -448,6 +456,26 @@ actor Deployment {
         }
         if !left.isEmpty {
             throw Failure(what: "\(left.count) rows are left, e.g. \(left[0].prefix(60))", story: story.last(40))
+        }
+    }
+
+    /// No table is left for waiting entries, or for rows that have all expired.
+    private func checkPartitions() throws {
+        let hours: [Substring: UInt64] = ["token": 1, "registration": 24, "room": 24]
+        let names = try TestPostgres.texts(
+            """
+            SELECT relname::text FROM pg_class WHERE relkind = 'r' AND relname ~ '_[0-9]+$'
+            AND relnamespace = '\(TestPostgres.name(schema))'::regnamespace ORDER BY 1
+            """, at: serverURI)
+        let left = names.filter { name in
+            let parts = name.split(separator: "_")
+            guard parts[0] != "waiting" else { return true }
+            let width = parts[0] == "job" ? 600_000 : (hours[parts[0]] ?? 0) * 3_600_000
+            // Two minutes for clocks that are wrong, and one for the next look.
+            return (parts.last.flatMap { UInt64($0) } ?? 0) + width + 180_000 < time.now
+        }
+        if !left.isEmpty {
+            throw Failure(what: "\(left.count) empty tables are left, e.g. \(left[0])", story: story.last(40))
         }
     }
 

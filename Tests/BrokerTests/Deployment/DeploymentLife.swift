@@ -155,29 +155,32 @@ final class DeploymentLife: Sendable {
     /// Longer than a term: from then on all nodes know who is present.
     private static let termMs: UInt64 = 12_000
     /// Within this time all nodes know of a change.
-    private static let newsMs: UInt64 = 3_000
+    static let newsMs: UInt64 = 3_000
     /// A knock is tried for two minutes.
     private static let attemptsMs: UInt64 = 120_000
 
     /// - Parameter ready: returns the processes to which a balancer sends callers.
     init(_ world: DeploymentWorld, ready: @escaping @Sendable () -> [NodeRun]) {
         (self.world, self.ready) = (world, ready)
-        world.apple.whenSeen { [weak self] in self?.saw($0, isRefused: $1) }
     }
 
     var summary: String {
         state.withLock { $0.counts.sorted { $0.key < $1.key }.map { "\($0.key) \($0.value)" }.joined(separator: ", ") }
     }
 
-    private func count(_ what: String) { state.withLock { $0.counts[what, default: 0] += 1 } }
+    func count(_ what: String) { state.withLock { $0.counts[what, default: 0] += 1 } }
 
     // MARK: Acts
 
+    /// A process to which a balancer sends a caller. Nil if there is none, or if nothing new begins.
+    func someRun() -> NodeRun? {
+        let runs = ready()
+        return runs.isEmpty || state.withLock(\.isQuiet) ? nil : chance.pick(runs)
+    }
+
     /// Something happens, at a random room.
     func act() {
-        let runs = ready()
-        guard !runs.isEmpty, !state.withLock(\.isQuiet) else { return }
-        let run = chance.pick(runs)
+        guard let run = someRun() else { return }
         let kind = chance.upTo(100)
         let rooms = state.withLock { state in
             state.rooms.values.filter { !$0.isBusy && $0.isClosed == .no }.map(\.number).sorted()
@@ -235,19 +238,13 @@ final class DeploymentLife: Sendable {
         for room in rooms { status(room, run) }
     }
 
-    /// When the last room has ended, true time.
-    var lastEnd: UInt64 { state.withLock { $0.rooms.values.filter { $0.isClosed != .yes }.map(\.expires).max() ?? 0 } }
-
-    /// No node had the keys any more, so everything sealed is forgotten.
-    func forgetAll() { state.withLock { ($0.rooms, $0.owners) = ([:], [:]) } }
-
     // MARK: Calls
 
     /// Calls a process.
     /// - Parameters:
     ///   - room: the room, which gets no other call meanwhile.
     ///   - done: gets the result, or `.shuttingDown` if the process ends before.
-    private func call<Answer: Sendable>(
+    func call<Answer: Sendable>(
         _ run: NodeRun, _ room: Int?, _ body: @escaping @Sendable (Broker) async throws -> Answer,
         done: @escaping @Sendable (Result<Answer, any Error>) -> Void
     ) {
@@ -310,7 +307,7 @@ final class DeploymentLife: Sendable {
         }
     }
 
-    private func isRetryable(_ error: any Error) -> Bool {
+    func isRetryable(_ error: any Error) -> Bool {
         guard let error = error as? BrokerError else { return false }
         return error.status >= 500 || error.status == 429
     }
@@ -330,7 +327,7 @@ final class DeploymentLife: Sendable {
         return false
     }
 
-    private func token() -> [UInt8] {
+    func newToken() -> [UInt8] {
         let number = state.withLock { state in
             state.count += 1
             return state.count
@@ -339,7 +336,7 @@ final class DeploymentLife: Sendable {
     }
 
     private func create(_ run: NodeRun) {
-        let (code, token) = (Array("code-\(facts.nextNumber())".utf8), token())
+        let (code, token) = (Array("code-\(facts.nextNumber())".utf8), newToken())
         let life = Int(world.pace.lifeSeconds(chance))
         call(run, nil) { broker in
             try await broker.rooms.create(
@@ -371,7 +368,7 @@ final class DeploymentLife: Sendable {
     private func accept(_ room: Int, _ run: NodeRun) {
         guard let (code, isAccepted) = state.withLock({ $0.rooms[room].map { ($0.code, $0.isAccepted) } }), isAccepted == .no
         else { return }
-        let token = token()
+        let token = newToken()
         call(run, room) { broker in
             try await broker.rooms.accept(
                 AcceptRoom(joinid: code, client: Facts.joiner, token: try Secret(copying: token.span), environment: nil),
@@ -502,7 +499,7 @@ final class DeploymentLife: Sendable {
 
     private func replaceToken(_ room: Int, _ slot: Int, _ run: NodeRun) {
         guard let caller = caller(room, slot) else { return }
-        let token = token()
+        let token = newToken()
         // From now on either may be in use.
         change(room, slot) { $0.isTokenKnown = false }
         state.withLock { $0.owners[token] = (room, slot) }
@@ -632,7 +629,7 @@ final class DeploymentLife: Sendable {
     }
 
     /// Apple has seen a push.
-    private func saw(_ sighting: SimulatedApple.Sighting, isRefused: Bool) {
+    func saw(_ sighting: SimulatedApple.Sighting, isRefused: Bool) {
         count("push")
         let now = time.now
         let fault: String? = state.withLock { state in

@@ -19,6 +19,7 @@ actor NodeRun: LoopActor {
         let keys: KeyRing
         let time: BrokerTime
         let broker: Broker
+        let calls: Calls
         let sweeper: Sweeper
         let keeper: KeyKeeper
         let sequencer: Sequencer
@@ -37,6 +38,7 @@ actor NodeRun: LoopActor {
     private nonisolated let opened = Mutex<PostgresStore?>(nil)
     private var member: Node?
     private var tasks: [Task<Void, Never>] = []
+    private var isAbandoned = false
 
     nonisolated var machine: SimulatedMachine { node.machine }
     nonisolated var ledger: LedgerFolder { node.ledger }
@@ -116,6 +118,9 @@ actor NodeRun: LoopActor {
             loop: loop, store: StoreAccess(loop: loop, store: store, metrics: metrics, log: log), keys: keys, time: time,
             policies: world.policies, courier: LeasedSender(courier, admission.lease), sweeper: sweeper, settings: .test(),
             metrics: metrics, neighbors: neighbors, log: log)
+        guard let (policy, limits) = world.policies.audience(.calls) else { preconditionFailure("calls have a policy") }
+        let audiences = Audiences(broker: broker, policy: policy, limits: limits)
+        try await audiences.learnSlots()
         await broker.presence.setEdge(sockets)
         sockets.attach(broker.presence)
         let sequencer = Sequencer(
@@ -124,7 +129,8 @@ actor NodeRun: LoopActor {
             log: log, refusals: { broker.takeRefusals() }, erased: { await sweeper.scheduleScrub() },
             caughtUp: { broker.shares.clear(.ledgerBacklog) })
         let parts = Parts(
-            node: member, lease: admission.lease, keys: keys, time: time, broker: broker, sweeper: sweeper, keeper: keeper,
+            node: member, lease: admission.lease, keys: keys, time: time, broker: broker, calls: Calls(audiences: audiences),
+            sweeper: sweeper, keeper: keeper,
             sequencer: sequencer, neighbors: neighbors, offers: offers, courier: courier, isLoss: admission.isLoss)
         known.withLock { $0.parts = parts }
         try await startup.catchUp(
@@ -170,7 +176,11 @@ actor NodeRun: LoopActor {
         ])
     }
 
-    private func add(_ more: [Task<Void, Never>]) { tasks += more }
+    /// Tasks that begin after the process was killed end at once.
+    private func add(_ more: [Task<Void, Never>]) {
+        tasks += more
+        if isAbandoned { for task in more { task.cancel() } }
+    }
 
     // MARK: End
 
@@ -197,6 +207,7 @@ actor NodeRun: LoopActor {
 
     /// Ends what the process does, after its store answers no more.
     func abandon() async {
+        isAbandoned = true
         parts?.courier.stop()
         link.close()
         for task in tasks { task.cancel() }

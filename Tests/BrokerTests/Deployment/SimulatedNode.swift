@@ -29,7 +29,7 @@ final class DeploymentWorld: Sendable {
         database = SimulatedDatabase(time)
         network = SimulatedNetwork(time, database, chance)
         apple = SimulatedApple(time, chance)
-        policies = try Policies([Policy.rooms(pace.timing)])
+        policies = try Policies([Policy.rooms(pace.timing), Policy.builtIn("calls", replacing: [])])
         key = try SigningKey(origin: "log.example/a", seed: [UInt8](repeating: 1, count: 32).span)
         story = Story(time)
     }
@@ -172,18 +172,25 @@ final class SimulatedNode: Sendable {
         Logger { [self] level, line in
             prints.add(line)
             world.story.tell("\(name) prints \(level.rawValue): \(line)")
+            // Some alarms are about what went on for a while.
+            if level == .error, world.story.isCalm(from: world.time.now - min(world.time.now, 60_000), to: world.time.now) {
+                world.story.fail("\(name) raises an alarm, although nothing was wrong: \(line)")
+            }
         }
     }
 
     /// The log entries of a start.
     var starts: [Entry.Op] {
-        guard let version = EntryText("1.0"), let policy = world.policies.all.first, let rules = EntryText(policy.name) else {
-            preconditionFailure("these texts are valid")
+        guard let version = EntryText("1.0"), let policy = world.policies.all.first else {
+            preconditionFailure("there is a version and a policy")
         }
         let digest = Digest.sha256(policy.bytes.span)
         let started = Entry.Op.brokerStarted(
             node: name, version: version, policy: digest, resolutionSeconds: UInt32(world.pace.resolution), binary: digest)
-        return [started, .policyLoaded(name: rules, policy: digest)]
+        return [started]
+            + world.policies.all.compactMap { policy in
+                EntryText(policy.name).map { .policyLoaded(name: $0, policy: .sha256(policy.bytes.span)) }
+            }
     }
 
     func remove() throws { try File.removeTree(folder) }
