@@ -55,7 +55,8 @@ final class PostgresDatabase: EngineRows {
         let head: UInt64
         /// The advisory locks that it has asked for.
         var locks: [Int64] = []
-        /// True after its first operation. Later ones only try their locks: whoever holds locks and waits for more could wait for each other.
+        /// True after its first operation. Later ones only try their locks: two transactions that hold locks and wait for more
+        /// could wait for each other.
         var isShared = false
         /// True while it is unknown whether the last locks were free.
         var isLocking = false
@@ -526,9 +527,9 @@ final class PostgresDatabase: EngineRows {
 
     /// Runs operations in one transaction until it is durable. Each may run several times.
     ///
-    /// - Returns: the outcomes of the first operations. One of them found a lock taken if there are fewer than operations: then run the others again.
-    /// - Throws: `LockTimeout`; a `PostgresError` about the session, after which all have failed. After any other error they must run one by one, and
-    ///   nothing is kept of them.
+    /// - Returns: the outcomes of the first operations. If some are missing, the next operation found a lock taken: run it and those after it again.
+    /// - Throws: `LockTimeout`. A `PostgresError` that is no refusal: all have failed. After any other error nothing is kept, and they must run one
+    ///   by one.
     func write<Value>(together operations: [(PostgresDatabase) throws -> Value]) throws -> [Result<Value, any Error>] {
         isTogether = true
         defer { isTogether = false }

@@ -4,7 +4,7 @@ import SQLite
 
 /// Runs operations on the caller's thread with the store's schema and statements, but without its queue, savepoints and checks.
 ///
-/// `mayfly-bench rows` measures with it the least work that the store's rows need, and `mayfly-bench fill` to fill a database.
+/// `mayfly-bench rows` measures with it the least work that the store's rows need. `mayfly-bench fill` fills a database with it.
 package final class RowLoop {
     private let database: SQLiteDatabase
 

@@ -224,7 +224,7 @@ extension SQLiteDatabase {
         return try RunMerge(readers, after: id)
     }
 
-    /// Forgets the runs of a batch that is in the log. Its pages are deleted when the folder has their entries. An empty newest run has no entries, so it is deleted here.
+    /// Forgets the runs of a batch that is in the log. A page is deleted when the folder has its entries. An empty newest run has none, so this deletes it.
     func endRuns(of number: Int64) throws {
         let (seals, purges) = (RunPlace(batch: number), RunPlace(batch: number, rank: 4))
         for place in [seals, purges] { runs[place.key] = nil }

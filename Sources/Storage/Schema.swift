@@ -67,8 +67,8 @@ enum Schema {
     private static let job = """
         -- One row per push in progress, for two minutes at most. A push of an audience has slot 0, no room, and the template's
         -- sealed fields in `fields`.
-        -- Thief: the token's row, the template, the push's time and deadline, and the opening in the ledger. With the key file also: the token
-        -- (docs/threat-model.md), until the epoch key of the deadline is destroyed.
+        -- Thief: the token's row, the template, the push's time and deadline, and the opening in the ledger. With the key file
+        -- also: the token (docs/threat-model.md), until the epoch key of the deadline is destroyed.
         CREATE TABLE job (
             deadline INTEGER NOT NULL,
             job BLOB NOT NULL,

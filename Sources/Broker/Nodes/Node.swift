@@ -238,8 +238,11 @@ public actor Node: LoopActor {
                 try await store.recheckCommits { try await self.log.isContinued() }
                 // A node that can't lead does this too, since the log allows no late outcomes.
                 if isSettled {
-                    let jobs = try await store.takeJobsOfGoneNodes() + store.jobsAfterUnknownCommit()
+                    let jobs = try await store.takeJobsOfGoneNodes()
+                    // They are this node's from now on, so queue them before anything fails.
                     if !jobs.isEmpty { await duties.resume(jobs) }
+                    let own = try await store.jobsAfterUnknownCommit()
+                    if !own.isEmpty { await duties.resume(own) }
                 }
                 if leads, !hasTakenOver {
                     try await duties.lead()

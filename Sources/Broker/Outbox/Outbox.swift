@@ -18,7 +18,7 @@ public actor Outbox: LoopActor, BrokerPart {
     private let presence: Presence
 
     var queue: OutboxQueue
-    /// The jobs that it owns.
+    /// The jobs that it owns, from the reservation to the recorded outcome.
     private var owned: Set<JobID> = []
     /// Jobs whose side is being probed.
     private var probing: [RoomSide: [Entry]] = [:]
@@ -105,7 +105,7 @@ public actor Outbox: LoopActor, BrokerPart {
         resume(try await store.read { try $0.jobs() })
     }
 
-    /// Queues stored jobs, without those that it owns.
+    /// Queues stored jobs that it doesn't own yet.
     public func resume(_ stored: [JobRecord]) {
         let jobs = stored.filter { !owned.contains($0.job) }
         if jobs.isEmpty { return }

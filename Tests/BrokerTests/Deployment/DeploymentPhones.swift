@@ -91,7 +91,7 @@ final class DeploymentPhones: Sendable {
             .sorted { $0.lexicographicallyPrecedes($1) }
     }
 
-    /// Those that a call must ring.
+    /// Returns the tokens of phones that a call must ring.
     private func sure(_ tokens: [[UInt8]]) -> [[UInt8]] {
         let now = time.now
         return state.withLock { state in
