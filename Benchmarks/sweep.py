@@ -221,13 +221,17 @@ def is_published(state):
     return not left
 
 
-def lag(broker, share):
-    """The lowest bound in the broker's histogram of lags under which this share of the purges lie, in seconds."""
+def lags(broker):
+    """The broker's histogram of lags: {bound in seconds: the number of purges under it}."""
     found = re.findall(r'^mayfly_purge_lag_seconds_bucket\{le="([\d.]+|\+Inf)"\} (\d+)$', broker.metrics(), re.M)
-    if not found:
-        return float("inf")
-    most = int(found[-1][1])
-    return next(float(bound) for bound, count in found if int(count) >= share * most)
+    return {float(bound): int(count) for bound, count in found}
+
+
+def lag(broker, share, since=None):
+    """The lowest bound under which this share of the purges lie, in seconds. `since`: the histogram before them."""
+    counts = {bound: count - (since or {}).get(bound, 0) for bound, count in lags(broker).items()}
+    most = counts.get(float("inf"), 0)
+    return next((bound for bound, count in counts.items() if count >= share * most), float("inf"))
 
 
 def verify(state, purges, programs, note):
