@@ -59,8 +59,10 @@ class Aim:
         middle = self.measured.median
         reached = middle <= self.aim if self.at_most else middle >= self.aim
         unit = f" {self.unit}" if self.unit else ""
+        # Rounded, a miss may look like the aim.
+        shown = f"{middle:.4g}" if not reached and number(middle) == number(self.aim) else self.measured
         aim = f"{'≤' if self.at_most else '≥'} {number(self.aim)}{unit}"
-        return [self.figure, aim, f"{self.measured}{unit}", "yes" if reached else "**no**"]
+        return [self.figure, aim, f"{shown}{unit}", "yes" if reached else "**no**"]
 
 
 def table(head, rows):
