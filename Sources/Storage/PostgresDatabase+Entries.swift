@@ -66,7 +66,7 @@ extension PostgresDatabase {
         _ = try window()
         return try only("SELECT looked, last_batch, closed, closed_up_to FROM schedule FOR UPDATE") {
             closedUpTo = $0.time(3)
-            return Schedule(lastBoundary: $0.timeOrNil(0), lastBatch: $0.time(1), closedBucket: $0.timeOrNil(2))
+            return try Schedule($0)
         }
     }
 

@@ -285,7 +285,14 @@ final class PostgresDatabase: EngineRows {
         journal.note(Backlog(count: schedule.time(1), stamp: schedule.time(2)))
         guard let read = open?.clock else { return }
         noteLosses(schedule)
-        let (closed, latest) = (schedule.time(0), schedule.time(5))
+        let (closed, latest): (UInt64, UInt64)
+        do throws(StoreError) {
+            closed = try schedule.logTime(0, perSecond: 1)
+            latest = try schedule.logTime(5, perSecond: 1)
+        } catch {
+            open?.failure = error
+            return
+        }
         let comparison: AgreedClock.Comparison
         do throws(StoreError) { comparison = try journal.agreed(on: read, latest: latest) } catch {
             open?.clockFault = error
@@ -476,6 +483,7 @@ final class PostgresDatabase: EngineRows {
     func window() throws -> UInt64 {
         try beginIfNeeded()
         if open?.clock == nil { try receive() }
+        if let failure = open?.failure { throw failure }
         if let fault = open?.clockFault { throw fault }
         guard let window = open?.window, let clock = open?.clock else { throw StoreError.unavailable("an answer is missing") }
         if open?.hasLostCommits == true { throw StoreError.lostCommits }

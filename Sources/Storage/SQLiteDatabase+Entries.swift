@@ -57,7 +57,7 @@ extension SQLiteDatabase {
             Books.Covered(count: $0.number(0), limited: $0.number(1))
         }[0]
         try each("SELECT looked, last_batch, closed FROM schedule") { row in
-            books.schedule = Schedule(lastBoundary: row.timeOrNil(0), lastBatch: row.time(1), closedBucket: row.timeOrNil(2))
+            books.schedule = try Schedule(row)
         }
         try resumeBatches(&books)
         journal.books = books
@@ -168,7 +168,9 @@ extension SQLiteDatabase {
     private func resumeBatches(_ books: inout Books) throws {
         var counts = try waitingCounts()
         var (short, long): (Batch?, Batch?)
-        try each("SELECT number, is_long, moment, window_start FROM batch ORDER BY moment, is_long") { row in
+        try each("SELECT number, is_long, moment, window_start, rank FROM batch ORDER BY moment, is_long") { row in
+            // Only a batch that is in the log up to an entry has its rank.
+            guard !row.isNull(2) || row.isNull(4) else { throw StoreError.damagedBatch }
             let batch = counts.removeValue(forKey: row.int(0)) ?? Batch(number: row.int(0))
             switch (row.isNull(2), row.bool(1)) {
             case (true, false):

@@ -187,6 +187,15 @@ extension RowReading {
 extension Row {
     func time(_ column: Int32) -> UInt64 { UInt64(clamping: int(column)) }
     func timeOrNil(_ column: Int32) -> UInt64? { isNull(column) ? nil : time(column) }
+
+    /// Returns a time that the log or its schedule goes by.
+    /// - Throws: `.damaged` after the year 9999. Arithmetic with it could overflow and end the process.
+    func logTime(_ column: Int32, perSecond: UInt64) throws(StoreError) -> UInt64 {
+        let time = time(column)
+        guard time / perSecond < 253_402_300_800 else { throw .damaged("a time of the log is after the year 9999") }
+        return time
+    }
+
     func blobOrNil(_ column: Int32) -> [UInt8]? { isNull(column) ? nil : blob(column) }
     func bool(_ column: Int32) -> Bool { int(column) != 0 }
 

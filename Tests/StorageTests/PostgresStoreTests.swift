@@ -368,6 +368,21 @@ import Vocabulary
         try await fixture.close()
     }
 
+    /// Arithmetic with such times would end the process at each start.
+    @Test(arguments: ["log SET window_start", "schedule SET looked", "schedule SET closed_up_to"])
+    func timesAfterTheYear9999AreRefused(column: String) async throws {
+        let fixture = try Fixture(.postgres)
+        try await fixture.store.start([StoreBatchTests.sign], marks: [])
+        fixture.clock.advance(1_000)
+        #expect(try await fixture.publish().count > 0)
+        _ = try TestPostgres.texts("UPDATE \(TestPostgres.name(fixture.folder)).\(column) = 9223372036854775807")
+        await #expect(throws: StoreError.damaged("a time of the log is after the year 9999")) {
+            try await fixture.store.record([StoreBatchTests.sign])
+            _ = try await fixture.publish(before: .max)
+        }
+        try await fixture.close()
+    }
+
     /// A start may follow ratchet steps that the previous process could not take.
     @Test(arguments: Engine.allCases) func aStartSaysWhatWasSwept(engine: Engine) async throws {
         let fixture = try Fixture(engine)

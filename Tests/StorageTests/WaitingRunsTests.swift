@@ -391,6 +391,7 @@ import Vocabulary
         "INSERT INTO batch (number, is_long) VALUES (3, 0)",
         "DELETE FROM batch WHERE number = 2; INSERT INTO batch (number, is_long) VALUES (3, 0)",
         "UPDATE batch SET moment = 1700000000 WHERE number = 2",
+        "UPDATE batch SET rank = 4, id = x'80000000000000000000000000000000' WHERE number = 1",
         "INSERT INTO batch (number, is_long, moment) VALUES (3, 0, 1700000000), (4, 0, 1700000000)",
         "INSERT INTO batch (number, is_long, moment) VALUES (3, 0, 1700000000), (4, 1, 1700000000), (5, 1, 1700000000)",
     ])
@@ -400,6 +401,23 @@ import Vocabulary
         await fixture.store.shutDown()
         try Connection(path: fixture.path).execute(change)
         #expect(throws: StoreError.damagedBatch) { try fixture.reopen() }
+        try fixture.remove()
+    }
+
+    /// Arithmetic with such times would end the process at each start.
+    @Test(arguments: [
+        "UPDATE log SET window_start = 9223372036854775807", "UPDATE log SET window_start = 9000000000000000",
+        "UPDATE batch SET moment = NULL, window_start = 9223372036854775807 WHERE number = 1",
+        "INSERT INTO entry (window_start, rank, key, bytes) VALUES (9223372036854775807, 0, x'00', x'7b7d')",
+        "UPDATE schedule SET looked = 9223372036854775807", "UPDATE schedule SET last_batch = 9000000000000000",
+    ])
+    func timesAfterTheYear9999AreRefused(change: String) async throws {
+        let fixture = try await started()
+        fixture.clock.advance(1_000)
+        #expect(try await fixture.publish(before: .max).count == 1)
+        await fixture.store.shutDown()
+        try Connection(path: fixture.path).execute(change)
+        #expect(throws: StoreError.damaged("a time of the log is after the year 9999")) { try fixture.reopen() }
         try fixture.remove()
     }
 
