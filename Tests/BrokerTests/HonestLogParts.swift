@@ -154,6 +154,7 @@ final class Facts: Sendable {
         var number = 0
         var refs: [Ref] = []
         var queued = 0
+        var delivered = 0
     }
 
     static let (creator, joiner) = (Array("creator".utf8), Array("joiner".utf8))
@@ -196,4 +197,7 @@ final class Facts: Sendable {
     func closed(_ room: Room) { state.withLock { $0.rooms.removeAll { $0.number == room.number } } }
     func sealed(_ ref: Ref?) { state.withLock { $0.refs += ref.map { [$0] } ?? [] } }
     func queued() { state.withLock { $0.queued += 1 } }
+    /// A push that is certainly in the log as delivered.
+    func delivered() { state.withLock { $0.delivered += 1 } }
+    var deliveries: Int { state.withLock { $0.delivered } }
 }

@@ -117,5 +117,8 @@ struct LogCheck {
         guard report.opened >= facts.pushes else {
             throw Fault.missing("\(facts.pushes) pushes were acknowledged, \(report.opened) opened")
         }
+        guard report.delivered >= facts.deliveries else {
+            throw Fault.missing("\(facts.deliveries) pushes were delivered, \(report.delivered) in the log")
+        }
     }
 }

@@ -136,6 +136,8 @@ final class DeploymentLife: Sendable {
         var pushes: [[UInt8]: [UInt64: String]] = [:]
         /// When Apple last saw a push for a token.
         var seen: [[UInt8]: UInt64] = [:]
+        /// When a process learned that a push is delivered, by `apns-id`.
+        var delivered: [String: UInt64] = [:]
         /// While this is set, nothing new begins.
         var isQuiet = false
         var counts: [String: Int] = [:]
@@ -178,6 +180,9 @@ final class DeploymentLife: Sendable {
         return runs.isEmpty || state.withLock(\.isQuiet) ? nil : chance.pick(runs)
     }
 
+    /// A process that serves. Nil if there is none.
+    var readyRun: NodeRun? { ready().first }
+
     /// Something happens, at a random room.
     func act() {
         guard let run = someRun() else { return }
@@ -215,15 +220,18 @@ final class DeploymentLife: Sendable {
             let owners = state.owners
             state.pushes = state.pushes.filter { owners[$0.key] != nil }
             state.seen = state.seen.filter { owners[$0.key] != nil }
+            state.delivered = state.delivered.filter { $0.value + 3_600_000 > now }
         }
     }
 
-    /// Closes all rooms, and begins nothing more.
+    /// From now on nothing new begins.
+    func beQuiet() { state.withLock { $0.isQuiet = true } }
+
+    /// Closes all rooms. Call it when nothing is under way.
     func closeAll() {
         let runs = ready()
         let rooms = state.withLock { state in
-            state.isQuiet = true
-            return state.rooms.values.filter { !$0.isBusy && $0.isClosed != .yes }.map(\.number).sorted()
+            state.rooms.values.filter { !$0.isBusy && $0.isClosed != .yes }.map(\.number).sorted()
         }
         guard let run = runs.first else { return }
         for room in rooms { close(room, run) }
@@ -587,6 +595,10 @@ final class DeploymentLife: Sendable {
         guard let side, side.isTokenKnown, let token = side.token else { return }
         let knock = Knock(room: room, slot: slot, token: token, at: now)
         time.after(3_000) { [self] in if isCalm(from: now - 40_000) { expectPush(knock, "in three seconds") } }
+        // The pushes of a node that is gone are another one's once its term is over.
+        time.after(45_000) { [self] in
+            if world.story.isServed(from: now - 40_000, to: time.now) { expectPush(knock, "in 45 seconds") }
+        }
         time.after(Self.attemptsMs + 10_000) { [self] in if isCalm(from: now + 90_000) { expectPush(knock, "before its end") } }
     }
 
@@ -605,6 +617,23 @@ final class DeploymentLife: Sendable {
             return state.seen[knock.token] ?? 0 < knock.at
         }
         if isMissing { world.story.fail("room \(knock.room) side \(knock.slot) was acknowledged a push and got none \(when)") }
+    }
+
+    /// A process has learned that a push is delivered. Unless it ends or hangs before it can write that down, the log must say so.
+    func delivered(_ apnsID: String, by run: NodeRun) {
+        let now = time.now
+        let isNew = state.withLock { state in
+            defer { state.delivered[apnsID] = now }
+            return state.delivered[apnsID] == nil
+        }
+        if isNew { settle(run, stops: run.machine.stops) }
+    }
+
+    private func settle(_ run: NodeRun, stops: Int) {
+        time.after(20_000) { [self] in
+            if run.gate.isDead || run.machine.stops > stops { return }
+            if isCalm(from: time.now - 20_000) { facts.delivered() } else { settle(run, stops: stops) }
+        }
     }
 
     /// Checks, a minute after a side has arrived, that its absent peer got a push.

@@ -52,7 +52,7 @@ final class DeploymentPhones: Sendable {
 
     /// Deletes all phones. Call it when nothing is under way.
     func deleteAll() {
-        guard let run = life.someRun() else { return }
+        guard let run = life.readyRun else { return }
         for user in 0..<Self.users {
             ask("delete all phones", user, run) { calls in
                 try await calls.delete(Self.principal(user), user: Self.name(user), token: nil)

@@ -110,7 +110,9 @@ actor NodeRun: LoopActor {
             await offers.waitForCallers()
         }
         let (world, number, gate) = (world, machine.number, gate)
-        let courier = SimulatedCourier(loop, world.apple, number, brokerTime: { time.now })
+        let courier = SimulatedCourier(
+            loop, world.apple, number, brokerTime: { time.now },
+            delivered: { [weak self] apnsID in if let self { world.apple.tell(apnsID, to: self) } })
         let neighbors = Neighbors(loop: loop, keys: keys, time: time) { text in
             if !gate.isDead { world.network.notify(text, from: number) }
         }

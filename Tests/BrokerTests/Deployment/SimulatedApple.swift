@@ -29,11 +29,16 @@ final class SimulatedApple: Sendable {
     private let chance: Chance
     private let state = Mutex(State())
     private let seen = Mutex<@Sendable (Sighting, _ isRefused: Bool) -> Void> { _, _ in }
+    private let answered = Mutex<@Sendable (_ apnsID: String, NodeRun) -> Void> { _, _ in }
 
     init(_ time: SimulatedTime, _ chance: Chance) { (self.time, self.chance) = (time, chance) }
 
     /// Calls `action` at each attempt that reaches Apple.
     func whenSeen(_ action: @escaping @Sendable (Sighting, _ isRefused: Bool) -> Void) { seen.withLock { $0 = action } }
+
+    /// Calls `action` at each answer that a process gets which says that a push is delivered.
+    func whenAnswered(_ action: @escaping @Sendable (_ apnsID: String, NodeRun) -> Void) { answered.withLock { $0 = action } }
+    func tell(_ apnsID: String, to run: NodeRun) { answered.withLock(\.self)(apnsID, run) }
 
     func set(isAway: Bool) { state.withLock { $0.isAway = isAway } }
     func set(slowness: UInt64) { state.withLock { $0.slowness = slowness } }
@@ -65,12 +70,18 @@ final class SimulatedCourier: PushSender {
     private let apple: SimulatedApple
     private let machine: Int
     private let brokerTime: @Sendable () -> UInt64
+    private let delivered: @Sendable (_ apnsID: String) -> Void
     private let isStopped = Flag()
 
     private static let pauseMs: UInt64 = 1_000
 
-    init(_ loop: EventLoop, _ apple: SimulatedApple, _ machine: Int, brokerTime: @escaping @Sendable () -> UInt64) {
+    /// - Parameter delivered: called when the process learns that a push is delivered.
+    init(
+        _ loop: EventLoop, _ apple: SimulatedApple, _ machine: Int, brokerTime: @escaping @Sendable () -> UInt64,
+        delivered: @escaping @Sendable (_ apnsID: String) -> Void
+    ) {
         (self.loop, self.apple, self.machine, self.brokerTime) = (loop, apple, machine, brokerTime)
+        self.delivered = delivered
     }
 
     func send(_ push: Push) async -> Outcome {
@@ -82,7 +93,9 @@ final class SimulatedCourier: PushSender {
                 continue
             }
             try? await loop.sleep(wait)
-            if !isStopped.isSet { return outcome }
+            if isStopped.isSet { break }
+            if outcome == .delivered { delivered(push.apnsID) }
+            return outcome
         }
         return .failed(status: 0, reason: .stopped, verdict: .keep)
     }

@@ -21,6 +21,8 @@ final class SimulatedNetwork: Sendable {
     private struct State {
         var cut: Set<Way> = []
         var weather = Weather()
+        /// Machines that get no messages.
+        var deaf: Set<Int> = []
         var processes: [Int: NodeRun] = [:]
     }
 
@@ -46,6 +48,12 @@ final class SimulatedNetwork: Sendable {
 
     func cut(from: Int, to: Int) { state.withLock { _ = $0.cut.insert(Way(from: from, to: to)) } }
     func join(from: Int, to: Int) { state.withLock { _ = $0.cut.remove(Way(from: from, to: to)) } }
+    func set(deaf: Bool, at machine: Int) {
+        state.withLock { state in
+            if deaf { state.deaf.insert(machine) } else { state.deaf.remove(machine) }
+        }
+    }
+    private func isDeaf(_ machine: Int) -> Bool { state.withLock { $0.deaf.contains(machine) } }
     func set(_ weather: Weather) { state.withLock { $0.weather = weather } }
     private func isCut(_ from: Int, _ to: Int) -> Bool { state.withLock { $0.cut.contains(Way(from: from, to: to)) } }
     private var weather: Weather { state.withLock(\.weather) }
@@ -62,7 +70,9 @@ final class SimulatedNetwork: Sendable {
             let copies = chance.upTo(100) < weather.repeated ? 2 : 1
             for _ in 0..<copies {
                 time.after(delay()) { [self] in
-                    guard database.condition(at: number) == .well, let process = process(at: number) else { return }
+                    guard database.condition(at: number) == .well, !isDeaf(number), let process = process(at: number) else {
+                        return
+                    }
                     process.machine.deliver { process.neighbors?.receive(text) }
                 }
             }

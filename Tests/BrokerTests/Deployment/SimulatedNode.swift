@@ -37,10 +37,20 @@ final class DeploymentWorld: Sendable {
 
 /// The events of a run, for the report of a failure, and the periods of trouble.
 final class Story: Sendable {
+    /// Times in unix ms.
+    private struct Trouble {
+        let from: UInt64
+        var to = UInt64.max
+        /// True if it is only that one node does not serve.
+        let isAbsence: Bool
+
+        func touches(_ start: UInt64, _ end: UInt64) -> Bool { from <= end && to >= start }
+    }
+
     private struct State {
         var lines: [String] = []
         var failure: String?
-        var troubles: [Int: (from: UInt64, to: UInt64)] = [:]
+        var troubles: [Int: Trouble] = [:]
         var count = 0
     }
 
@@ -79,12 +89,13 @@ final class Story: Sendable {
 
     // MARK: Trouble
 
+    /// - Parameter isAbsence: true if it is only that one node does not serve.
     /// - Returns: its number, for `end(trouble:)`.
-    func beginTrouble() -> Int {
+    func beginTrouble(isAbsence: Bool = false) -> Int {
         let now = time.now
         return state.withLock { state in
             state.count += 1
-            state.troubles[state.count] = (now, .max)
+            state.troubles[state.count] = Trouble(from: now, isAbsence: isAbsence)
             return state.count
         }
     }
@@ -100,7 +111,15 @@ final class Story: Sendable {
 
     /// True if there was no trouble between two times, unix ms.
     func isCalm(from: UInt64, to: UInt64) -> Bool {
-        state.withLock { state in state.troubles.values.allSatisfy { $0.to < from || $0.from > to } }
+        state.withLock { state in !state.troubles.values.contains { $0.touches(from, to) } }
+    }
+
+    /// True if between two times, unix ms, nothing was wrong but that one node did not serve.
+    func isServed(from: UInt64, to: UInt64) -> Bool {
+        state.withLock { state in
+            let troubles = state.troubles.values.filter { $0.touches(from, to) }
+            return troubles.count <= 1 && troubles.allSatisfy(\.isAbsence)
+        }
     }
 }
 

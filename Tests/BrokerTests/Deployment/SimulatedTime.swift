@@ -136,6 +136,7 @@ final class SimulatedMachine: Sendable {
         var isWaiting = false
         var deadline: UInt64?
         var isStopped = false
+        var stops = 0
         /// Deliveries that wait until the stopped process resumes.
         var late: [@Sendable () -> Void] = []
         /// How far the clocks of a killed process have advanced ahead of the simulated time, so that its timers end.
@@ -244,9 +245,11 @@ final class SimulatedMachine: Sendable {
     }
 
     var isStopped: Bool { state.withLock(\.isStopped) }
+    /// How often a process was stopped here.
+    var stops: Int { state.withLock(\.stops) }
 
     /// Like SIGSTOP.
-    func stop() { state.withLock { $0.isStopped = true } }
+    func stop() { state.withLock { ($0.isStopped, $0.stops) = (true, $0.stops + 1) } }
 
     /// Like SIGCONT.
     /// - Parameter slept: true if the whole machine slept meanwhile, for this many ms.
