@@ -132,9 +132,9 @@ extension Schedule {
     /// - Parameter row: the three columns.
     /// - Throws: `.damaged` for a time after the year 9999.
     init(_ row: any Row) throws(StoreError) {
-        lastBoundary = row.isNull(0) ? nil : try row.logTime(0, perSecond: 1)
-        lastBatch = try row.logTime(1, perSecond: 1)
-        closedBucket = row.isNull(2) ? nil : try row.logTime(2, perSecond: 1)
+        lastBoundary = row.isNull(0) ? nil : try row.logTime(0)
+        lastBatch = try row.logTime(1)
+        closedBucket = row.isNull(2) ? nil : try row.logTime(2)
     }
 }
 
@@ -162,13 +162,12 @@ extension EngineRows {
 
     /// Returns the latest window with an entry, in unix seconds, or 0 if there is none.
     func latestWindow() throws -> UInt64 {
-        let latest = try rows(
+        try first(
             """
             SELECT coalesce((SELECT max(window_start) FROM log), 0), coalesce((SELECT max(window_start) FROM entry), 0),
             coalesce((SELECT max(window_start) FROM batch), 0)
             """
-        ) { row in try (0..<3).map { try row.logTime($0, perSecond: 1) } }
-        return latest[0].max() ?? 0
+        ) { row in max(try row.logTime(0), try row.logTime(1), try row.logTime(2)) } ?? 0
     }
 
     // MARK: Timing

@@ -285,10 +285,9 @@ final class PostgresDatabase: EngineRows {
         journal.note(Backlog(count: schedule.time(1), stamp: schedule.time(2)))
         guard let read = open?.clock else { return }
         noteLosses(schedule)
-        let (closed, latest): (UInt64, UInt64)
+        let (closed, latest, boundary): (UInt64, UInt64, UInt64)
         do throws(StoreError) {
-            closed = try schedule.logTime(0, perSecond: 1)
-            latest = try schedule.logTime(5, perSecond: 1)
+            (closed, latest, boundary) = (try schedule.logTime(0), try schedule.logTime(5), try schedule.logTime(3))
         } catch {
             open?.failure = error
             return
@@ -305,7 +304,7 @@ final class PostgresDatabase: EngineRows {
         // The log's order follows from this: no entry gets a window before a committed one, whatever the clock does.
         open?.window = max(clock / 1_000 / journal.resolution * journal.resolution, latest, closed + journal.resolution)
         open?.latest = latest
-        open?.boundary = schedule.time(3)
+        open?.boundary = boundary
         open?.identity = incarnation.map { Identity(number: schedule.text(4), incarnation: $0) }
     }
 

@@ -188,11 +188,11 @@ extension Row {
     func time(_ column: Int32) -> UInt64 { UInt64(clamping: int(column)) }
     func timeOrNil(_ column: Int32) -> UInt64? { isNull(column) ? nil : time(column) }
 
-    /// Returns a time that the log or its schedule goes by.
+    /// Returns a time that the log or its schedule goes by, in unix seconds.
     /// - Throws: `.damaged` after the year 9999. Arithmetic with it could overflow and end the process.
-    func logTime(_ column: Int32, perSecond: UInt64) throws(StoreError) -> UInt64 {
+    func logTime(_ column: Int32) throws(StoreError) -> UInt64 {
         let time = time(column)
-        guard time / perSecond < 253_402_300_800 else { throw .damaged("a time of the log is after the year 9999") }
+        guard time < 253_402_300_800 else { throw .damaged("a time of the log is after the year 9999") }
         return time
     }
 
