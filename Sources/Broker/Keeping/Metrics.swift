@@ -31,7 +31,8 @@ public final class Metrics: Sendable {
             case .knocksUnneeded:
                 ("mayfly_knocks_peer_present_total", "Knocks that were not needed because the peer was present.")
             case .pushesDelivered: ("mayfly_pushes_delivered_total", "Pushes that APNs accepted.")
-            case .pushesFailed: ("mayfly_pushes_failed_total", "Pushes that APNs did not accept. Those that were withdrawn before don't count.")
+            case .pushesFailed:
+                ("mayfly_pushes_failed_total", "Pushes that APNs did not accept. Those that were withdrawn before don't count.")
             case .pushesNotConfigured:
                 ("mayfly_pushes_not_configured_total", "Failed pushes for which there are no credentials for APNs.")
             case .tokensRegistered:
