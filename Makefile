@@ -41,7 +41,8 @@ test:
 	echo "outside:  $$(tail -n 1 .build/log/outside)"; \
 	(( failed == 0 ))
 
-# Syntax, format, boundaries, promises, sanitizers, fuzzing, benchmarks at their smallest size, instructions of single operations, and campaigns.
+# Syntax, format, boundaries, promises, sanitizers, simulated time, fuzzing, benchmarks at their smallest size, instructions of single operations, and
+# campaigns.
 check:
 	@scripts/setup check
 	scripts/check
