@@ -136,7 +136,8 @@ class Server:
 
 
 class Standby(Server):
-    """A streaming copy of a server, without a replication slot. `synchronous`: the server waits for it at each commit."""
+    """A streaming copy of a server, with a replication slot: otherwise a busy machine makes it lose the stream, since the broker's checkpoints delete the log.
+    `synchronous`: the server waits for it at each commit."""
 
     def __init__(self, primary, synchronous=False, port=None):
         self.folder = Path(self._script("folder"))
@@ -148,8 +149,8 @@ class Standby(Server):
             with socket.socket() as probe:
                 probe.bind(("127.0.0.1", 0))
                 self.port = probe.getsockname()[1]
-        copied = self.program(
-            "pg_basebackup", "-D", self.data, "-R", "-c", "fast", "-d", f"postgresql://postgres@127.0.0.1:{primary.port}/postgres")
+        copied = self.program("pg_basebackup", "-D", self.data, "-R", "-c", "fast", "--create-slot", "--slot", "second",
+                              "-d", f"postgresql://postgres@127.0.0.1:{primary.port}/postgres")
         assert copied == 0, "no base backup"
         with open(self.data / "postgresql.auto.conf", "a") as file:
             file.write(f"port = {self.port}\nprimary_conninfo = 'host=127.0.0.1 port={primary.port} user=postgres application_name=second'\n")
