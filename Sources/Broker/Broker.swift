@@ -39,18 +39,24 @@ public final class Broker: Sendable {
             self.serves = serves
         }
 
-        /// Returns the destination of a token. The environment may be omitted if the app is served in only one.
+        /// Returns the bundle id of a destination's app, or nil if no push can be sent there.
+        func bundleID(of destination: Destination) -> String? {
+            guard case .apns(let app, _) = destination else { return nil }
+            return bundleID(app)
+        }
+
+        /// Returns the push address of a token at Apple.
+        /// - Parameters:
+        ///   - topic: the app's bundle id. Nil for the default app.
+        ///   - environment: nil for the default one, or the only one that the app is served in.
         /// - Throws: `.appNotServed` if no push could be sent there.
-        func destination(
-            _ kind: TokenKind, topic: String?, environment: PushEnvironment?
-        ) throws(BrokerError) -> Destination {
+        public func address(
+            of token: Secret, _ kind: TokenKind, topic: String? = nil, environment: PushEnvironment? = nil
+        ) throws(BrokerError) -> PushAddress {
             let topic = topic ?? self.topic
-            let wanted = environment ?? self.environment
-            if serves(kind, topic, wanted) { return .apns(AppID(bundleID: topic), wanted) }
-            guard environment == nil, let served = PushEnvironment.allCases.first(where: { serves(kind, topic, $0) }) else {
-                throw .appNotServed
-            }
-            return .apns(AppID(bundleID: topic), served)
+            let wanted = environment.map { [$0] } ?? [self.environment] + PushEnvironment.allCases
+            guard let served = wanted.first(where: { serves(kind, topic, $0) }) else { throw .appNotServed }
+            return PushAddress(.apns(AppID(bundleID: topic), served), token: token)
         }
     }
 
@@ -86,6 +92,7 @@ public final class Broker: Sendable {
 
     public var loop: EventLoop { shared.loop }
     public var policies: Policies { shared.policies }
+    public var settings: Settings { shared.settings }
     public var metrics: Metrics { shared.metrics }
     public var shares: Shares { shared.charges.shares }
     /// The wall clock, unix ms. JWTs are dated by it.

@@ -2,28 +2,8 @@ public import Sealing
 public import Storage
 import Vocabulary
 
-// Rows and their seals. The context of a row is the part that its seal is bound to.
-
-extension TokenRecord {
-    var context: TokenContext {
-        TokenContext(generation: generation, kind: kind, slot: slot, expiryMs: expires, purgeID: purgeID)
-    }
-}
-
 extension RegistrationRecord {
-    var expirySlot: ExpirySlot { ExpirySlot(generation: generation, expiryMs: expires) }
-
-    var context: TokenContext {
-        TokenContext(generation: generation, kind: kind, slot: 0, expiryMs: expires, purgeID: purgeID)
-    }
-}
-
-extension JobRecord {
-    var context: JobContext {
-        JobContext(
-            generation: generation, job: job, purgeID: purgeID, kind: kind, slot: slot, template: template,
-            deadlineMs: deadline, expiryMs: expires)
-    }
+    var expirySlot: ExpirySlot { ExpirySlot(generation: context.generation, expiryMs: expires) }
 }
 
 extension TokenContext {

@@ -70,13 +70,14 @@ public struct Accounts: Sendable {
     public let all: [Account]
     private let bundleIDs: [AppID: String]
 
-    public init(_ all: [Account]) {
+    /// - Parameter apps: bundle ids of apps that pushes may go to, beside those that the accounts list.
+    public init(_ all: [Account], apps: Set<String> = []) {
         self.all = all
-        let topics = all.flatMap { $0.topics ?? [] }
+        let topics = all.reduce(into: apps) { $0.formUnion($1.topics ?? []) }
         bundleIDs = Dictionary(topics.map { (AppID(bundleID: $0), $0) }) { first, _ in first }
     }
 
-    /// Returns the bundle id of an app that an account lists.
+    /// Returns an app's bundle id, or nil if neither an account nor `apps` lists it.
     public func bundleID(of app: AppID) -> String? { bundleIDs[app] }
 
     /// Returns the first account that can send such a push, or nil if none can. A token without an account must not be sealed.

@@ -150,8 +150,8 @@ struct Retry: Sendable, Equatable {
     var leastMs: UInt64 = 0
     /// No more requests are sent on this connection.
     var replacesConnection = false
-    /// Apple refused the provider token. The lane renews it if it may, and retries without a wait then.
-    var renewsProviderToken = false
+    /// The service refused the authorization. The lane renews it if it may, and retries without a wait then.
+    var renewsAuthorization = false
     /// No other push is sent to this token until the retry.
     var holdsToken = false
 }
@@ -205,7 +205,7 @@ extension Answer {
             defer { history.reconnected = true }
             let waits = history.reconnected || reason == .tooManyProviderTokenUpdates
             return .retry(Retry(waits: waits, leastMs: retryAfterMs ?? 0, replacesConnection: true))
-        case .renewProviderToken: return .retry(Retry(replacesConnection: true, renewsProviderToken: true))
+        case .renewProviderToken: return .retry(Retry(replacesConnection: true, renewsAuthorization: true))
         case .reconnectOnce:
             guard !history.reconnected else { return configuration }
             history.reconnected = true

@@ -13,12 +13,13 @@ struct Flight {
 struct Attempt {
     let startedAt: UInt64
     let startedAtWallMs: UInt64
-    /// The provider token that was sent. Accounts with a certificate send none.
-    let issued: ProviderToken.Issued?
+    /// Nil if the account uses a certificate.
+    let authorization: Authorization?
 }
 
-/// The endpoint and TLS context of new connections, and the proxy on the way.
+/// The service and TLS context of new connections, and the proxy on the way.
 struct Target {
+    let adapter: any PushServiceAdapter
     let endpoint: Endpoint
     let context: TLSContext
     let proxy: Proxy?

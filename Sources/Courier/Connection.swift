@@ -4,7 +4,7 @@ import Linux
 import Sodium
 import TLS
 
-/// One HTTP/2 connection over TLS to APNs, directly or in a proxy's tunnel. Used only on its loop's thread.
+/// One HTTP/2 connection over TLS to a push service, directly or in a proxy's tunnel. Used only on its loop's thread.
 final class Connection: EventSource {
     private enum Phase { case connecting, tunnelling, handshaking, settling, ready, ended }
 
@@ -21,7 +21,7 @@ final class Connection: EventSource {
     private var phase = Phase.connecting
     /// The proxy's answer to CONNECT.
     private lazy var tunnel = TunnelAnswer()
-    private var requestHeaders: RequestHeaders
+    private let requestWriter: any RequestWriter
     /// By stream.
     private var flights: [Int32: Flight] = [:]
     /// The last stream named by a GOAWAY. The peer didn't process later ones (RFC 9113, 6.8).
@@ -47,8 +47,8 @@ final class Connection: EventSource {
     private var allowedStreams = 1
     /// When the last request was sent, or else when the connection was created.
     private(set) var lastUse: UInt64
-    /// The provider token of the last request.
-    private(set) var lastIssued: ProviderToken.Issued?
+    /// That of the last request.
+    private(set) var lastAuthorization: Authorization?
     /// The stream ids are nearly used up.
     private(set) var needsReplacement = false
     /// No frame has followed a PING for half of its time.
@@ -74,7 +74,7 @@ final class Connection: EventSource {
         self.owner = owner
         self.deliveries = deliveries
         self.target = target
-        requestHeaders = RequestHeaders(target.endpoint)
+        requestWriter = target.adapter.requestWriter(to: target.endpoint)
         startedAt = loop.now
         lastTraffic = loop.now
         liveness = Liveness(timing, now: loop.now)
@@ -111,13 +111,10 @@ final class Connection: EventSource {
 
     /// Sends one request. Call it only if `hasRoom`.
     func send(_ delivery: Delivery, _ attempt: consuming Attempt) {
-        let body = delivery.push.payload
         do throws(HTTP2Error) {
-            let stream = try requestHeaders.with(delivery.push, attempt.issued) { (headers) throws(HTTP2Error) in
-                try http2.submitRequest(headers, body: body)
-            }
+            let stream = try requestWriter.submit(delivery, attempt.authorization, to: http2)
             lastUse = loop.now
-            lastIssued = attempt.issued
+            lastAuthorization = attempt.authorization
             flights[stream] = Flight(delivery: delivery, attempt: attempt)
             if stream >= timing.lastStream, !needsReplacement {
                 needsReplacement = true
@@ -274,7 +271,9 @@ final class Connection: EventSource {
                 flights.values[index].status = status
                 if status != 200 { flights.values[index].retryAfter = headers["retry-after"] }
                 let delivery = flights.values[index].delivery
-                if delivery.isTraced { delivery.uniqueID = headers["apns-unique-id"].flatMap { Self.isPlain($0) ? $0 : nil } }
+                if delivery.isTraced {
+                    delivery.uniqueID = headers[target.adapter.traceField].flatMap { Self.isPlain($0) ? $0 : nil }
+                }
             case .data(let stream, let bytes): flights[stream]?.body += bytes.bytes
             // The body is truncated, so it must not parse as complete.
             case .tooLarge(let stream, _): flights[stream]?.body = [UInt8(ascii: "{")]
@@ -299,7 +298,7 @@ final class Connection: EventSource {
         guard let flight = flights.removeValue(forKey: stream) else { return }
         guard let status = flight.status else { return deliveries.lost(flight.delivery) }
         let nowMs = flight.attempt.startedAtWallMs + (loop.now - flight.attempt.startedAt)
-        let answer = Answer(status: status, body: flight.body, retryAfter: flight.retryAfter, nowMs: nowMs)
+        let answer = target.adapter.answer(status: status, body: flight.body, retryAfter: flight.retryAfter, nowMs: nowMs)
         (bytesSinceAnswer, refusalsInARow, timeoutsInARow) = (0, 0, 0)
         liveness.answered()
         switch answer.admission {

@@ -1,10 +1,11 @@
 public import EventLoop
 import Linux
+import Sealing
 public import TLS
 import Vocabulary
 
 /// The address of an APNs environment.
-public struct Endpoint: Sendable, Equatable {
+public struct Endpoint: Sendable, Hashable {
     public var host: String
     public var port: UInt16
 
@@ -32,8 +33,8 @@ public protocol PushSender: Sendable {
     func send(_ push: Push) async -> Outcome
 }
 
-/// The APNs client. It retries each push until a final response or the push's deadline.
-/// Each account and environment has a few HTTP/2 connections, which are opened on demand and kept.
+/// Sends pushes to their services. It retries each one until a final response or the push's deadline.
+/// Each lane has a few HTTP/2 connections, which are opened on demand and kept.
 public actor Courier: LoopActor, PushSender {
     public struct Configuration: Sendable {
         public var production = Endpoint.production
@@ -43,6 +44,8 @@ public actor Courier: LoopActor, PushSender {
         public var proxy: Proxy?
         /// The first account that serves a push's topic, environment and type sends it. Without accounts, every push fails as `notConfigured`.
         public var accounts: [Account]
+        /// The bundle ids of apps that pushes may go to, beside those that the accounts list.
+        public var apps: Set<String> = []
         /// Called at most once a minute for each kind of alarm, on the loop's thread. Must not block.
         public var onAlarm: @Sendable (Alarm) -> Void
         /// The clock of the pushes' deadlines, in Unix ms.
@@ -66,14 +69,12 @@ public actor Courier: LoopActor, PushSender {
     }
 
     public nonisolated let loop: EventLoop
-    /// The accounts that pushes are sent with.
-    public nonisolated let accounts: Accounts
     let deadlineClock: @Sendable () -> UInt64
-    private let resolver: @Sendable (Endpoint) -> [SocketAddress]
+    private nonisolated let apns: APNsAdapter
+    private nonisolated let resolver: Resolver
     /// Indexed by `LaneID.index`.
     private let lanes: [Lane]
-    /// Keyed by team and key id.
-    private let signers: [String: Signer]
+    private let signers: [String: ProviderTokenSigner]
     private let shared: Shared
     /// Most pushes take the route of the one before.
     private var lastRoute: Route?
@@ -82,36 +83,27 @@ public actor Courier: LoopActor, PushSender {
     public init(loop: EventLoop, _ configuration: Configuration) throws(TLSError) {
         self.loop = loop
         deadlineClock = configuration.deadlineClock
-        resolver = configuration.resolver
-        accounts = Accounts(configuration.accounts)
+        resolver = Resolver(configuration.resolver)
+        let apns = APNsAdapter(accounts: Accounts(configuration.accounts, apps: configuration.apps))
+        self.apns = apns
         let shared = Shared(configuration)
         self.shared = shared
-        var signers: [String: Signer] = [:]
+        let (settings, signers) = apns.lanes(configuration, shared)
         var lanes: [Lane] = []
-        for (index, account) in configuration.accounts.enumerated() {
-            var certificate: ClientCertificate?
-            var signer: Signer?
-            switch account.credential {
-            case .certificate(let shown): certificate = shown
-            case .token(let token):
-                let key = token.teamID + " " + token.keyID
-                signer = signers[key] ?? Signer(token, key, shared)
-                signers[key] = signer
-            }
-            let context = try TLSContext.client(trust: configuration.trust, alpn: ["h2"], certificate: certificate)
-            for environment in PushEnvironment.allCases {
-                let endpoint = environment == .production ? configuration.production : configuration.sandbox
-                let id = LaneID(account: index, environment: environment)
-                let target = Target(endpoint: endpoint, context: context, proxy: configuration.proxy)
-                lanes.append(Lane(id, account, signer, target, loop, configuration.timing, shared))
-            }
+        for (index, settings) in settings.enumerated() {
+            let context = try TLSContext.client(trust: configuration.trust, alpn: ["h2"], certificate: settings.certificate)
+            let target = Target(adapter: apns, endpoint: settings.endpoint, context: context, proxy: configuration.proxy)
+            lanes.append(Lane(LaneID(index: index), settings, target, loop, configuration.timing, shared))
         }
         self.lanes = lanes
         self.signers = signers
         shared.courier = self
     }
 
-    /// Sends `push`. Returns after Apple's final response, or once the deadline has passed.
+    /// The accounts that pushes to Apple are sent with.
+    public nonisolated var accounts: Accounts { apns.accounts }
+
+    /// Sends `push`. Returns after the service's final response, or once the deadline has passed.
     public nonisolated func send(_ push: Push) async -> Outcome { await deliver(push, traced: false).outcome }
 
     /// Like `send`, but also returns Apple's `apns-unique-id`. Apple sends one in the sandbox, and sometimes in production.
@@ -135,23 +127,24 @@ public actor Courier: LoopActor, PushSender {
         func fail(_ reason: APNsReason, _ verdict: Verdict = .keep) {
             continuation.resume(returning: Receipt(outcome: .failed(status: 0, reason: reason, verdict: verdict)))
         }
-        if let fault = push.fault { return fail(fault) }
+        if let fault = apns.fault(of: push) { return fail(fault) }
         let now = deadlineClock()
         guard push.deadlineMs > now else { return fail(.late) }
-        guard let route = route(of: push) else {
-            shared.raise(.noAccount(push.environment, topic: push.topic, push.type))
-            return fail(accounts.all.isEmpty ? .notConfigured : .topicDisallowed, .configuration)
+        do throws(Unserved) {
+            let route = try route(of: push)
+            let deadline = loop.now + (push.deadlineMs - now)
+            route.lane.enqueue(Delivery(push, route.topic, deadline: deadline, traced: traced, continuation))
+        } catch {
+            if let alarm = error.alarm { shared.raise(alarm) }
+            fail(error.reason, .configuration)
         }
-        let deadline = loop.now + (push.deadlineMs - now)
-        route.lane.enqueue(Delivery(push, route.topic, deadline: deadline, traced: traced, continuation))
     }
 
-    /// Returns nil if no account serves the push.
-    private func route(of push: Push) -> Route? {
+    private func route(of push: Push) throws(Unserved) -> Route {
         if let lastRoute, lastRoute.carries(push) { return lastRoute }
-        guard let account = accounts.index(push.topic, push.environment, push.type) else { return nil }
-        let lane = lanes[LaneID(account: account, environment: push.environment).index]
-        let route = Route(lane: lane, topic: lane.topic(push.topic), environment: push.environment, type: push.type)
+        let (id, topic) = try apns.route(of: push)
+        let lane = lanes[id.index]
+        let route = Route(lane: lane, topic: lane.topic(topic), destination: push.address.destination, type: push.type)
         lastRoute = route
         return route
     }
@@ -190,36 +183,28 @@ public actor Courier: LoopActor, PushSender {
         }
     }
 
-    /// Resolves a name on a separate thread, because the system's resolver blocks.
     nonisolated func resolve(_ lane: LaneID, _ endpoint: Endpoint) {
-        let work: @Sendable () -> Void = { [loop, resolver, weak self] in
-            let addresses = resolver(endpoint)
+        resolver.resolve(endpoint) { [loop, weak self] addresses in
             loop.submit { [weak self] in self?.assumeIsolated { $0.resolved(lane, addresses) } }
-        }
-        if (try? Thread.spawn(name: "resolve", work)) == nil {
-            loop.submit { [weak self] in self?.assumeIsolated { $0.resolved(lane, []) } }
         }
     }
 
     private func resolved(_ lane: LaneID, _ addresses: [SocketAddress]) { lanes[lane.index].resolved(addresses) }
 }
 
-/// Where pushes of one topic, environment and type go.
+/// Where pushes of one destination and type go.
 private struct Route {
     let lane: Lane
     let topic: Topic
-    let environment: PushEnvironment
+    let destination: Destination
     let type: PushType
 
-    func carries(_ push: Push) -> Bool { push.topic == topic.name && push.environment == environment && push.type == type }
+    func carries(_ push: Push) -> Bool { push.address.destination == destination && push.type == type }
 }
 
 /// Identifies one lane of a courier.
 struct LaneID: Sendable {
-    let account: Int
-    let environment: PushEnvironment
-
-    var index: Int { account * PushEnvironment.allCases.count + (environment == .production ? 0 : 1) }
+    let index: Int
 }
 
 /// Counts since the start.

@@ -3,13 +3,11 @@ import Linux
 import TLS
 import Vocabulary
 
-/// The queue, connections and failures of one account in one environment. Used only on the loop's thread.
+/// The queue, connections and failures of one account at one endpoint. Used only on the loop's thread.
 ///
 /// Lanes share no connections, because Apple binds a connection to the team of its first push.
 final class Lane: DeliveryOwner {
-    private let environment: PushEnvironment
-    private let account: Account
-    private let signer: Signer?
+    private let settings: LaneSettings
     private let loop: EventLoop
     private let timing: Timing
     private let shared: Shared
@@ -22,23 +20,20 @@ final class Lane: DeliveryOwner {
     private var holds = TokenHolds()
     /// When the first push since the last response was lost or refused.
     private var unansweredSince: UInt64?
-    /// Why Apple refuses the provider token, until it accepts one.
-    private var tokenRefusal: APNsReason?
-    /// The latest date of a provider token that Apple called invalid, until it accepts one.
+    /// Why the service refuses the authorization, until it accepts one.
+    private var authorizationRefusal: APNsReason?
+    /// The latest date of an authorization that it called invalid, until it accepts one.
     private var refusedIssuedAtS: UInt64?
-    /// When Apple last accepted a provider token.
+    /// When it last accepted one.
     private var admittedAt: UInt64?
     private var isStopped = false
     private var isPumping = false
     private var isPumpDue = false
 
     init(
-        _ id: LaneID, _ account: Account, _ signer: Signer?, _ target: Target, _ loop: EventLoop, _ timing: Timing,
-        _ shared: Shared
+        _ id: LaneID, _ settings: LaneSettings, _ target: Target, _ loop: EventLoop, _ timing: Timing, _ shared: Shared
     ) {
-        environment = id.environment
-        self.account = account
-        self.signer = signer
+        self.settings = settings
         self.loop = loop
         self.timing = timing
         self.shared = shared
@@ -121,7 +116,7 @@ final class Lane: DeliveryOwner {
         }
     }
 
-    /// - Returns: false if the provider token can't be used yet. Then nothing has changed.
+    /// - Returns: false if the authorization can't be used yet. Then nothing has changed.
     private func start(_ delivery: Delivery, on connection: Connection) -> Bool {
         let now = loop.now
         if now >= delivery.deadline {
@@ -140,15 +135,15 @@ final class Lane: DeliveryOwner {
         let now = loop.now
         do throws(TLSError) {
             let wallMs = shared.wallMs()
-            let issued = try signer?.current(nowMs: wallMs, monotonicMs: now)
-            if signer != nil, issued == nil {
+            let authorization = try settings.signer?.current(nowMs: wallMs, monotonicMs: now)
+            if settings.signer != nil, authorization == nil {
                 queue.prepend(delivery)
                 return false
             }
             delivery.topic.isSent()
-            connection.send(delivery, Attempt(startedAt: now, startedAtWallMs: wallMs, issued: issued))
+            connection.send(delivery, Attempt(startedAt: now, startedAtWallMs: wallMs, authorization: authorization))
         } catch {
-            raise(.configuration(environment, topic: delivery.push.topic, .invalidProviderToken))
+            raise(.configuration(settings.service, topic: delivery.topic.name, .invalidProviderToken))
             finish(delivery, .failed(status: 0, reason: .invalidProviderToken, verdict: .configuration))
         }
         return true
@@ -188,14 +183,14 @@ final class Lane: DeliveryOwner {
 
     private func giveUp(_ delivery: Delivery) {
         let none: APNsReason = pool.isReady ? .late : .unreachable
-        let last = delivery.lastFailure ?? tokenRefusal.map { (403, $0) } ?? (0, none)
+        let last = delivery.lastFailure ?? authorizationRefusal.map { (403, $0) } ?? (0, none)
         if last.status == 403 {
-            raise(.configuration(environment, topic: delivery.topic.name, last.reason))
+            raise(.configuration(settings.service, topic: delivery.topic.name, last.reason))
             return finish(delivery, .failed(status: last.status, reason: last.reason, verdict: .configuration))
         }
         // Lost pushes raise their own alarm.
         if last.status != 0 {
-            raise(.givenUp(environment, topic: delivery.topic.name, status: last.status, last.reason))
+            raise(.givenUp(settings.service, topic: delivery.topic.name, status: last.status, last.reason))
         }
         finish(delivery, .failed(status: last.status, reason: last.reason, verdict: .keep))
     }
@@ -208,10 +203,10 @@ final class Lane: DeliveryOwner {
     // MARK: Called by the pool
 
     func unreachable(_ cause: ConnectionEnd) {
-        if case .certificate = account.credential, cause.isAboutCertificate {
-            return raise(.configuration(environment, topic: account.topicNames, .badCertificate))
+        if settings.certificate != nil, cause.isAboutCertificate {
+            return raise(.configuration(settings.service, topic: settings.apps, .badCertificate))
         }
-        raise(.unreachable(environment, topic: apps, cause.description))
+        raise(.unreachable(settings.service, topic: apps, cause.description))
     }
 
     func poolIsIdle() { shared.laneIsIdle() }
@@ -240,17 +235,17 @@ final class Lane: DeliveryOwner {
             if case .failed(_, let reason, .configuration) = outcome {
                 raise(
                     answer.reaction == .purge
-                        ? .purgesStopped(environment, topic: topic.name)
-                        : .configuration(environment, topic: topic.name, reason))
+                        ? .purgesStopped(settings.service, topic: topic.name)
+                        : .configuration(settings.service, topic: topic.name, reason))
             }
             finish(delivery, outcome)
         case .retry(let retry):
             delivery.lastFailure = (answer.status, answer.reason)
             if retry.replacesConnection { connection.retire() }
             var retry = retry
-            if retry.renewsProviderToken {
-                let isRenewed = renewProviderToken(attempt.issued, answer.reason, topic.name)
-                if !isRenewed, delivery.push.isTrial || signer == nil {
+            if retry.renewsAuthorization {
+                let isRenewed = renewAuthorization(attempt.authorization, answer.reason, topic.name)
+                if !isRenewed, delivery.push.isTrial || settings.signer == nil {
                     return finish(
                         delivery, .failed(status: answer.status, reason: answer.reason, verdict: .configuration))
                 }
@@ -279,41 +274,41 @@ final class Lane: DeliveryOwner {
     private func noteUnanswered() {
         let since = unansweredSince ?? loop.now
         unansweredSince = since
-        if loop.now - since >= 1_000 { raise(.unanswered(environment, topic: apps)) }
+        if loop.now - since >= 1_000 { raise(.unanswered(settings.service, topic: apps)) }
     }
 
     func connection(_ connection: Connection, receivedGoAway goAway: GoAway) {
         guard let reason = goAway.reason else { return }
         switch reason.reaction {
-        case .configuration, .reconnectOnce: raise(.configuration(environment, topic: account.topicNames, reason))
-        case .renewProviderToken: _ = renewProviderToken(connection.lastIssued, reason, account.topicNames)
+        case .configuration, .reconnectOnce: raise(.configuration(settings.service, topic: settings.apps, reason))
+        case .renewProviderToken: _ = renewAuthorization(connection.lastAuthorization, reason, settings.apps)
         default: break
         }
     }
 
-    /// - Returns: true if the current token differs from `refused`.
-    private func renewProviderToken(_ refused: ProviderToken.Issued?, _ reason: APNsReason, _ topic: String) -> Bool {
-        if let signer, let refused {
+    /// - Returns: true if the current one differs from `refused`.
+    private func renewAuthorization(_ refused: Authorization?, _ reason: APNsReason, _ topic: String) -> Bool {
+        if let signer = settings.signer, let refused {
             let isExpired = reason == .expiredProviderToken
-            tokenRefusal = reason
+            authorizationRefusal = reason
             if !isExpired { refusedIssuedAtS = max(refused.issuedAtS, refusedIssuedAtS ?? 0) }
             let isRenewed = signer.renew(
                 after: refused, isExpired: isExpired, laneAdmittedAtMs: admittedAt, nowMs: shared.wallMs(), monotonicMs: loop.now)
-            // We never send a token that our clock calls expired. So this clock is behind, even if Apple accepts the next token.
+            // We never send one that our clock calls expired. So this clock is behind, even if the service accepts the next one.
             if isRenewed, !isExpired { return true }
-            raise(.configuration(environment, topic: topic, reason))
+            raise(.configuration(settings.service, topic: topic, reason))
             return isRenewed
         }
-        raise(.configuration(environment, topic: topic, reason))
+        raise(.configuration(settings.service, topic: topic, reason))
         return false
     }
 
     private func noteAdmission(_ answer: Answer, _ attempt: Attempt) {
         guard answer.admission == .admitted else { return }
         let refused = refusedIssuedAtS
-        (tokenRefusal, refusedIssuedAtS, admittedAt) = (nil, nil, loop.now)
-        guard let signer, let issued = attempt.issued else { return }
-        if signer.noteAdmission(of: issued, afterRefusalOf: refused, monotonicMs: loop.now) { raise(.clockAhead(environment)) }
+        (authorizationRefusal, refusedIssuedAtS, admittedAt) = (nil, nil, loop.now)
+        guard let signer = settings.signer, let used = attempt.authorization else { return }
+        if signer.noteAdmission(of: used, afterRefusalOf: refused, monotonicMs: loop.now) { raise(.clockAhead(settings.service)) }
     }
 
     private func retry(_ delivery: Delivery, _ retry: Retry) {
@@ -336,7 +331,7 @@ final class Lane: DeliveryOwner {
     }
 
     /// The lane's topics. Nil if all topics use this lane.
-    private var apps: String? { shared.hasSeveralAccounts ? account.topicNames : nil }
+    private var apps: String? { shared.hasSeveralAccounts ? settings.apps : nil }
 
     private func raise(_ alarm: Alarm) { shared.raise(alarm) }
 }

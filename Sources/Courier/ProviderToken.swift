@@ -8,21 +8,6 @@ public import TLS
 /// Apple rejects tokens older than an hour or from its future, and more than one new token in 20 minutes. So the issue time is stored across
 /// restarts: a token signed again with the same `iat` counts as the same. The JWT itself is never stored.
 public struct ProviderToken: Sendable {
-    /// A JWT and its issue time. Secret while it is valid.
-    public struct Issued: Sendable, Equatable, Redacted {
-        /// `iat`, unix seconds.
-        public let issuedAtS: UInt64
-        public let jwt: String
-        /// The header's value.
-        let authorization: String
-
-        public init(issuedAtS: UInt64, jwt: String) {
-            self.issuedAtS = issuedAtS
-            self.jwt = jwt
-            authorization = "bearer " + jwt
-        }
-    }
-
     /// Maximum age.
     static let lifeS: UInt64 = 50 * 60
     /// Minimum age before Apple accepts another.
@@ -41,7 +26,7 @@ public struct ProviderToken: Sendable {
     private let key: ES256.PrivateKey
     /// Stores an issue time, and returns when that succeeded or failed. Nil if issue times aren't stored.
     let store: (@Sendable (UInt64) async -> Void)?
-    private var issued: Issued?
+    private var issued: Authorization?
     /// The issue time of an earlier run, until it is used or too old.
     private var storedIssuedAtS: UInt64?
     /// When Apple accepts a successor of the current token, in monotonic ms. Its date doesn't show its age, because it may be dated further back.
@@ -79,7 +64,7 @@ public struct ProviderToken: Sendable {
     ///   - nowMs: unix ms.
     ///   - monotonicMs: the monotonic clock.
     /// - Throws: if signing fails.
-    public mutating func current(nowMs: UInt64, monotonicMs: UInt64) throws(TLSError) -> Issued {
+    public mutating func current(nowMs: UInt64, monotonicMs: UInt64) throws(TLSError) -> Authorization {
         let now = nowMs / 1000
         // A token dated in the future came from a wrong clock, so replace it. Keep it if Apple accepted it: then the clock is wrong now.
         if let issued, issued.issuedAtS <= now || isAdmitted, Self.age(issued.issuedAtS, now) < Self.lifeS { return issued }
@@ -100,7 +85,7 @@ public struct ProviderToken: Sendable {
     ///   - monotonicMs: the monotonic clock.
     /// - Returns: true if the current token differs from `refused`.
     mutating func renew(
-        after refused: Issued, isExpired: Bool, laneAdmittedAtMs: UInt64?, nowMs: UInt64, monotonicMs: UInt64
+        after refused: Authorization, isExpired: Bool, laneAdmittedAtMs: UInt64?, nowMs: UInt64, monotonicMs: UInt64
     ) throws(TLSError) -> Bool {
         let now = nowMs / 1000
         guard issued == refused else { return true }
@@ -119,21 +104,21 @@ public struct ProviderToken: Sendable {
     }
 
     /// Apple has accepted `admitted`.
-    mutating func noteAdmission(of admitted: Issued, monotonicMs: UInt64) {
+    mutating func noteAdmission(of admitted: Authorization, monotonicMs: UInt64) {
         admittedAtMs = monotonicMs
         if issued == admitted { isAdmitted = true }
     }
 
     /// True if this is the current token, and dated further back than usual.
-    func isDatedFurtherBack(_ issued: Issued) -> Bool { isDatedFurtherBack && issued == self.issued }
+    func isDatedFurtherBack(_ issued: Authorization) -> Bool { isDatedFurtherBack && issued == self.issued }
 
     private static func age(_ issuedAtS: UInt64, _ now: UInt64) -> UInt64 { now - min(now, issuedAtS) }
 
-    private mutating func issue(_ now: UInt64, youngUntilMs: UInt64) throws(TLSError) -> Issued {
+    private mutating func issue(_ now: UInt64, youngUntilMs: UInt64) throws(TLSError) -> Authorization {
         self.youngUntilMs = youngUntilMs
         let input = signingInput(now)
         let signature = try key.sign(Array(input.utf8).span)
-        let issued = Issued(issuedAtS: now, jwt: input + "." + Base64.url.encode(signature.span))
+        let issued = Authorization(issuedAtS: now, scheme: "bearer", token: input + "." + Base64.url.encode(signature.span))
         self.issued = issued
         storedIssuedAtS = nil
         (isAdmitted, isDatedFurtherBack) = (false, false)
@@ -188,7 +173,7 @@ public enum CourierError: Error, Sendable, Equatable, CustomStringConvertible {
 }
 
 /// One key's provider token, shared by all lanes because Apple limits new tokens for each key. Used only on the loop's thread.
-final class Signer {
+final class ProviderTokenSigner: Signer {
     private var token: ProviderToken
     private let name: String
     private let shared: Shared
@@ -202,8 +187,8 @@ final class Signer {
         self.shared = shared
     }
 
-    /// Returns nil while the issue time is being stored. Without it, a crash would cost a second token within 20 minutes.
-    func current(nowMs: UInt64, monotonicMs: UInt64) throws(TLSError) -> ProviderToken.Issued? {
+    /// Waits until the issue time is stored. Without it, a crash would cost a second token within 20 minutes.
+    func current(nowMs: UInt64, monotonicMs: UInt64) throws(TLSError) -> Authorization? {
         let issued = try token.current(nowMs: nowMs, monotonicMs: monotonicMs)
         guard let store = token.store, issued.issuedAtS != storedIssuedAtS else { return issued }
         if issued.issuedAtS != givenIssuedAtS {
@@ -215,19 +200,15 @@ final class Signer {
 
     func isStored(_ issuedAtS: UInt64) { storedIssuedAtS = issuedAtS }
 
-    /// - Returns: true if the current token differs from `refused`.
     func renew(
-        after refused: ProviderToken.Issued, isExpired: Bool, laneAdmittedAtMs: UInt64?, nowMs: UInt64, monotonicMs: UInt64
+        after refused: Authorization, isExpired: Bool, laneAdmittedAtMs: UInt64?, nowMs: UInt64, monotonicMs: UInt64
     ) -> Bool {
         (try? token.renew(
             after: refused, isExpired: isExpired, laneAdmittedAtMs: laneAdmittedAtMs, nowMs: nowMs, monotonicMs: monotonicMs))
             ?? false
     }
 
-    /// Apple has accepted `admitted`.
-    /// - Parameter refusedIssuedAtS: the date of a token that Apple called invalid in the same lane since it last accepted one.
-    /// - Returns: true if the clock is ahead: Apple refused a later date and accepts this one.
-    func noteAdmission(of admitted: ProviderToken.Issued, afterRefusalOf refusedIssuedAtS: UInt64?, monotonicMs: UInt64) -> Bool {
+    func noteAdmission(of admitted: Authorization, afterRefusalOf refusedIssuedAtS: UInt64?, monotonicMs: UInt64) -> Bool {
         token.noteAdmission(of: admitted, monotonicMs: monotonicMs)
         return token.isDatedFurtherBack(admitted) && refusedIssuedAtS.map { $0 > admitted.issuedAtS } ?? false
     }

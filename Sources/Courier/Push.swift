@@ -6,9 +6,7 @@ public import Vocabulary
 public struct Push: Sendable {
     /// A lower-case UUID. It stays the same for all attempts, so that Apple drops duplicates.
     public var apnsID: String
-    public var token: Secret
-    public var environment: PushEnvironment
-    public var topic: String
+    public var address: PushAddress
     public var type: PushType
     /// 10 immediate, 5 power-aware, 1 never wakes the device.
     public var priority: UInt8
@@ -18,7 +16,7 @@ public struct Push: Sendable {
     public var collapseID: String?
     /// UTF-8 JSON.
     public var payload: [UInt8]
-    /// When the token was sealed, in Unix ms. A 410 with an earlier timestamp doesn't apply.
+    /// When the address was sealed, in Unix ms. A 410 with an earlier timestamp doesn't apply.
     public var sealedAtMs: UInt64
     /// When the courier gives up, in Unix ms.
     public var deadlineMs: UInt64
@@ -28,14 +26,12 @@ public struct Push: Sendable {
     public var isWanted: @Sendable () -> Bool
 
     public init(
-        apnsID: String, token: Secret, environment: PushEnvironment, topic: String, type: PushType = .alert, priority: UInt8 = 10,
+        apnsID: String, address: PushAddress, type: PushType = .alert, priority: UInt8 = 10,
         expirationS: UInt64?, collapseID: String? = nil, payload: [UInt8], sealedAtMs: UInt64, deadlineMs: UInt64,
         isWanted: @escaping @Sendable () -> Bool = { true }
     ) {
         self.apnsID = apnsID
-        self.token = token
-        self.environment = environment
-        self.topic = topic
+        self.address = address
         self.type = type
         self.priority = priority
         self.expirationS = expirationS
@@ -44,48 +40,6 @@ public struct Push: Sendable {
         self.sealedAtMs = sealedAtMs
         self.deadlineMs = deadlineMs
         self.isWanted = isWanted
-    }
-
-    /// An error that Apple would report. Checked before sending, because Apple disconnects after repeated errors.
-    var fault: APNsReason? {
-        if !Self.isLowerCaseUUID(apnsID) { return .badMessageID }
-        if !(1...100).contains(token.count) { return .badDeviceToken }
-        if topic.isEmpty { return .missingTopic }
-        if topic.utf8.count > 255 || !Self.isVisible(topic) { return .badTopic }
-        if ![1, 5, 10].contains(priority) { return .badPriority }
-        if let collapseID {
-            // Apple counts bytes. Control characters are invalid in a header.
-            if !(1...64).contains(collapseID.utf8.count) || !Self.isVisible(collapseID, beyondASCII: true) {
-                return .badCollapseID
-            }
-        }
-        if payload.isEmpty { return .payloadEmpty }
-        if payload.count > type.payloadLimit { return .payloadTooLarge }
-        return nil
-    }
-
-    private static func isVisible(_ text: String, beyondASCII: Bool = false) -> Bool {
-        let bytes = text.utf8.span
-        for index in bytes.indices {
-            let byte = bytes[index]
-            if byte <= 0x20 || byte == 0x7f || byte > 0x7f && !beyondASCII { return false }
-        }
-        return true
-    }
-
-    private static func isLowerCaseUUID(_ text: String) -> Bool {
-        let bytes = text.utf8.span
-        guard bytes.count == 36 else { return false }
-        let hyphen = UInt8(ascii: "-")
-        guard bytes[8] == hyphen, bytes[13] == hyphen, bytes[18] == hyphen, bytes[23] == hyphen else { return false }
-        var digits = 0
-        for index in bytes.indices {
-            switch bytes[index] {
-            case UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "a")...UInt8(ascii: "f"): digits += 1
-            default: break
-            }
-        }
-        return digits == 32
     }
 }
 

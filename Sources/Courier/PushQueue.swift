@@ -132,7 +132,7 @@ final class Delivery {
     /// A hash of the token, which is meaningless outside this process.
     var tokenKey: Int {
         var hasher = Hasher()
-        push.token.withBytes { bytes in
+        push.address.token.withBytes { bytes in
             for index in bytes.indices { hasher.combine(bytes[index]) }
         }
         return hasher.finalize()

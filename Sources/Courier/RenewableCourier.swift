@@ -127,7 +127,8 @@ public struct Probe: Sendable {
     /// - Parameter deadlineMs: in Unix ms, by the sender's deadline clock.
     public func push(deadlineMs: UInt64) throws -> Push {
         var push = Push(
-            apnsID: Push.randomID(), token: try Secret(count: 32) { _ in }, environment: environment, topic: topic,
+            apnsID: Push.randomID(),
+            address: PushAddress(.apns(AppID(bundleID: topic), environment), token: try Secret(count: 32) { _ in }),
             type: .background, priority: 5, expirationS: 0, payload: Array(#"{"aps":{"content-available":1}}"#.utf8),
             sealedAtMs: 0,
             deadlineMs: deadlineMs)

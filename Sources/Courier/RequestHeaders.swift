@@ -27,14 +27,16 @@ struct RequestHeaders {
     init(_ endpoint: Endpoint) { authority = endpoint.authority }
 
     /// Calls `body` with the block, then wipes the fields of this push.
-    /// - Parameter issued: nil if the account uses a certificate.
+    /// - Parameters:
+    ///   - topic: the bundle id of the push's app, with the suffix of its type.
+    ///   - authorization: nil if the account uses a certificate.
     mutating func with<R, E>(
-        _ push: Push, _ issued: ProviderToken.Issued?, _ body: (HTTP2Headers) throws(E) -> R
+        _ push: Push, topic: String, _ authorization: Authorization?, _ body: (HTTP2Headers) throws(E) -> R
     ) throws(E) -> R {
         let end = setCommonFields(
-            CommonFields(topic: push.topic, type: push.type, priority: push.priority, authorization: issued?.authorization))
+            CommonFields(topic: topic, type: push.type, priority: push.priority, authorization: authorization?.value))
         defer { headers.wipe(after: end) }
-        push.token.withBytes { token in
+        push.address.token.withBytes { token in
             headers.replace(Self.path, ":path", Self.pathStart.span, count: 2 * token.count, .never) {
                 Hex.encode(token, into: &$0)
             }

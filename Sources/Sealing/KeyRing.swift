@@ -163,21 +163,6 @@ extension InlineArray where count == 24, Element == UInt8 {
     }
 }
 
-/// Identifies the epoch key of an audience's rows: the generation that sealed them and their expiry.
-///
-/// These expiries lie on a grid that starts with the generation. So a look-up can try every slot in which a row may be, and the key of an index
-/// can be destroyed when its rows expire.
-public struct ExpirySlot: Sendable, Hashable {
-    public let generation: UInt32
-    /// Unix ms.
-    public let expiryMs: UInt64
-
-    public init(generation: UInt32, expiryMs: UInt64) {
-        self.generation = generation
-        self.expiryMs = expiryMs
-    }
-}
-
 extension KeyRing {
     /// Returns the slot of a new row: `expiry = born + k * step + life`, for the largest k whose step has begun. So a row lives for at most
     /// `life`, at least `life` minus a step, and all rows of one step expire together.

@@ -13,35 +13,7 @@ public struct JobContent: Sendable {
     }
 }
 
-/// The other columns of a job's row. If one was changed or swapped, the job can't be opened.
-public struct JobContext: Sendable, Equatable {
-    public var generation: UInt32
-    public var job: JobID
-    /// The token's purge id.
-    public var purgeID: EntryID
-    public var kind: TokenKind
-    /// The slot of the token's row.
-    public var slot: UInt8
-    public var template: String
-    /// The latest time for sending: within two minutes, and not after the expiry. Unix ms.
-    public var deadlineMs: UInt64
-    /// The token's expiry, unix ms.
-    public var expiryMs: UInt64
-
-    public init(
-        generation: UInt32, job: JobID, purgeID: EntryID, kind: TokenKind, slot: UInt8, template: String, deadlineMs: UInt64,
-        expiryMs: UInt64
-    ) {
-        self.generation = generation
-        self.job = job
-        self.purgeID = purgeID
-        self.kind = kind
-        self.slot = slot
-        self.template = template
-        self.deadlineMs = deadlineMs
-        self.expiryMs = expiryMs
-    }
-
+extension JobContext {
     /// `"MFJ2" || g u32be || kind u8 || slot u8 || deadline u64be || expiry u64be || job || purge id || u16be length || template`.
     var associatedData: [UInt8] {
         var data: [UInt8] = []

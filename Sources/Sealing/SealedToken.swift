@@ -1,23 +1,6 @@
 public import Vocabulary
 
-/// The other columns of a sealed token's row. If one was changed or swapped, the token can't be opened.
-public struct TokenContext: Sendable, Equatable {
-    public var generation: UInt32
-    public var kind: TokenKind
-    /// 1 for the creator, 2 for the joiner, 0 for an audience.
-    public var slot: UInt8
-    /// Unix ms.
-    public var expiryMs: UInt64
-    public var purgeID: EntryID
-
-    public init(generation: UInt32, kind: TokenKind, slot: UInt8, expiryMs: UInt64, purgeID: EntryID) {
-        self.generation = generation
-        self.kind = kind
-        self.slot = slot
-        self.expiryMs = expiryMs
-        self.purgeID = purgeID
-    }
-
+extension TokenContext {
     /// `"MFT2" || g u32be || kind u8 || slot u8 || expiry u64be || purge id`.
     var associatedData: [UInt8] {
         var data: [UInt8] = []

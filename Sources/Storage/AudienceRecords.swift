@@ -18,8 +18,8 @@ public struct RegistrationSlot: Sendable, Equatable {
 
 /// The row of an audience's sealed token.
 public struct RegistrationRecord: Sendable, Equatable {
-    /// The row's key, and the id of the token's purge in the ledger. Each sealing has a new one.
-    public var purgeID: EntryID
+    /// Each sealing has a new purge id.
+    public var context: TokenContext
     /// The sealed ref: 56 bytes.
     public var ref: [UInt8]
     public var id: RegistrationID
@@ -29,9 +29,6 @@ public struct RegistrationRecord: Sendable, Equatable {
     public var device: Digest
     /// Only for a Live Activity.
     public var session: Digest?
-    public var kind: TokenKind
-    public var generation: UInt32
-    public var expires: UInt64
     /// Nonce, ciphertext and tag. As long as a room's token, but 200 bytes for a Live Activity in any deployment.
     public var sealed: [UInt8]
     /// True if the token was sealed for more than 24 hours. The ledger publishes its entries only at midnight.
@@ -48,20 +45,17 @@ public struct RegistrationRecord: Sendable, Equatable {
     public var waiting: [UInt8]?
 
     public init(
-        purgeID: EntryID, ref: [UInt8], id: RegistrationID, audience: Digest, owner: Digest, device: Digest,
-        session: Digest? = nil, kind: TokenKind, generation: UInt32, expires: UInt64, sealed: [UInt8], isLong: Bool = false,
+        _ context: TokenContext, ref: [UInt8], id: RegistrationID, audience: Digest, owner: Digest, device: Digest,
+        session: Digest? = nil, sealed: [UInt8], isLong: Bool = false,
         preferences: UInt32 = .max, details: [UInt8], opens: UInt64 = 0, stamp: UInt64 = 0, waiting: [UInt8]? = nil
     ) {
-        self.purgeID = purgeID
+        self.context = context
         self.ref = ref
         self.id = id
         self.audience = audience
         self.owner = owner
         self.device = device
         self.session = session
-        self.kind = kind
-        self.generation = generation
-        self.expires = expires
         self.sealed = sealed
         self.isLong = isLong
         self.preferences = preferences
@@ -71,6 +65,9 @@ public struct RegistrationRecord: Sendable, Equatable {
         self.waiting = waiting
     }
 
+    public var kind: TokenKind { context.kind }
+    public var purgeID: EntryID { context.purgeID }
+    public var expires: UInt64 { context.expiryMs }
     public var row: RowName { RowName(expires: expires, purgeID: purgeID) }
 }
 

@@ -5,34 +5,28 @@ public import Vocabulary
 
 /// The row of a sealed token.
 public struct TokenRecord: Sendable, Equatable {
-    /// The row's key, and the id of the token's purge in the ledger. Derived from the ref, which is never stored in the clear.
-    public var purgeID: EntryID
+    /// Its purge id is derived from the ref, which is never stored in the clear.
+    public var context: TokenContext
     /// The sealed ref: 56 bytes.
     public var ref: [UInt8]
     public var room: Digest
-    public var slot: UInt8
-    public var kind: TokenKind
-    public var generation: UInt32
-    public var expires: UInt64
     /// Nonce, ciphertext and tag: 200 bytes, or 648 in a deployment that serves other push services, too.
     public var sealed: [UInt8]
     /// True if the token was sealed for more than 24 hours. The ledger publishes its entries only at midnight.
     public var isLong: Bool
 
     public init(
-        purgeID: EntryID, ref: [UInt8], room: Digest, slot: UInt8, kind: TokenKind, generation: UInt32, expires: UInt64,
-        sealed: [UInt8], isLong: Bool = false
+        _ context: TokenContext, ref: [UInt8], room: Digest, sealed: [UInt8], isLong: Bool = false
     ) {
-        self.purgeID = purgeID
+        self.context = context
         self.ref = ref
         self.room = room
-        self.slot = slot
-        self.kind = kind
-        self.generation = generation
-        self.expires = expires
         self.sealed = sealed
         self.isLong = isLong
     }
+
+    public var purgeID: EntryID { context.purgeID }
+    public var expires: UInt64 { context.expiryMs }
 }
 
 /// A token to be stored.
@@ -165,21 +159,11 @@ public struct JoinableRoom: Sendable, Equatable {
 
 /// A push to send. Its row exists from before the caller is answered until the outcome is recorded.
 public struct JobRecord: Sendable, Equatable {
-    public var job: JobID
-    public var deadline: UInt64
+    public var context: JobContext
     /// The push is not sent earlier. During this grace the peer may come back.
     public var notBefore: UInt64
-    /// The token's.
-    public var purgeID: EntryID
     /// Nil for a push of an audience.
     public var room: Digest?
-    /// 0 for a push of an audience.
-    public var slot: UInt8
-    public var kind: TokenKind
-    public var template: String
-    public var generation: UInt32
-    /// The expiry of the token and room.
-    public var expires: UInt64
     /// The address, the token's sealing time and the handle. As long as a token's.
     public var sealed: [UInt8]
     /// The template's fields as a sealed note.
@@ -188,24 +172,22 @@ public struct JobRecord: Sendable, Equatable {
     public var isLast: Bool
 
     public init(
-        job: JobID, deadline: UInt64, notBefore: UInt64, purgeID: EntryID, room: Digest?, slot: UInt8, kind: TokenKind,
-        template: String, generation: UInt32, expires: UInt64, sealed: [UInt8], fields: [UInt8]? = nil, isLast: Bool = false
+        _ context: JobContext, notBefore: UInt64, room: Digest?, sealed: [UInt8], fields: [UInt8]? = nil, isLast: Bool = false
     ) {
-        self.job = job
-        self.deadline = deadline
+        self.context = context
         self.notBefore = notBefore
-        self.purgeID = purgeID
         self.room = room
-        self.slot = slot
-        self.kind = kind
-        self.template = template
-        self.generation = generation
-        self.expires = expires
         self.sealed = sealed
         self.fields = fields
         self.isLast = isLast
     }
 
+    public var job: JobID { context.job }
+    public var purgeID: EntryID { context.purgeID }
+    /// 0 for a push of an audience.
+    public var slot: UInt8 { context.slot }
+    public var deadline: UInt64 { context.deadlineMs }
+    public var expires: UInt64 { context.expiryMs }
     public var row: RowName { RowName(expires: expires, purgeID: purgeID) }
 }
 

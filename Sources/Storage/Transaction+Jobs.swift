@@ -96,14 +96,17 @@ extension Transaction {
     func insert(_ new: NewJob) throws {
         let job = new.record
         // The policy's lint allows only names that are valid in the ledger.
-        guard let template = EntryText(job.template) else { preconditionFailure("a template's name is invalid in the ledger") }
+        guard let template = EntryText(job.context.template) else {
+            preconditionFailure("a template's name is invalid in the ledger")
+        }
         try queue(
             """
             INSERT INTO job (deadline, job, not_before, purge_id, room, slot, kind, template, generation, expires, sealed, fields,
             is_last) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
             """, .time(job.deadline), .id(job.job), .time(job.notBefore), .id(job.purgeID),
-            job.room.map { .digest($0) } ?? .blob([]), .number(job.slot), .code(job.kind), .text(job.template),
-            .number(job.generation), .time(job.expires), .blob(job.sealed), .blob(job.fields), .bool(job.isLast))
+            job.room.map { .digest($0) } ?? .blob([]), .number(job.slot), .code(job.context.kind),
+            .text(job.context.template), .number(job.context.generation), .time(job.expires), .blob(job.sealed),
+            .blob(job.fields), .bool(job.isLast))
         try database.record(.event(.tokenOpened(id: new.openedID, job: job.job, template: template)))
     }
 
@@ -143,9 +146,10 @@ extension JobRecord {
     /// Reads the columns in the order of `Transaction.jobs`.
     init(_ row: any Row) throws {
         try self.init(
-            job: row.id(1), deadline: row.time(0), notBefore: row.time(2), purgeID: row.id(3),
-            room: row.int(5) == 0 ? nil : row.digest(4), slot: row.number(5), kind: row.code(6),
-            template: row.text(7), generation: row.number(8), expires: row.time(9), sealed: row.blob(10),
-            fields: row.blobOrNil(11), isLast: row.bool(12))
+            JobContext(
+                generation: row.number(8), job: row.id(1), purgeID: row.id(3), kind: row.code(6), slot: row.number(5),
+                template: row.text(7), deadlineMs: row.time(0), expiryMs: row.time(9)),
+            notBefore: row.time(2), room: row.int(5) == 0 ? nil : row.digest(4), sealed: row.blob(10), fields: row.blobOrNil(11),
+            isLast: row.bool(12))
     }
 }

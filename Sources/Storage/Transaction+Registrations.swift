@@ -60,9 +60,10 @@ extension Transaction {
 
     private static func registration(_ row: any Row) throws(StoreError) -> RegistrationRecord {
         try RegistrationRecord(
-            purgeID: row.id(1), ref: row.blob(15), id: row.id(2), audience: row.digest(3), owner: row.digest(4),
-            device: row.digest(5), session: row.digestOrNil(6), kind: row.code(7), generation: row.number(8),
-            expires: row.time(0), sealed: row.blob(9), isLong: row.bool(16), preferences: row.number(10),
+            TokenContext(
+                generation: row.number(8), kind: row.code(7), slot: 0, expiryMs: row.time(0), purgeID: row.id(1)),
+            ref: row.blob(15), id: row.id(2), audience: row.digest(3), owner: row.digest(4), device: row.digest(5),
+            session: row.digestOrNil(6), sealed: row.blob(9), isLong: row.bool(16), preferences: row.number(10),
             details: row.blob(11), opens: row.time(12), stamp: row.time(13), waiting: row.blobOrNil(14))
     }
 
@@ -155,7 +156,7 @@ extension Transaction {
             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
             """, .time(registration.expires), .id(registration.purgeID), .blob(registration.ref), .bool(registration.isLong),
             .id(registration.id), .digest(registration.audience), .digest(registration.owner), .digest(registration.device),
-            .digest(registration.session), .code(registration.kind), .number(registration.generation),
+            .digest(registration.session), .code(registration.kind), .number(registration.context.generation),
             .blob(registration.sealed), .number(registration.preferences), .blob(registration.details),
             .time(registration.opens), .time(registration.stamp), .blob(registration.waiting))
         for index in registration.indexes {

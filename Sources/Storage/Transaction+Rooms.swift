@@ -308,9 +308,9 @@ extension Transaction {
             """, .time(expires), .id(purgeID)
         ) { row in
             try TokenRecord(
-                purgeID: purgeID, ref: row.blob(5), room: row.digest(0), slot: row.number(1),
-                kind: row.code(2), generation: row.number(3), expires: expires, sealed: row.blob(4),
-                isLong: row.bool(6))
+                TokenContext(
+                    generation: row.number(3), kind: row.code(2), slot: row.number(1), expiryMs: expires, purgeID: purgeID),
+                ref: row.blob(5), room: row.digest(0), sealed: row.blob(4), isLong: row.bool(6))
         }
     }
 
@@ -331,7 +331,7 @@ extension Transaction {
             INSERT INTO token (expires, purge_id, ref, is_long, room, slot, kind, generation, sealed)
             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
             """, .time(token.expires), .id(token.purgeID), .blob(token.ref), .bool(token.isLong), .digest(token.room),
-            .number(token.slot), .code(token.kind), .number(token.generation), .blob(token.sealed))
+            .number(token.context.slot), .code(token.context.kind), .number(token.context.generation), .blob(token.sealed))
         try database.record(.sealed(new.sealedID, expires: token.expires, isLong: token.isLong))
     }
 

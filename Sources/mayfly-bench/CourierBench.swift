@@ -34,13 +34,14 @@ actor CourierBench: LoopActor {
         let token = try ProviderToken(
             keyID: flags["key-id"] ?? "ABCDE12345", teamID: flags["team-id"] ?? "TEAM123456", key: key)
         var configuration = Courier.Configuration(providerToken: token) { Standard.error("courier: \($0)\n") }
+        let topic = flags["topic"] ?? "com.example.app"
+        configuration.apps = [topic]
         configuration.production = Endpoint(host: address.host, port: port)
         configuration.trust = .authorities(try File.read(try flags.required("ca"), limit: 1_048_576))
 
         let loop = try EventLoop(name: "courier")
         try loop.start()
         let courier = try Courier(loop: loop, configuration)
-        let topic = flags["topic"] ?? "com.example.app"
         let bench = CourierBench(loop, courier, try (0..<4096).map { try sample($0, topic) }, pushes)
         // Warms up: the handshake and the growth of the stream limit are not measured.
         await bench.flood(min(pushes, 2000), inFlight)
@@ -60,8 +61,8 @@ actor CourierBench: LoopActor {
             #"{"aps":{"alert":{"title":"Waiting","body":"Your chat partner is waiting"},"sound":"default"},"roomId":"\#(id)"}"#
         let token = (0..<32).map { UInt8(truncatingIfNeeded: number &* 31 &+ $0 &* 7) }
         return Push(
-            apnsID: id, token: try Secret(copying: token.span),
-            environment: .production, topic: topic, expirationS: Clock.wallMs / 1000 + 120, collapseID: "q1w2e3r4t5y6u7i8o9p0aa",
+            apnsID: id, address: PushAddress(.apns(AppID(bundleID: topic), .production), token: try Secret(copying: token.span)),
+            expirationS: Clock.wallMs / 1000 + 120, collapseID: "q1w2e3r4t5y6u7i8o9p0aa",
             payload: Array(payload.utf8), sealedAtMs: 0, deadlineMs: Clock.wallMs + 3_600_000)
     }
 

@@ -72,7 +72,7 @@ struct FillBench {
             SideRecord(
                 generation: keys.currentGeneration,
                 client: try keys.clientIndex(
-                    id, slot: token.record.slot, client: Array(client.utf8).span, expiryMs: expires,
+                    id, slot: token.record.context.slot, client: Array(client.utf8).span, expiryMs: expires,
                     generation: keys.currentGeneration),
                 member: keys.memberHash(try MemberSecret.random()), token: token.record.purgeID)
         }
@@ -91,8 +91,7 @@ struct FillBench {
             purgeID: ref.purgeID(untilMs: until))
         let address = PushAddress(Self.destination, token: try Secret.random(32))
         let row = TokenRecord(
-            purgeID: context.purgeID, ref: try keys.sealRef(ref, context: context, room: room), room: index, slot: slot,
-            kind: context.kind, generation: context.generation, expires: expires,
+            context, ref: try keys.sealRef(ref, context: context, room: room), room: index,
             sealed: try keys.sealToken(
                 address, ref: ref, sealedAtMs: now, context: context, room: room, size: .apnsOnly),
             isLong: expires > now + 86_400_000)

@@ -58,8 +58,8 @@ enum RowsBench {
         let (room, code) = (Digest(leading: expires, random.digest()), random.digest())
         func token(_ slot: UInt8) -> NewToken {
             let row = TokenRecord(
-                purgeID: random.id(), ref: random.bytes(KeyRing.sealedRefCount), room: room, slot: slot, kind: .alert,
-                generation: 1, expires: expires, sealed: random.bytes(AddressSize.apnsOnly.sealedCount))
+                TokenContext(generation: 1, kind: .alert, slot: slot, expiryMs: expires, purgeID: random.id()),
+                ref: random.bytes(KeyRing.sealedRefCount), room: room, sealed: random.bytes(AddressSize.apnsOnly.sealedCount))
             return NewToken(row, sealedID: random.id())
         }
         let (creatorToken, joinerToken) = (token(1), token(2))

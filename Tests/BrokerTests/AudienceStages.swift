@@ -35,7 +35,7 @@ struct Sighting: Sendable {
     let expires: UInt64?
 
     init(_ push: Push, at time: UInt64) {
-        token = push.token.withBytes { $0[0] }
+        token = push.address.token.withBytes { $0[0] }
         at = time
         payload = String(decoding: push.payload, as: UTF8.self)
         collapseID = push.collapseID
@@ -183,7 +183,7 @@ struct CompanionStage: AudienceStage {
 
     @discardableResult
     func register(_ byte: UInt8, of principal: Principal = alice) async throws -> Registered {
-        try await companion.registerDevice(principal, token: token(byte), environment: nil, topic: nil)
+        try await companion.registerDevice(principal, address: .test(token(byte)))
     }
 
     @discardableResult
@@ -192,8 +192,8 @@ struct CompanionStage: AudienceStage {
         previous: UInt8? = nil
     ) async throws -> Registered {
         try await companion.registerActivity(
-            principal, token: token(byte), activity: Array(activity.utf8), session: session,
-            previous: previous.map { try token($0) }, environment: nil, topic: nil)
+            principal, address: .test(token(byte)), activity: Array(activity.utf8), session: session,
+            previous: previous.map { try token($0) })
     }
 
     @discardableResult
@@ -245,7 +245,7 @@ struct MonitorStage: AudienceStage {
 
     @discardableResult
     func register(_ byte: UInt8, of principal: Principal = alice, at printer: [UInt8]? = printer) async throws -> Registered {
-        try await monitor.register(principal, token: token(byte), printer: printer, environment: nil, topic: nil)
+        try await monitor.register(principal, address: .test(token(byte)), printer: printer)
     }
 
     func set(
@@ -294,7 +294,7 @@ struct CallsStage: AudienceStage {
 
     @discardableResult
     func register(_ byte: UInt8, of user: Principal = bob, by caller: Principal? = nil) async throws -> Registered {
-        try await calls.register(caller ?? user, user: user.user, token: token(byte), environment: nil, topic: nil)
+        try await calls.register(caller ?? user, user: user.user, address: .test(token(byte)))
     }
 
     func delete(_ byte: UInt8? = nil, of user: Principal = bob, by caller: Principal? = nil) async throws -> Int {

@@ -37,6 +37,7 @@ struct BrokerFixture {
         sweeper = Sweeper(loop: loop, store: store, time: time, metrics: metrics, log: Logger { _, _ in })
         let token = try ProviderToken(keyID: "ABC123DEFG", teamID: "DEF123GHIJ", key: try ES256.PrivateKey(), issuedAtS: nil)
         var configuration = Courier.Configuration(providerToken: token)
+        configuration.apps = ["com.example.app"]
         configuration.production = Endpoint(host: "127.0.0.1", port: 9)
         configuration.sandbox = configuration.production
         let policies = try Policies([Policy.builtIn("rooms")!])
@@ -60,17 +61,17 @@ struct BrokerFixture {
 
     func create(
         _ code: String = "123456", client: String = "creator", life: Int = 600, codeLife: Int = 300, token: Secret? = nil,
-        environment: PushEnvironment? = nil, from address: SocketAddress = Self.here
+        environment: PushEnvironment = .production, from address: SocketAddress = Self.here
     ) async throws -> Membership {
         try await broker.rooms.create(
             CreateRoom(
-                joinid: Array(code.utf8), lifeSeconds: life, codeLifeSeconds: codeLife, client: Array(client.utf8), token: token,
-                environment: environment), from: address)
+                joinid: Array(code.utf8), lifeSeconds: life, codeLifeSeconds: codeLife, client: Array(client.utf8),
+                address: token.map { .test($0, environment) }), from: address)
     }
 
     func accept(_ code: String = "123456", client: String = "joiner", token: Secret? = nil) async throws -> Membership {
         let membership = try await broker.rooms.accept(
-            AcceptRoom(joinid: Array(code.utf8), client: Array(client.utf8), token: token, environment: nil), from: Self.here)
+            AcceptRoom(joinid: Array(code.utf8), client: Array(client.utf8), address: token.map { .test($0) }), from: Self.here)
         // Knocks just after an accept wait on a clock that does not move here.
         await broker.rooms.forgetAccepts()
         return membership
@@ -93,9 +94,9 @@ extension SQLiteStore {
         func digest(_ kind: Int) -> Digest { Digest(bytes: blob(kind, 32, of: id).span)! }
         let number = number ?? id
         let token = TokenRecord(
-            purgeID: EntryID(bytes: blob(1, 16, of: number).span)!, ref: blob(9, 56, of: id),
-            room: Digest(leading: expires, digest(2)), slot: 1,
-            kind: .alert, generation: 1, expires: expires, sealed: blob(3, 200, of: id))
+            TokenContext(
+                generation: 1, kind: .alert, slot: 1, expiryMs: expires, purgeID: EntryID(bytes: blob(1, 16, of: number).span)!),
+            ref: blob(9, 56, of: id), room: Digest(leading: expires, digest(2)), sealed: blob(3, 200, of: id))
         let creator = SideRecord(generation: 1, client: digest(4), member: digest(5), token: token.purgeID)
         let room = RoomRecord(room: token.room, expires: expires, creator: creator)
         let code = PendingCode(

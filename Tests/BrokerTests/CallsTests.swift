@@ -151,7 +151,7 @@ import Vocabulary
     @Test func anUnregisteredTokenIsDestroyed() async throws {
         let gone = Outcome.failed(status: 410, reason: .unregistered, verdict: .purge(ifSealedBefore: nil))
         let outcome: @Sendable (Push) -> (afterMs: UInt64, Outcome) = { push in
-            (0, push.token.withBytes { $0[0] } == 1 ? gone : .delivered)
+            (0, push.address.token.withBytes { $0[0] } == 1 ? gone : .delivered)
         }
         try await Stage.play(outcome: outcome) { stage in
             try await stage.register(1)

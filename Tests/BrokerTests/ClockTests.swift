@@ -95,7 +95,7 @@ import Testing
             await broker.advance(2_000)
             let room = try await broker.makeRoom(facts, lifeSeconds: 3_600)
             let rooms = try #require(await broker.run?.broker.rooms)
-            let joiner = AcceptRoom(joinid: room.code, client: Facts.joiner, token: nil, environment: nil)
+            let joiner = AcceptRoom(joinid: room.code, client: Facts.joiner, address: nil)
             _ = try await rooms.accept(joiner, from: .v4(0xc633_6401, port: 9))
             let knock = try await rooms.report(Caller(room: room.id, client: Facts.joiner, member: nil), leaving: false)
             #expect(knock == .queued)

@@ -67,7 +67,7 @@ import Vocabulary
             let rooms = facts.rooms
             for room in rooms {
                 let accept = AcceptRoom(
-                    joinid: room.code, client: Facts.joiner, token: try Secret.random(32), environment: nil)
+                    joinid: room.code, client: Facts.joiner, address: try .test(Secret.random(32)))
                 _ = try await running.rooms.accept(accept, from: .v4(0xc633_6401, port: 9))
                 let joiner = Caller(room: room.id, client: Facts.joiner, member: nil)
                 #expect(try await running.rooms.report(joiner, leaving: false) == .queued)

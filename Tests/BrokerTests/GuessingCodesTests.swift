@@ -66,7 +66,7 @@ import Testing
                     var answers = Answers()
                     let kind = number % Self.kinds.count
                     let request = AcceptRoom(
-                        joinid: Self.kinds[kind].draw(), client: Array("a stranger".utf8), token: nil, environment: nil)
+                        joinid: Self.kinds[kind].draw(), client: Array("a stranger".utf8), address: nil)
                     do throws(BrokerError) {
                         _ = try await fixture.broker.rooms.accept(
                             request, from: guesser == .oneAddress ? BrokerFixture.here : Self.anyAddress())
@@ -158,7 +158,7 @@ import Testing
     /// Returns true if a create revealed whether its code is free.
     private func tells(_ fixture: BrokerFixture, _ code: [UInt8]) async throws -> Bool {
         let request = CreateRoom(
-            joinid: code, lifeSeconds: 600, codeLifeSeconds: 600, client: Sodium.randomBytes(16), token: nil, environment: nil)
+            joinid: code, lifeSeconds: 600, codeLifeSeconds: 600, client: Sodium.randomBytes(16), address: nil)
         do throws(BrokerError) {
             let made = try await fixture.broker.rooms.create(request, from: Self.anyAddress())
             _ = try await fixture.broker.rooms.close(made.room)

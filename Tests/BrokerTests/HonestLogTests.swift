@@ -257,7 +257,7 @@ actor HonestLog: LoopActor {
         let caller = Caller(room: room.id, client: side, member: nil)
         switch call {
         case ..<50 where !room.accepted:
-            let accept = AcceptRoom(joinid: room.code, client: Facts.joiner, token: try tokenOrNone(), environment: nil)
+            let accept = AcceptRoom(joinid: room.code, client: Facts.joiner, address: try tokenOrNone().map { .test($0) })
             let membership = try await broker.rooms.accept(accept, from: Self.address)
             facts.sealed(membership.ref)
             facts.accepted(room)
@@ -266,7 +266,7 @@ actor HonestLog: LoopActor {
             // A present side would not be knocked at.
             if chance.upTo(4) > 0 { _ = try await broker.rooms.report(caller, leaving: true) }
         case ..<83:
-            facts.sealed(try await broker.rooms.replaceToken(caller, token: token(), environment: nil).ref)
+            facts.sealed(try await broker.rooms.replaceToken(caller, with: .test(token())).ref)
         case ..<88: _ = try await broker.rooms.withdrawToken(caller)
         case ..<96:
             _ = try await broker.rooms.close(room.id)
@@ -280,7 +280,7 @@ actor HonestLog: LoopActor {
         let life = chance.life(from: machine.wall)
         let request = CreateRoom(
             joinid: code, lifeSeconds: life, codeLifeSeconds: Int(chance.upTo(2) == 0 ? UInt64(life) : 10 + chance.upTo(600)),
-            client: Facts.creator, token: try tokenOrNone(), environment: nil)
+            client: Facts.creator, address: try tokenOrNone().map { .test($0) })
         let membership = try await broker.rooms.create(request, from: Self.address)
         facts.made(Facts.Room(id: membership.room, code: code), membership.ref)
     }

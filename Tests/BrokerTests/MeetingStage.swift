@@ -22,7 +22,7 @@ actor MeetingStage: LoopActor {
         private let sent = Mutex<[(name: [UInt8], at: UInt64)]>([])
 
         func add(_ push: Push, _ now: UInt64) {
-            let name = push.token.withBytes { [$0[0], $0[1], $0[2]] }
+            let name = push.address.token.withBytes { [$0[0], $0[1], $0[2]] }
             sent.withLock { $0.append((name, now)) }
         }
         func pushes(_ name: [UInt8]) -> [UInt64] { sent.withLock { $0.filter { $0.name == name }.map(\.at) } }
@@ -98,9 +98,9 @@ actor MeetingStage: LoopActor {
         let address = SocketAddress.v4(0xc633_6401, port: 9)
         let made = try await broker.rooms.create(
             CreateRoom(
-                joinid: code, lifeSeconds: 7_200, codeLifeSeconds: 7_200, client: Facts.creator, token: try token(1),
-                environment: nil), from: address)
-        let accept = AcceptRoom(joinid: code, client: Facts.joiner, token: try token(2), environment: nil)
+                joinid: code, lifeSeconds: 7_200, codeLifeSeconds: 7_200, client: Facts.creator, address: try .test(token(1))),
+            from: address)
+        let accept = AcceptRoom(joinid: code, client: Facts.joiner, address: try .test(token(2)))
         _ = try await broker.rooms.accept(accept, from: address)
         rooms.append(made.room)
     }

@@ -13,7 +13,7 @@ import Vocabulary
 @Suite struct PossessionTests {
     /// Creates a room with this token for its creator. Returns the joiner, who will knock.
     private func room(
-        _ fixture: BrokerFixture, _ number: Int, token: Secret, environment: PushEnvironment? = nil
+        _ fixture: BrokerFixture, _ number: Int, token: Secret, environment: PushEnvironment = .production
     ) async throws -> Caller {
         let made = try await fixture.create("a-room-\(number)", token: token, environment: environment)
         _ = try await fixture.accept("a-room-\(number)")
@@ -110,7 +110,7 @@ import Vocabulary
             let broker = try #require(await simulated.run?.broker)
             let room = try #require(facts.room(Chance(seed: 1)))
             _ = try await broker.rooms.accept(
-                AcceptRoom(joinid: room.code, client: Facts.joiner, token: nil, environment: nil), from: BrokerFixture.here)
+                AcceptRoom(joinid: room.code, client: Facts.joiner, address: nil), from: BrokerFixture.here)
             let knock = try await broker.rooms.report(Caller(room: room.id, client: Facts.joiner, member: nil), leaving: false)
             #expect(knock == .queued)
             let window = broker.policies.rooms.tokenKnocks.windowMs

@@ -34,16 +34,16 @@ import Vocabulary
         let room = try await fixture.create(token: token)
         let caller = fixture.caller(room.room, "creator", room.member)
         // The first call records the use of the member secret.
-        _ = try await fixture.broker.rooms.replaceToken(caller, token: token, environment: nil)
+        _ = try await fixture.broker.rooms.replaceToken(caller, with: .test(token))
         let before = try written(fixture)
         for _ in 0..<50 {
-            let again = try await fixture.broker.rooms.replaceToken(caller, token: token, environment: nil)
+            let again = try await fixture.broker.rooms.replaceToken(caller, with: .test(token))
             #expect(again.ref == room.ref && again.expires == room.expires)
         }
         #expect(try written(fixture) == before)
-        let sandbox = try await fixture.broker.rooms.replaceToken(caller, token: token, environment: .sandbox)
+        let sandbox = try await fixture.broker.rooms.replaceToken(caller, with: .test(token, .sandbox))
         #expect(sandbox.ref != room.ref, "the same token of another environment is another")
-        let replaced = try await fixture.broker.rooms.replaceToken(caller, token: other, environment: .sandbox)
+        let replaced = try await fixture.broker.rooms.replaceToken(caller, with: .test(other, .sandbox))
         #expect(replaced.ref != sandbox.ref)
         let after = try written(fixture)
         #expect(after > before)
@@ -62,7 +62,7 @@ import Vocabulary
         let caller = fixture.caller(room.room, "creator", room.member)
         let (rooms, token) = (fixture.broker.rooms, try fixture.token(2))
         let refs = try await withThrowingTaskGroup { group in
-            for _ in 0..<6 { group.addTask { try await rooms.replaceToken(caller, token: token, environment: nil).ref } }
+            for _ in 0..<6 { group.addTask { try await rooms.replaceToken(caller, with: .test(token)).ref } }
             return try await group.reduce(into: []) { $0.append($1) }
         }
         #expect(refs.allSatisfy { $0 == refs[0] })
@@ -75,27 +75,27 @@ import Vocabulary
         let joined = try await fixture.accept(token: fixture.token(1))
         let guesser = fixture.caller(room.room, "creator")
         for byte: UInt8 in 10...15 {
-            _ = try await fixture.broker.rooms.replaceToken(guesser, token: fixture.token(byte), environment: nil)
+            _ = try await fixture.broker.rooms.replaceToken(guesser, with: .test(fixture.token(byte)))
         }
         await #expect(throws: BrokerError.tooManyRequests(retryAfterSeconds: 600)) {
-            try await fixture.broker.rooms.replaceToken(guesser, token: fixture.token(16), environment: nil)
+            try await fixture.broker.rooms.replaceToken(guesser, with: .test(fixture.token(16)))
         }
         // A caller who knows only the client id does not use up the side's own quota.
         let creator = fixture.caller(room.room, "creator", room.member)
         for byte: UInt8 in 2...7 {
-            _ = try await fixture.broker.rooms.replaceToken(creator, token: fixture.token(byte), environment: nil)
+            _ = try await fixture.broker.rooms.replaceToken(creator, with: .test(fixture.token(byte)))
         }
         let before = try written(fixture)
         await #expect(throws: BrokerError.tooManyRequests(retryAfterSeconds: 600)) {
-            try await fixture.broker.rooms.replaceToken(creator, token: fixture.token(8), environment: nil)
+            try await fixture.broker.rooms.replaceToken(creator, with: .test(fixture.token(8)))
         }
         // The current token still gets its answer.
-        _ = try await fixture.broker.rooms.replaceToken(creator, token: fixture.token(7), environment: nil)
+        _ = try await fixture.broker.rooms.replaceToken(creator, with: .test(fixture.token(7)))
         #expect(try written(fixture) == before)
         _ = try await fixture.broker.rooms.replaceToken(
-            fixture.caller(room.room, "joiner", joined.member), token: fixture.token(8), environment: nil)
+            fixture.caller(room.room, "joiner", joined.member), with: .test(fixture.token(8)))
         fixture.clock.advance(600_000)
-        _ = try await fixture.broker.rooms.replaceToken(creator, token: fixture.token(8), environment: nil)
+        _ = try await fixture.broker.rooms.replaceToken(creator, with: .test(fixture.token(8)))
         try await fixture.end()
     }
 
@@ -115,10 +115,10 @@ import Vocabulary
         }
         #expect(used() == 1)
         let creator = fixture.caller(room.room, "creator", room.member)
-        _ = try await charged(fixture) { try await fixture.broker.rooms.replaceToken(creator, token: token, environment: nil) }
+        _ = try await charged(fixture) { try await fixture.broker.rooms.replaceToken(creator, with: .test(token)) }
         #expect(used() == 1)
         _ = try await charged(fixture) {
-            try await fixture.broker.rooms.replaceToken(creator, token: fixture.token(2), environment: nil)
+            try await fixture.broker.rooms.replaceToken(creator, with: .test(fixture.token(2)))
         }
         #expect(used() == 2)
         let joiner = fixture.caller(room.room, "joiner", joined.member)
@@ -220,18 +220,18 @@ import Vocabulary
         let creator = fixture.caller(room.room, "creator", room.member)
         await #expect(throws: BrokerError.tooManyRequests(retryAfterSeconds: 5)) {
             try await charged(fixture) {
-                try await fixture.broker.rooms.replaceToken(creator, token: fixture.token(2), environment: nil)
+                try await fixture.broker.rooms.replaceToken(creator, with: .test(fixture.token(2)))
             }
         }
         #expect(shares.used(.creations, now: fixture.clock.now) == 1, "what was refused is given back")
         _ = try await charged(fixture, Self.other) {
-            try await fixture.broker.rooms.replaceToken(creator, token: fixture.token(2), environment: nil)
+            try await fixture.broker.rooms.replaceToken(creator, with: .test(fixture.token(2)))
         }
         #expect(shares.allows(.ledgerBacklog, 1_000, to: other))
         // The log is published.
         shares.clear(.ledgerBacklog)
         _ = try await charged(fixture) {
-            try await fixture.broker.rooms.replaceToken(creator, token: fixture.token(3), environment: nil)
+            try await fixture.broker.rooms.replaceToken(creator, with: .test(fixture.token(3)))
         }
         #expect(shares.used(.ledgerBacklog) == 1)
         try await fixture.end()

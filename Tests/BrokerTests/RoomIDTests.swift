@@ -31,7 +31,7 @@ import Vocabulary
         await #expect(throws: BrokerError.roomNotFound, comment) { try await rooms.report(caller, leaving: false) }
         await #expect(throws: BrokerError.roomNotFound, comment) { try await rooms.withdrawToken(caller) }
         await #expect(throws: BrokerError.roomNotFound, comment) {
-            try await rooms.replaceToken(caller, token: try fixture.token(), environment: nil)
+            try await rooms.replaceToken(caller, with: try .test(fixture.token()))
         }
         await #expect(throws: BrokerError.roomNotFound, comment) {
             try await rooms.join(caller, socket: 1, isOpen: { true })

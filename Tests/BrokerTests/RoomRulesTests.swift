@@ -64,22 +64,6 @@ import Vocabulary
         try await fixture.end()
     }
 
-    /// The refusal of an unserved app is the same for valid and invalid codes.
-    @Test func anUnservedAppLearnsNothingAboutACode() async throws {
-        let fixture = try await BrokerFixture()
-        _ = try await fixture.create("123456")
-        for code in ["123456", "654321"] {
-            let accept = AcceptRoom(
-                joinid: Array(code.utf8), client: Array("joiner".utf8), token: try fixture.token(), environment: nil,
-                topic: "com.example.other")
-            await #expect(throws: BrokerError.appNotServed) {
-                try await fixture.broker.rooms.accept(accept, from: BrokerFixture.here)
-            }
-        }
-        #expect(try await fixture.accept("123456").isNew)
-        try await fixture.end()
-    }
-
     // Promise: accept-repeated
     @Test func aRepeatedAcceptReturnsTheSameForTwoMinutes() async throws {
         let fixture = try await BrokerFixture()
@@ -181,7 +165,7 @@ import Vocabulary
         let fixture = try await BrokerFixture()
         let made = try await fixture.create(token: try fixture.token())
         let (ref, _) = try await fixture.broker.rooms.replaceToken(
-            fixture.caller(made.room, "creator"), token: try fixture.token(8), environment: .sandbox)
+            fixture.caller(made.room, "creator"), with: try .test(fixture.token(8), .sandbox))
         #expect(ref != made.ref)
         #expect(try await fixture.broker.rooms.withdrawToken(fixture.caller(made.room, "creator")) == 1)
         #expect(try await fixture.broker.rooms.withdrawToken(fixture.caller(made.room, "creator")) == 0)
@@ -209,7 +193,7 @@ import Vocabulary
         let overall = fixture.broker.policies.rooms.wrongCodes.overall.count
         for guess in 0..<overall {
             let address = SocketAddress.v4(0x0a00_0000 + UInt32(guess), port: 1)
-            let request = AcceptRoom(joinid: Array("g\(guess)".utf8), client: [1], token: nil, environment: nil)
+            let request = AcceptRoom(joinid: Array("g\(guess)".utf8), client: [1], address: nil)
             await #expect(throws: BrokerError.roomNotFound) { try await fixture.broker.rooms.accept(request, from: address) }
         }
         let error = await #expect(throws: BrokerError.self) { try await fixture.accept("1234567") }

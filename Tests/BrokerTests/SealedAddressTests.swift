@@ -30,8 +30,7 @@ import Vocabulary
             generation: fixture.keys.currentGeneration, kind: .alert, slot: 1, expiryMs: record.expires,
             purgeID: ref.purgeID(untilMs: until))
         let row = TokenRecord(
-            purgeID: context.purgeID, ref: try fixture.keys.sealRef(ref, context: context, room: room), room: index, slot: 1,
-            kind: .alert, generation: context.generation, expires: record.expires,
+            context, ref: try fixture.keys.sealRef(ref, context: context, room: room), room: index,
             sealed: try fixture.keys.sealToken(
                 address, ref: ref, sealedAtMs: fixture.clock.now, context: context, room: room, size: size))
         let new = NewToken(row, sealedID: ref.sealedID(untilMs: until))
@@ -105,7 +104,7 @@ import Vocabulary
         let token = try fixture.token(2)
         let ref = try await replace(fixture, in: made.room, PushAddress(Self.served, token: token), size: earlier)
         let caller = fixture.caller(made.room, "creator", made.member)
-        let again = try await fixture.broker.rooms.replaceToken(caller, token: token, environment: nil)
+        let again = try await fixture.broker.rooms.replaceToken(caller, with: .test(token))
         #expect(again.ref == ref, "the same token again changes nothing")
         #expect(try await fixture.broker.rooms.report(fixture.caller(made.room, "joiner"), leaving: false) == .queued)
         let job = try #require(try await fixture.store.read { try $0.jobs() }.first)

@@ -22,7 +22,7 @@ import Vocabulary
             do throws(BrokerError) {
                 let request = CreateRoom(
                     joinid: Array(code.utf8), lifeSeconds: Self.life, codeLifeSeconds: 3_600, client: Array("creator".utf8),
-                    token: nil, environment: nil)
+                    address: nil)
                 rooms.append(try await fixture.broker.rooms.create(request, from: address))
                 codes.append(code)
             } catch { return (rooms, codes, error) }

@@ -322,8 +322,8 @@ actor SimulatedBroker: LoopActor {
         let token = try Secret(copying: [UInt8](repeating: 7, count: 32).span)
         let membership = try await running.rooms.create(
             CreateRoom(
-                joinid: code, lifeSeconds: lifeSeconds, codeLifeSeconds: lifeSeconds, client: Facts.creator, token: token,
-                environment: nil), from: .v4(0xc633_6401, port: 9))
+                joinid: code, lifeSeconds: lifeSeconds, codeLifeSeconds: lifeSeconds, client: Facts.creator, address: .test(token)
+            ), from: .v4(0xc633_6401, port: 9))
         let room = Facts.Room(id: membership.room, code: code)
         facts.made(room, membership.ref)
         return room

@@ -23,7 +23,7 @@ import Testing
             #expect(!rejoined.isNew && rejoined.member == joined.member)
             let (first, second) = (try fixture.token(8), fixture.caller(made.room, "joiner", joined.member))
             let replaced = try await TakenSlots.untilItFits("replace token") {
-                try await fixture.broker.rooms.replaceToken(second, token: first, environment: nil)
+                try await fixture.broker.rooms.replaceToken(second, with: .test(first))
             }
             let status = try await fixture.broker.rooms.status(made.room)
             #expect(status.creatorHasToken && status.joinerHasToken && replaced.expires == made.expires)
@@ -133,13 +133,12 @@ import Testing
             let (device, activity, token) = (try stage.token(1), try stage.token(2), try stage.token(9))
             let companion = try await stage.companion
             let registered = try await TakenSlots.untilItFits("register") {
-                try await companion.registerDevice(Stage.alice, token: device, environment: nil, topic: nil)
+                try await companion.registerDevice(Stage.alice, address: .test(device))
             }
             #expect(registered.isNew)
             let started = try await TakenSlots.untilItFits("register an activity") {
                 try await companion.registerActivity(
-                    Stage.alice, token: activity, activity: [1], session: Stage.session, previous: nil, environment: nil,
-                    topic: nil)
+                    Stage.alice, address: .test(activity), activity: [1], session: Stage.session, previous: nil)
             }
             #expect(started.isNew)
             let status = try await TakenSlots.untilItFits("status") { try await companion.status(Stage.alice) }
@@ -178,7 +177,7 @@ import Testing
             await stage.sleep(86_400_000)
             let companion = try await stage.companion
             let renewed = try await TakenSlots.untilItFits("renew") {
-                try await companion.registerDevice(Stage.alice, token: token, environment: nil, topic: nil)
+                try await companion.registerDevice(Stage.alice, address: .test(token))
             }
             #expect(renewed.id == first.id && renewed.handleKey.secret == first.handleKey.secret && !renewed.isNew)
             #expect(try await stage.counts.registrations == 1)
@@ -234,7 +233,7 @@ import Testing
             let monitor = try await stage.monitor
             _ = try await TakenSlots.untilItFits("register") {
                 try await monitor.register(
-                    MonitorStage.alice, token: token, printer: MonitorStage.printer, environment: nil, topic: nil)
+                    MonitorStage.alice, address: .test(token), printer: MonitorStage.printer)
             }
             let taken = try await TakenSlots.untilItFits("status") {
                 try await stage.take(.status(from: .idle, to: .running), eventID: "1")
@@ -245,7 +244,7 @@ import Testing
             let token = try stage.token(1)
             let calls = try await stage.calls
             _ = try await TakenSlots.untilItFits("register") {
-                try await calls.register(CallsStage.bob, user: CallsStage.bob.user, token: token, environment: nil, topic: nil)
+                try await calls.register(CallsStage.bob, user: CallsStage.bob.user, address: .test(token))
             }
             let receipt = try await TakenSlots.untilItFits("ring") { try await stage.ring() }
             #expect(receipt.rang == 1 && !receipt.isRepeated)

@@ -186,6 +186,13 @@ extension Policy {
     }
 }
 
+extension PushAddress {
+    /// An address at the app of `Broker.Settings.test`.
+    static func test(_ token: Secret, _ environment: PushEnvironment = .production) -> Self {
+        Self(.apns(AppID(bundleID: "com.example.app"), environment), token: token)
+    }
+}
+
 extension Broker.Settings {
     /// The settings of a broker for one app.
     static func test(addressSize: AddressSize = .apnsOnly, topic: String = "com.example.app") -> Self {
@@ -202,8 +209,11 @@ extension JobRecord {
 
     static func dummy(number: Int) -> JobRecord {
         JobRecord(
-            job: JobID(UInt128(number)), deadline: 0, notBefore: 0, purgeID: EntryID(1), room: nil, slot: 1, kind: .alert,
-            template: "", generation: 1, expires: 0, sealed: [])
+            JobContext(
+                generation: 1, job: JobID(UInt128(number)), purgeID: EntryID(1), kind: .alert, slot: 1, template: "",
+                deadlineMs: 0,
+                expiryMs: 0),
+            notBefore: 0, room: nil, sealed: [])
     }
 }
 

@@ -33,7 +33,7 @@ actor WatchedBroker: LoopActor {
 
         func knocked(_ room: Int, at time: UInt64) { state.withLock { $0.knocks[room] = time } }
         func sent(_ push: Push, at time: UInt64) {
-            let room = push.token.withBytes { Int($0[0]) << 16 | Int($0[1]) << 8 | Int($0[2]) }
+            let room = push.address.token.withBytes { Int($0[0]) << 16 | Int($0[1]) << 8 | Int($0[2]) }
             state.withLock { state in
                 state.sightings.append(
                     Sighting(
@@ -111,9 +111,9 @@ actor WatchedBroker: LoopActor {
         let made = try await broker.rooms.create(
             CreateRoom(
                 joinid: code, lifeSeconds: lifeSeconds, codeLifeSeconds: lifeSeconds, client: Facts.creator,
-                token: try Secret(copying: token.span), environment: nil), from: .v4(0xc633_6401, port: 9))
+                address: try .test(Secret(copying: token.span))), from: .v4(0xc633_6401, port: 9))
         _ = try await broker.rooms.accept(
-            AcceptRoom(joinid: code, client: Facts.joiner, token: nil, environment: nil), from: .v4(0xc633_6401, port: 9))
+            AcceptRoom(joinid: code, client: Facts.joiner, address: nil), from: .v4(0xc633_6401, port: 9))
         return made.room
     }
 

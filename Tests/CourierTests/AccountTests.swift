@@ -244,7 +244,7 @@ import Vocabulary
         ) { stage in
             let outcome = await stage.courier.send(Push.sample(deadlineInMs: 250, topic: "com.app"))
             #expect(outcome == .failed(status: 0, reason: .unreachable, verdict: .keep))
-            #expect(stage.alarms.all == [.configuration(.production, topic: "com.app", .badCertificate)])
+            #expect(stage.alarms.all == [.configuration(.apns(.production), topic: "com.app", .badCertificate)])
             #expect(await stage.server.connections <= FaultyPeerTests.mostConnections)
         }
     }

@@ -167,7 +167,7 @@ import Vocabulary
     @Test func aRefusedProviderTokenEndsNoPush() {
         for reason in ["ExpiredProviderToken", "InvalidProviderToken"] {
             #expect(
-                step(403, #"{"reason":"\#(reason)"}"#) == .retry(Retry(replacesConnection: true, renewsProviderToken: true)))
+                step(403, #"{"reason":"\#(reason)"}"#) == .retry(Retry(replacesConnection: true, renewsAuthorization: true)))
         }
     }
 

@@ -20,7 +20,7 @@ import Vocabulary
             #expect(request.fields[":authority"] == "127.0.0.1:\(stage.server.port)")
             #expect(request.fields[":path"] == "/3/device/" + Push.sampleHex(1))
             #expect(request.fields["authorization"]?.hasPrefix("bearer ey") == true)
-            #expect(request.fields["apns-topic"] == "example.app")
+            #expect(request.fields["apns-topic"] == "example.app.voip")
             #expect(request.fields["apns-push-type"] == "voip")
             #expect(request.fields["apns-priority"] == "5")
             #expect(request.fields["apns-id"] == push.apnsID)

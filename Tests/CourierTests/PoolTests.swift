@@ -196,7 +196,7 @@ import Vocabulary
         try await Stage.play(timing: timing, host: "localhost", resolver: resolver, script: ScriptedServer.accepting) { stage in
             let outcome = await stage.courier.send(Push.sample(deadlineInMs: 300))
             #expect(outcome == .failed(status: 0, reason: .unreachable, verdict: .keep))
-            #expect(stage.alarms.all == [.unreachable(.production, topic: nil, ConnectionEnd.unresolved.description)])
+            #expect(stage.alarms.all == [.unreachable(.apns(.production), topic: nil, ConnectionEnd.unresolved.description)])
             #expect(looked.value == 1)
             async let next = stage.courier.send(Push.sample(2))
             for _ in 1...2 { hears.signal() }

@@ -62,7 +62,7 @@ import Vocabulary
             #expect((3...FaultyPeerTests.mostConnections).contains(await stage.server.requests.count))
             #expect(Set(await stage.server.requests.map(\.apnsID)).count == 1)
             #expect(Set(await stage.server.requests.compactMap { $0.fields["authorization"] }).count == 2)
-            #expect(stage.alarms.all == [.configuration(.production, topic: "example.app", reason)])
+            #expect(stage.alarms.all == [.configuration(.apns(.production), topic: "example.app", reason)])
         }
     }
 
@@ -253,7 +253,7 @@ import Vocabulary
             #expect(await verdicts([1, 2]) == [.keep, .keep])
             #expect(stage.alarms.all.isEmpty)
             #expect(await verdicts([3, 4]) == [.configuration, .configuration])
-            #expect(stage.alarms.all == [.purgesStopped(.production, topic: "example.app")])
+            #expect(stage.alarms.all == [.purgesStopped(.apns(.production), topic: "example.app")])
             // What was kept is purged when it is refused again, once a push was taken.
             #expect(await verdicts([10, 1, 2, 3]) == [nil, purge, purge, .configuration])
             #expect(await verdicts([20, 3]) == [nil, purge])
@@ -291,7 +291,7 @@ import Vocabulary
             #expect(first.allSatisfy { $0 == .failed(status: 400, reason: .deviceTokenNotForTopic, verdict: .keep) })
             let rest = outcomes.dropFirst(2)
             #expect(rest.allSatisfy { $0 == .failed(status: 400, reason: .deviceTokenNotForTopic, verdict: .configuration) })
-            #expect(stage.alarms.all == [.purgesStopped(.production, topic: "wrong.app")])
+            #expect(stage.alarms.all == [.purgesStopped(.apns(.production), topic: "wrong.app")])
         }
     }
 
@@ -330,7 +330,7 @@ import Vocabulary
                 if case .failed(400, _, .purge) = await stage.courier.send(Push.sample(number)) { purged += 1 }
             }
             #expect(purged == PurgeBreaker.leastRefusals - 1)
-            #expect(stage.alarms.all == [.purgesStopped(.production, topic: "example.app")])
+            #expect(stage.alarms.all == [.purgesStopped(.apns(.production), topic: "example.app")])
         }
     }
 
@@ -345,7 +345,7 @@ import Vocabulary
             let outcomes = await stage.send((1...5).map { Push.sample($0, deadlineInMs: 300) })
             let name = APNsReason(rawValue: reason) ?? .other
             #expect(outcomes.contains(.failed(status: status, reason: name, verdict: .keep)))
-            #expect(stage.alarms.all == [.givenUp(.production, topic: "example.app", status: status, name)])
+            #expect(stage.alarms.all == [.givenUp(.apns(.production), topic: "example.app", status: status, name)])
             #expect("\(stage.alarms.all)".contains(remedy))
         }
     }

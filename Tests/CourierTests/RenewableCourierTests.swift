@@ -9,6 +9,7 @@ import Vocabulary
     /// By a key of this id, to the stage's server.
     static func courier(_ keyID: String, _ stage: Stage, _ timing: Timing = Stage.timing) throws -> Courier {
         var configuration = Courier.Configuration(accounts: [try Account(.token(AccountTests.token(keyID)))])
+        configuration.apps = Stage.apps
         configuration.production = Endpoint(host: "127.0.0.1", port: stage.server.port)
         configuration.trust = .authorities(Stage.identity.certificate)
         configuration.timing = timing

@@ -113,7 +113,7 @@ import Vocabulary
         let issued = try token.current(nowMs: Self.now + 999, monotonicMs: 0)
         // A minute back: Apple refuses a token from its future.
         #expect(issued.issuedAtS == 1_699_999_940)
-        let parts = issued.jwt.split(separator: ".").map(String.init)
+        let parts = issued.token.split(separator: ".").map(String.init)
         try #require(parts.count == 3)
         #expect(parts[0] == "eyJhbGciOiJFUzI1NiIsImtpZCI6IkFCQ0RFMTIzNDUifQ")  // {"alg":"ES256","kid":"ABCDE12345"}
         #expect(parts[1] == "eyJpc3MiOiJURUFNMTIzNDU2IiwiaWF0IjoxNjk5OTk5OTQwfQ")  // {"iss":"TEAM123456","iat":1699999940}
@@ -145,7 +145,7 @@ import Vocabulary
         let again = try second.current(nowMs: Self.now + 48 * 60_000, monotonicMs: 0)
         // The same claims under another signature.
         #expect(again.issuedAtS == stored.issuedAtS)
-        #expect(again.jwt.split(separator: ".").dropLast() == stored.jwt.split(separator: ".").dropLast())
+        #expect(again.token.split(separator: ".").dropLast() == stored.token.split(separator: ".").dropLast())
         #expect(try second.current(nowMs: Self.now + 50 * 60_000, monotonicMs: 0).issuedAtS == stored.issuedAtS + 50 * 60)
     }
 
@@ -194,7 +194,7 @@ import Vocabulary
     /// Its date makes it look old. Another lane of the key is refused whatever the token.
     @Test func anAcceptedTokenThatIsDatedFurtherBackIsYoung() throws {
         var token = try Self.make()
-        func renew(_ refused: ProviderToken.Issued, _ ms: UInt64) throws -> Bool {
+        func renew(_ refused: Authorization, _ ms: UInt64) throws -> Bool {
             try token.renew(
                 after: refused, isExpired: false, laneAdmittedAtMs: nil, nowMs: Self.now + ms, monotonicMs: ms)
         }
@@ -233,7 +233,7 @@ import Vocabulary
     func fault(_ change: (inout Push) -> Void) -> APNsReason? {
         var push = Push.sample()
         change(&push)
-        return push.fault
+        return APNsAdapter(accounts: Accounts([])).fault(of: push)
     }
 
     @Test func aGoodOneHasNoFault() { #expect(fault { _ in } == nil) }
@@ -262,14 +262,12 @@ import Vocabulary
         ] {
             #expect(fault { $0.apnsID = id } == .badMessageID)
         }
-        #expect(fault { $0.topic = "" } == .missingTopic)
-        #expect(fault { $0.topic = "a b" } == .badTopic)
         #expect(fault { $0.priority = 7 } == .badPriority)
     }
 
     @Test func aTokenHasOneToAHundredBytes() throws {
-        #expect(fault { $0.token = try! Secret(copying: [UInt8](repeating: 1, count: 100).span) } == nil)
-        #expect(fault { $0.token = try! Secret(copying: [UInt8](repeating: 1, count: 101).span) } == .badDeviceToken)
+        #expect(fault { $0.setToken([UInt8](repeating: 1, count: 100)) } == nil)
+        #expect(fault { $0.setToken([UInt8](repeating: 1, count: 101)) } == .badDeviceToken)
     }
 
     /// Printed, dumped, or in any error: never a token, never a JWT.
@@ -281,14 +279,14 @@ import Vocabulary
         let issued = try token.current(nowMs: ProviderTokenTests.now, monotonicMs: 0)
         dump(issued, to: &dumped)
         dump(token, to: &dumped)
-        let attempt = Attempt(startedAt: 0, startedAtWallMs: 0, issued: issued)
+        let attempt = Attempt(startedAt: 0, startedAtWallMs: 0, authorization: issued)
         for text in [dumped, "\(push)", String(reflecting: push), "\(issued)", String(reflecting: attempt), "\(token)"] {
             #expect(!text.contains("deadbeef"))
             #expect(!text.contains("222, 173, 190, 239"))
             #expect(!text.contains("eyJ"))
         }
         var headers = RequestHeaders(.sandbox)
-        headers.with(push, issued) { #expect(!"\($0)".contains("deadbeef")) }
+        headers.with(push, topic: "example.app", issued) { #expect(!"\($0)".contains("deadbeef")) }
     }
 }
 
@@ -300,7 +298,7 @@ import Vocabulary
         var headers = RequestHeaders(.sandbox)
         var rounds: [[String: HTTP2Headers.Indexing]] = []
         for _ in 1...3 {
-            let fields = headers.with(Push.sample(), issued) { block in
+            let fields = headers.with(Push.sample(), topic: "example.app", issued) { block in
                 (0..<block.count).map { (block[$0].name, block.fields[$0].indexing) }
             }
             rounds.append(Dictionary(uniqueKeysWithValues: fields))
@@ -320,10 +318,10 @@ import Vocabulary
     func aTokenOfAnyLengthIsItsHexadecimalDigits(count: Int) throws {
         let bytes = (0..<count).map { UInt8(truncatingIfNeeded: $0 &* 37 &+ 5) }
         var push = Push.sample()
-        push.token = try Secret(copying: bytes.span)
+        push.setToken(bytes)
         var headers = RequestHeaders(.sandbox)
         let digits = bytes.map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()
-        for _ in 1...2 { headers.with(push, nil) { #expect($0[":path"] == "/3/device/" + digits) } }
+        for _ in 1...2 { headers.with(push, topic: "example.app", nil) { #expect($0[":path"] == "/3/device/" + digits) } }
     }
 
     /// What stays in the block from one push to the next is never the other push's.
@@ -332,14 +330,15 @@ import Vocabulary
         let issued = try token.current(nowMs: ProviderTokenTests.now, monotonicMs: 0)
         let first = Push.sample()
         var other = first
-        (other.topic, other.type, other.priority, other.apnsID) = ("org.example.other", .background, 5, "other")
+        (other.type, other.priority, other.apnsID) = (.background, 5, "other")
         (other.expirationS, other.collapseID) = (nil, nil)
-        other.token = try Secret(copying: [0xab].span)
+        other.setToken([0xab])
         var kept = RequestHeaders(.sandbox)
         for (push, issued) in [(first, issued), (other, issued), (other, nil), (first, nil), (first, issued), (first, issued)] {
+            let topic = push.type == .alert ? "example.app" : "org.example.other"
             var fresh = RequestHeaders(.sandbox)
-            let wanted = fresh.with(push, issued) { block in (0..<block.count).map { "\(block[$0])" } }
-            let found = kept.with(push, issued) { block in (0..<block.count).map { "\(block[$0])" } }
+            let wanted = fresh.with(push, topic: topic, issued) { block in (0..<block.count).map { "\(block[$0])" } }
+            let found = kept.with(push, topic: topic, issued) { block in (0..<block.count).map { "\(block[$0])" } }
             #expect(found == wanted)
             #expect(found.count == 7 + (issued == nil ? 0 : 1) + (push.expirationS == nil ? 1 : 3))
             #expect(found[3].hasPrefix(#"(name: ":path""#) && found[4].contains(issued == nil ? "apns-topic" : "authorization"))
@@ -354,11 +353,11 @@ import Vocabulary
         ] as [(String, UInt16, String)])
     func theAuthorityNamesAPortThatIsNotHTTPSs(host: String, port: UInt16, authority: String) {
         var headers = RequestHeaders(Endpoint(host: host, port: port))
-        headers.with(Push.sample(), nil) { #expect($0[":authority"] == authority) }
+        headers.with(Push.sample(), topic: "example.app", nil) { #expect($0[":authority"] == authority) }
     }
 
     @Test func aCertificateNeedsNoAuthorization() {
         var headers = RequestHeaders(.sandbox)
-        headers.with(Push.sample(), nil) { #expect($0["authorization"] == nil) }
+        headers.with(Push.sample(), topic: "example.app", nil) { #expect($0["authorization"] == nil) }
     }
 }

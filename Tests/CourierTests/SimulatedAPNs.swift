@@ -81,6 +81,7 @@ struct SimulatedAPNs {
         ) { issued.add($0) }
         var configuration = Courier.Configuration(providerToken: token) { alarms.add($0) }
         if let accounts = setting.accounts { configuration.accounts = accounts }
+        configuration.apps = Stage.apps
         configuration.production = Endpoint(host: "127.0.0.1", port: port)
         configuration.sandbox = configuration.production
         configuration.trust = .authorities(Stage.identity.certificate)

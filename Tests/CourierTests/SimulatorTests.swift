@@ -41,6 +41,7 @@ import Vocabulary
             let alarms = alarms
             let token = try ProviderToken(keyID: "ABCDE12345", teamID: "TEAM123456", key: Stage.key)
             var configuration = Courier.Configuration(providerToken: token) { alarms.add($0) }
+            configuration.apps = Stage.apps
             configuration.production = Endpoint(host: "127.0.0.1", port: port)
             configuration.sandbox = configuration.production
             configuration.trust = .authorities(Stage.identity.certificate)
@@ -65,8 +66,8 @@ import Vocabulary
             (.liveactivity, "example.app.push-type.liveactivity", 5, 60),
         ]
         try await World.play { world in
-            for (kind, topic, priority, expirationS) in kinds {
-                var push = Push.sample(topic: topic)
+            for (kind, _, priority, expirationS) in kinds {
+                var push = Push.sample()
                 (push.type, push.priority, push.expirationS) = (kind, priority, expirationS)
                 push.payload = Array((kind == .background ? #"{"aps":{"content-available":1}}"# : #"{"aps":{"alert":"x"}}"#).utf8)
                 let outcome = await world.courier.send(push)
@@ -74,6 +75,7 @@ import Vocabulary
             }
             let accepted = await world.simulator.pushes
             #expect(accepted.map { $0.headers["apns-push-type"] } == kinds.map { $0.0.rawValue })
+            #expect(accepted.map { $0.headers["apns-topic"] } == kinds.map { $0.1 })
             #expect(accepted.allSatisfy { $0.token == Push.sampleHex(1) })
             #expect(await world.simulator.counts.connections == 1)
         }

@@ -139,7 +139,7 @@ import Vocabulary
             #expect(await stage.courier.send(Push.sample(2)) == .delivered)
             #expect(await outcome == .failed(status: 403, reason: .invalidProviderToken, verdict: .configuration))
             #expect(stage.issued.all.count == 2)
-            #expect(stage.alarms.all == [.configuration(.sandbox, topic: "example.app", .invalidProviderToken)])
+            #expect(stage.alarms.all == [.configuration(.apns(.sandbox), topic: "example.app", .invalidProviderToken)])
         }
     }
 }

@@ -93,13 +93,17 @@ import Vocabulary
                 let limit = kind == .voip ? 5120 : 4096
                 for (size, fits) in [(nil, true), (limit, true), (limit + 1, false)] {
                     let outcome = await world.send(number + 1) { push in
-                        (push.type, push.topic, push.priority) = (kind, "example.app" + suffix, priority)
+                        (push.type, push.priority) = (kind, priority)
                         push.payload = Self.payload(kind, size)
                     }
                     #expect(
                         outcome == (fits ? .delivered : .failed(status: 0, reason: .payloadTooLarge, verdict: .keep)),
                         "\(kind) \(size ?? 0)")
                 }
+                let topics = Set(
+                    await world.accepted.filter { $0.headers["apns-push-type"] == kind.rawValue }.map { $0.headers["apns-topic"] }
+                )
+                #expect(topics == ["example.app" + suffix], "\(kind)")
             }
             #expect(await world.accepted.count == 2 * Self.rows.count)
             // What is too large never left.
@@ -113,7 +117,7 @@ import Vocabulary
         try await SimulatedAPNs.play { world in
             let outcome = await world.send { ($0.type, $0.priority) = (.background, 5) }
             #expect(outcome == .failed(status: 400, reason: .invalidPushType, verdict: .keep))
-            let priority = await world.send { ($0.type, $0.topic, $0.priority) = (.voip, "example.app.voip", 5) }
+            let priority = await world.send { ($0.type, $0.priority) = (.voip, 5) }
             #expect(priority == .failed(status: 400, reason: .badPriority, verdict: .keep))
             #expect(await world.refusals == 2)
         }

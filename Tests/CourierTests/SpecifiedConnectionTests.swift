@@ -78,7 +78,7 @@ import Vocabulary
         try await SimulatedAPNs.play(setting) { world in
             for number in 1...30 {
                 let topic = names[number % 3].2
-                #expect(await world.send(number) { $0.topic = topic } == .delivered)
+                #expect(await world.send(number) { $0.setApp(topic) } == .delivered)
             }
             #expect(await world.connections == 3)
             #expect(await world.simulator.counts.refused.isEmpty)
@@ -103,7 +103,7 @@ import Vocabulary
             #expect(outcomes.allSatisfy { $0 == .delivered })
             #expect(await world.simulator.counts.refused.isEmpty)
             // What needs one never leaves.
-            let voip = await world.send { ($0.type, $0.topic) = (.voip, "example.app.voip") }
+            let voip = await world.send { $0.type = .voip }
             #expect(voip == .failed(status: 0, reason: .topicDisallowed, verdict: .configuration))
             #expect(await world.refusals == 0)
         }

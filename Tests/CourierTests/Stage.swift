@@ -38,6 +38,11 @@ struct Stage {
 
     typealias Resolver = @Sendable (Endpoint) -> [SocketAddress]
 
+    /// The bundle ids in these tests that no account lists.
+    static let apps: Set = [
+        "example.app", "com.one", "com.other", "com.two.7", "few", "good", "hangs", "many", "other.app", "wrong.app",
+    ]
+
     static let identity = try! SelfSignedCertificate.make(names: ["localhost", "127.0.0.1"], days: 1)
     static let key = try! ES256.PrivateKey()
 
@@ -80,6 +85,7 @@ struct Stage {
             issued.add($0)
         }
         var configuration = Courier.Configuration(providerToken: token) { alarms.add($0) }
+        configuration.apps = Self.apps
         configuration.production = Endpoint(host: host, port: server.port)
         configuration.sandbox = Endpoint(host: host, port: server.port)
         configuration.trust = .authorities(trust)
@@ -108,9 +114,25 @@ extension Push {
         let hex = "00000000" + String(number, radix: 16)
         let token = try! Secret(copying: sampleToken(number).span)
         return Push(
-            apnsID: "00000000-0000-4000-8000-0000" + hex.suffix(8), token: token, environment: .production, topic: topic,
-            expirationS: 0, collapseID: "handle", payload: Array(#"{"aps":{"alert":"x"}}"#.utf8), sealedAtMs: 1_700_000_000_000,
+            apnsID: "00000000-0000-4000-8000-0000" + hex.suffix(8),
+            address: PushAddress(.apns(AppID(bundleID: topic), .production), token: token), expirationS: 0, collapseID: "handle",
+            payload: Array(#"{"aps":{"alert":"x"}}"#.utf8), sealedAtMs: 1_700_000_000_000,
             deadlineMs: Clock.wallMs + deadlineInMs)
+    }
+
+    var environment: PushEnvironment {
+        get { if case .apns(_, let environment) = address.destination { environment } else { .production } }
+        set {
+            if case .apns(let app, _) = address.destination { address = PushAddress(.apns(app, newValue), token: address.token) }
+        }
+    }
+
+    mutating func setApp(_ bundleID: String) {
+        address = PushAddress(.apns(AppID(bundleID: bundleID), environment), token: address.token)
+    }
+
+    mutating func setToken(_ bytes: [UInt8]) {
+        address = PushAddress(address.destination, token: try! Secret(copying: bytes.span))
     }
 
     static func sampleToken(_ number: Int) -> [UInt8] {

@@ -37,8 +37,8 @@ import Vocabulary
             let hash = Digest.sha256([UInt8](bigEndian: number).span)
             let side = SideRecord(generation: 1, client: hash, member: hash)
             let token = TokenRecord(
-                purgeID: Fixture.ref(number), ref: Fixture.blob(1, 56), room: hash, slot: 1, kind: .alert, generation: 1,
-                expires: expires, sealed: Fixture.blob(2, 200))
+                TokenContext(generation: 1, kind: .alert, slot: 1, expiryMs: expires, purgeID: Fixture.ref(number)),
+                ref: Fixture.blob(1, 56), room: hash, sealed: Fixture.blob(2, 200))
             return (
                 room: RoomRecord(room: Digest(leading: expires, hash), expires: expires, creator: side, joiner: side),
                 token: NewToken(token, sealedID: Fixture.ref(number + 1_000_000))

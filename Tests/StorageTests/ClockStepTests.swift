@@ -238,7 +238,7 @@ private struct Stepping {
         }
         number += 1
         var job = fixture.job(number, record)
-        job.deadline = node.time.now + 120_000
+        job.context.deadlineMs = node.time.now + 120_000
         let outcome = try await node.store.write { [job] in
             try $0.apply(AudienceChange(jobs: [AudienceJob(job)]), now: job.deadline)
         }

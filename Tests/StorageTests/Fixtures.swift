@@ -110,14 +110,16 @@ struct Fixture {
 
     func token(_ id: UInt8, room: RoomRecord, slot: UInt8 = 1) -> TokenRecord {
         TokenRecord(
-            purgeID: Self.id(id), ref: Self.blob(id, 56), room: room.room, slot: slot, kind: .alert, generation: 1,
-            expires: room.expires, sealed: Self.blob(9, 200))
+            TokenContext(generation: 1, kind: .alert, slot: slot, expiryMs: room.expires, purgeID: Self.id(id)),
+            ref: Self.blob(id, 56), room: room.room, sealed: Self.blob(9, 200))
     }
 
     func job(_ id: UInt8, token: TokenRecord, deadline: UInt64) -> JobRecord {
         JobRecord(
-            job: Self.id(id), deadline: deadline, notBefore: 0, purgeID: token.purgeID, room: token.room, slot: token.slot,
-            kind: .alert, template: "peer_waiting", generation: 1, expires: token.expires, sealed: Self.blob(5, 200))
+            JobContext(
+                generation: 1, job: Self.id(id), purgeID: token.purgeID, kind: .alert, slot: token.context.slot,
+                template: "peer_waiting", deadlineMs: deadline, expiryMs: token.expires),
+            notBefore: 0, room: token.room, sealed: Self.blob(5, 200))
     }
 
     /// An index like those of `KeyRing.index`: the expiry, then 24 bytes with label and name.
@@ -137,10 +139,11 @@ struct Fixture {
     ) -> RegistrationRecord {
         let expires = (now ?? clock.now) + life
         return RegistrationRecord(
-            purgeID: Self.ref(number), ref: Self.blob(11, 56), id: Self.ref(number + 1_000_000),
+            TokenContext(generation: 1, kind: kind, slot: 0, expiryMs: expires, purgeID: Self.ref(number)),
+            ref: Self.blob(11, 56), id: Self.ref(number + 1_000_000),
             audience: Self.index(1, owner, expires: expires),
             owner: Self.index(2, owner, expires: expires), device: Self.index(3, device ?? number, expires: expires),
-            session: session.map { Self.index(4, $0, expires: expires) }, kind: kind, generation: 1, expires: expires,
+            session: session.map { Self.index(4, $0, expires: expires) },
             sealed: Self.blob(9, 200), details: Self.blob(10, 104))
     }
 
@@ -164,11 +167,10 @@ struct Fixture {
 
     func job(_ number: Int, _ registration: RegistrationRecord, fields: [UInt8]? = nil) -> JobRecord {
         JobRecord(
-            job: Self.ref(number + 2_000_000), deadline: clock.now + 20_000, notBefore: 0, purgeID: registration.purgeID,
-            room: nil,
-            slot: 0,
-            kind: registration.kind, template: "task_complete", generation: 1, expires: registration.expires,
-            sealed: Self.blob(5, 200), fields: fields)
+            JobContext(
+                generation: 1, job: Self.ref(number + 2_000_000), purgeID: registration.purgeID, kind: registration.kind, slot: 0,
+                template: "task_complete", deadlineMs: clock.now + 20_000, expiryMs: registration.expires),
+            notBefore: 0, room: nil, sealed: Self.blob(5, 200), fields: fields)
     }
 
     func apply(_ change: AudienceChange) async throws -> ChangeOutcome {

@@ -93,7 +93,7 @@ import Vocabulary
         let fixture = try Fixture()
         let (room, code, _) = try await fixture.create(1, life: 60_000, codeLife: 60_000)
         var joined = fixture.token(30, room: room, slot: 2)
-        joined.expires = room.expires
+        joined.context.expiryMs = room.expires
         let accepted = try await fixture.store.write { [joined] in
             try $0.accept(
                 code,

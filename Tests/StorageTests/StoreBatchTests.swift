@@ -278,7 +278,7 @@ import Vocabulary
         let before = try await books(of: store)
         // The old token's purge is recorded before the new token fails with a duplicate id.
         var wrong = fixture.token(2, room: room)
-        wrong.purgeID = Fixture.id(2)
+        wrong.context.purgeID = Fixture.id(2)
         let token = wrong
         store.hold()
         async let mark: Void = store.record([Self.sign])
@@ -329,7 +329,7 @@ import Vocabulary
             let fixture = try await fixture()
             for number in numbers {
                 var record = fixture.registration(number, owner: number)
-                record.expires = Self.evening * 1_000 + 3_600_000
+                record.context.expiryMs = Self.evening * 1_000 + 3_600_000
                 record.audience = Fixture.index(1, number, expires: record.expires)
                 record.owner = Fixture.index(2, number, expires: record.expires)
                 record.device = Fixture.index(3, number, expires: record.expires)

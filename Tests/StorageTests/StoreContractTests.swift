@@ -256,7 +256,7 @@ import Vocabulary
                     fixture.job(3, token: token, deadline: deadline), throttle: 30_000, now: fixture.clock.now)
             } == .queued)
         var stale = fixture.job(4, token: token, deadline: deadline)
-        stale.purgeID = Fixture.id(250)
+        stale.context.purgeID = Fixture.id(250)
         let old = stale
         #expect(try await fixture.store.write { try $0.knock(old, throttle: 0, now: fixture.clock.now) } == .changed)
         #expect(try await fixture.store.read { try $0.jobs() }.map(\.job) == [Fixture.id(1), Fixture.id(3)])

@@ -204,7 +204,7 @@ import Vocabulary
     private func fillAudience(_ fixture: Fixture) async throws {
         let record = fixture.registration(1, owner: 1, life: life(1))
         var job = fixture.job(2, record, fields: [])
-        job.deadline += 3_000_000
+        job.context.deadlineMs += 3_000_000
         let (now, end) = (fixture.clock.now, fixture.clock.now + 3_000_000)
         let change = AudienceChange(
             jobs: [AudienceJob(job)], waits: [WaitingUpdate(row: record.row, wasOpens: 0, opens: now + 2_500_000, waiting: [1])],

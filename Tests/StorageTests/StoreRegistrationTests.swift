@@ -131,7 +131,7 @@ import Vocabulary
         #expect(try fixture.entries().count { $0.contains("\"cause\":\"ended\"") } == 1)
         // Its indexes are gone, so the same token can be registered again.
         var again = record
-        again.purgeID = Fixture.ref(3)
+        again.context.purgeID = Fixture.ref(3)
         #expect(try await fixture.register(again) == .registered)
         try await fixture.close()
     }
@@ -144,7 +144,7 @@ import Vocabulary
         #expect(try await fixture.store.read { try $0.registrations(.owner, [record.owner]) }.map(\.preferences) == [12])
         // A renewal based on old preferences is refused, so no change is lost.
         var renewed = record
-        renewed.purgeID = Fixture.ref(9)
+        renewed.context.purgeID = Fixture.ref(9)
         #expect(try await fixture.register(renewed, replacing: [record]) == .changed)
         #expect(try await fixture.store.write { try $0.unregister([record.row], cause: .ended) } == 1)
         #expect(try await !fixture.store.write { try $0.setPreferences(record.row, removing: 0, adding: 1) })
@@ -157,7 +157,7 @@ import Vocabulary
         let fixture = try Fixture(engine)
         let edits: [(inout RegistrationRecord) -> Void] = [
             { $0.audience = Fixture.blob(1) }, { $0.owner = Fixture.index(2, 1, expires: $0.expires + 1) },
-            { $0.device = Fixture.blob(1) }, { $0.session = Fixture.blob(1) }, { $0.expires += 1 },
+            { $0.device = Fixture.blob(1) }, { $0.session = Fixture.blob(1) }, { $0.context.expiryMs += 1 },
         ]
         for edit in edits {
             var record = fixture.registration(1, session: 1)

@@ -1,6 +1,7 @@
 import Broker
 import HTTPServer
 import JSON
+import Vocabulary
 
 /// Routes for calls: registrations of phones, and the webhook that reports a call.
 extension API {
@@ -9,20 +10,14 @@ extension API {
         let principal = try await principal(request)
         let asked = try request.fields { body in
             let user = body.name("uid", required: true)
-            let token = body.onlyToken("token", required: true)
+            let address = body.address("token", .voip, of: broker.settings, required: true)
             let previous = body.onlyToken("previousToken")
-            let environment = body.environment()
-            let topic = body.topic()
-            return if let user, let token {
-                (
-                    user: user, token: token, previous: previous, environment: environment, topic: topic,
-                    dropped: body.dropped
-                )
-            } else { nil }
+            return if let user, let address { (user: user, address: address, previous: previous, dropped: body.dropped) } else {
+                nil
+            }
         }
         let registered = try await calls.register(
-            principal, user: asked.user, token: asked.token, previous: asked.previous, environment: asked.environment,
-            topic: asked.topic)
+            principal, user: asked.user, address: asked.address, previous: asked.previous)
         return Self.registered(registered, "voip_", asked.dropped)
     }
 

@@ -9,35 +9,26 @@ extension API {
 
     func registerDevice(_ request: HTTPRequest) async throws -> HTTPResponse {
         let (companion, principal) = try await companion(request)
-        let (token, environment, topic, dropped) = try request.fields { body in
-            let token = body.token("deviceToken", required: true)
-            let environment = body.environment()
-            let topic = body.topic()
-            return token.map { ($0, environment, topic, body.dropped) }
+        let (address, dropped) = try request.fields { body in
+            body.address("deviceToken", .alert, of: broker.settings, required: true).map { ($0, body.dropped) }
         }
-        let registered = try await companion.registerDevice(principal, token: token, environment: environment, topic: topic)
+        let registered = try await companion.registerDevice(principal, address: address)
         return Self.registered(registered, "tok_", dropped)
     }
 
     func registerActivity(_ request: HTTPRequest) async throws -> HTTPResponse {
         let (companion, principal) = try await companion(request)
         let asked = try request.fields { body in
-            let token = body.token("activityToken", required: true)
+            let address = body.address("activityToken", .liveActivity, of: broker.settings, required: true)
             let activity = body.name("activityId", required: true)
             let session = body.name("sessionId", required: true)
             let previous = body.onlyToken("previousToken")
-            let environment = body.environment()
-            let topic = body.topic()
-            return if let token, let activity, let session {
-                (
-                    token: token, activity: activity, session: session, previous: previous, environment: environment,
-                    topic: topic, dropped: body.dropped
-                )
+            return if let address, let activity, let session {
+                (address: address, activity: activity, session: session, previous: previous, dropped: body.dropped)
             } else { nil }
         }
         let registered = try await companion.registerActivity(
-            principal, token: asked.token, activity: asked.activity, session: asked.session, previous: asked.previous,
-            environment: asked.environment, topic: asked.topic)
+            principal, address: asked.address, activity: asked.activity, session: asked.session, previous: asked.previous)
         return Self.registered(registered, "lat_", asked.dropped)
     }
 

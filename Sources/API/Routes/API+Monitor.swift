@@ -10,16 +10,11 @@ extension API {
     func registerMonitor(_ request: HTTPRequest) async throws -> HTTPResponse {
         let (monitor, principal) = try await monitor(request)
         let asked = try Self.monitorFields(request) { body in
-            let token = body.token("apnsToken", required: true)
+            let address = body.address("apnsToken", .alert, of: broker.settings, required: true)
             let printer = body.name("printerPrefix")
-            let environment = body.environment()
-            let topic = body.topic()
-            return token.map {
-                (token: $0, printer: printer, environment: environment, topic: topic, dropped: body.dropped)
-            }
+            return address.map { (address: $0, printer: printer, dropped: body.dropped) }
         }
-        let registered = try await monitor.register(
-            principal, token: asked.token, printer: asked.printer, environment: asked.environment, topic: asked.topic)
+        let registered = try await monitor.register(principal, address: asked.address, printer: asked.printer)
         return .json(200) { json in
             json.add("success", true)
             json.add("deviceId", registered.id.base64url)

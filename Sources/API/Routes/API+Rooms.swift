@@ -16,13 +16,11 @@ extension API {
             let code = body.seconds(
                 "joinExpiresInSeconds", codes.clamped(to: codes.lowerBound...max(life, codes.lowerBound)))
             let client = body.name("client1", required: true)
-            let token = body.token("client1_token")
-            let environment = body.environment()
-            let topic = body.topic()
+            let address = body.address("client1_token", .alert, of: broker.settings)
             guard let joinid, let client else { return nil }
             let create = CreateRoom(
                 joinid: joinid, lifeSeconds: life, codeLifeSeconds: limits.codeLifeSeconds(asked: code, roomSeconds: life),
-                client: client, token: token, environment: environment, topic: topic)
+                client: client, address: address)
             return (create, body.dropped)
         }
         let room = try await broker.rooms.create(create, from: proxies.origin(of: request))
@@ -34,12 +32,9 @@ extension API {
         let (accept, dropped) = try request.fields { body -> (AcceptRoom, [String])? in
             let joinid = body.joinid(limits)
             let client = body.name("client2", required: true)
-            let token = body.token("client2_token")
-            let environment = body.environment()
-            let topic = body.topic()
+            let address = body.address("client2_token", .alert, of: broker.settings)
             guard let joinid, let client else { return nil }
-            let accept = AcceptRoom(joinid: joinid, client: client, token: token, environment: environment, topic: topic)
-            return (accept, body.dropped)
+            return (AcceptRoom(joinid: joinid, client: client, address: address), body.dropped)
         }
         return Self.membership(try await broker.rooms.accept(accept, from: proxies.origin(of: request)), status: 200, dropped)
     }
@@ -63,14 +58,12 @@ extension API {
 
     func replaceToken(_ request: HTTPRequest) async throws -> HTTPResponse {
         let room = try bearer(request)
-        let (caller, token, environment, topic, dropped) = try request.fields { body in
+        let (caller, address, dropped) = try request.fields { body in
             let caller = Self.caller(room, body)
-            let token = body.onlyToken("token", required: true)
-            let environment = body.environment()
-            let topic = body.topic()
-            return if let caller, let token { (caller, token, environment, topic, body.dropped) } else { nil }
+            let address = body.address("token", .alert, of: broker.settings, required: true)
+            return if let caller, let address { (caller, address, body.dropped) } else { nil }
         }
-        let (ref, expires) = try await broker.rooms.replaceToken(caller, token: token, environment: environment, topic: topic)
+        let (ref, expires) = try await broker.rooms.replaceToken(caller, with: address)
         return .json(200) { json in
             json.add("ref", plain: ref.hex.span)
             json.add("expiresAt", timeMs: expires)

@@ -192,12 +192,23 @@ final class RequestBody {
 
     // MARK: Secrets
 
+    /// Reads a push address: a token in this field or in `token`, and the app and environment that it belongs to.
+    func address(_ name: String, _ kind: TokenKind, of settings: Broker.Settings, required: Bool = false) -> PushAddress? {
+        let before = noted
+        let token = self.token(name, required: required)
+        let (environment, topic) = (self.environment(), self.topic())
+        guard noted == before, let token else { return nil }
+        do throws(BrokerError) {
+            return try settings.address(of: token, kind, topic: topic, environment: environment)
+        } catch { return refuse(error) }
+    }
+
     /// Reads a token from its own field or from `token`. If both are set, they must be equal.
     func token(_ name: String, required: Bool = false) -> Secret? {
         let before = noted
         let own = onlyToken(name)
         guard noted == before else { return nil }
-        let common = onlyToken("token")
+        let common = name == "token" ? nil : onlyToken("token")
         guard noted == before else { return nil }
         if let own, let common, own != common {
             return refuse(.outOfRange("token", allowed: "the same as \(name), or one of the two"))
@@ -287,7 +298,6 @@ final class RequestBody {
         return code
     }
 
-    /// Reads a bundle id. The broker checks whether the app is served.
     func topic() -> String? {
         guard let text = string("bundleId") else { return nil }
         guard (1...255).contains(text.count), text.allSatisfy({ (0x21...0x7e).contains($0) }) else {

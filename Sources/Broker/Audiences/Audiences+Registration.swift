@@ -11,11 +11,8 @@ public struct Registration: Sendable {
     public var audience: [UInt8]
     /// Only the owner may change the registration.
     public var owner: [UInt8]
-    public var token: Secret
+    public var address: PushAddress
     public var kind: TokenKind
-    /// Nil for the configured ones.
-    public var environment: PushEnvironment?
-    public var topic: String?
     /// The app's own names of a Live Activity and its session, at most 128 bytes each.
     public var activity: (id: [UInt8], session: [UInt8])?
     /// A token of the same owner that this one replaces.
@@ -46,17 +43,15 @@ struct RegistrationDetails: Sendable {
 extension Audiences {
     /// Seals a token for its audience, or renews it. The same token of the same owner keeps its id and its handle key. Registrations of other
     /// owners are not changed, even for the same token.
-    /// - Throws: `.appNotServed`, `.tooManyRegistrations` and `.tooManyRequests`; `.storageUnavailable`.
+    /// - Throws: `.tooManyRegistrations` and `.tooManyRequests`; `.storageUnavailable`.
     func register(_ asked: Registration) async throws(BrokerError) -> Registered {
-        let address = PushAddress(
-            try settings.destination(asked.kind, topic: asked.topic, environment: asked.environment), token: asked.token)
         try await beginRegistering(asked.owner)
         defer { endRegistering(asked.owner) }
         // A failed try means that an update of a Live Activity or a change of preferences came between.
         for _ in 0..<8 {
             let slot = expirySlot(for: asked.kind.life)
             let current = try await registrations(of: asked.owner).filter { $0.kind == asked.kind }
-            let same = try registrations(current, for: asked.token, owner: asked.owner)
+            let same = try registrations(current, for: asked.address.token, owner: asked.owner)
             var replaced = same
             if let previous = asked.previous {
                 replaced += try registrations(current, for: previous, owner: asked.owner).filter { !same.contains($0) }
@@ -68,13 +63,13 @@ extension Audiences {
             if replaced.count == 1, let (record, details) = kept, same.count == 1, record.expirySlot == slot,
                 record.audience == (try index(.audience, slot, asked.audience)),
                 details.activity == asked.activity?.id ?? [], details.session == asked.activity?.session ?? [],
-                try self.address(of: record, audience: asked.audience) == address,
+                try self.address(of: record, audience: asked.audience) == asked.address,
                 let ref = try ref(of: record, audience: asked.audience)
             {
                 // Nothing has changed, and a new seal would not live longer.
                 return Registered(id: record.id, ref: ref, expires: record.expires, handleKey: details.handleKey, isNew: false)
             }
-            var record = try seal(asked, address, at: slot, after: kept)
+            var record = try seal(asked, at: slot, after: kept)
             // State of another activity is not carried over to this token.
             var sameActivity: [RegistrationRecord] = []
             for record in replaced {
@@ -141,13 +136,13 @@ extension Audiences {
         let owner = ownerField(asked.owner)
         return try available { () throws(SealingError) in
             try expirySlots(for: asked.kind.life).map { slot throws(SealingError) in
-                try keys.deviceIndex(slot, owner: owner, kind: asked.kind, token: asked.token)
+                try keys.deviceIndex(slot, owner: owner, kind: asked.kind, token: asked.address.token)
             }
         }
     }
 
     private func seal(
-        _ asked: Registration, _ address: PushAddress, at slot: ExpirySlot,
+        _ asked: Registration, at slot: ExpirySlot,
         after kept: (record: RegistrationRecord, details: RegistrationDetails)?
     ) throws(BrokerError) -> (row: RegistrationRecord, sealedID: EntryID, ref: Ref, handleKey: HandleKey) {
         let ref = Ref.random()
@@ -164,19 +159,19 @@ extension Audiences {
         let (sealed, sealedRef) = try available { () throws(SealingError) in
             (
                 try keys.sealToken(
-                    address, ref: ref, sealedAtMs: time.now, context: context, audience: audience.span,
+                    asked.address, ref: ref, sealedAtMs: time.now, context: context, audience: audience.span,
                     size: settings.addressSize),
                 try keys.sealRef(ref, context: context, audience: audience.span)
             )
         }
         var row = RegistrationRecord(
-            purgeID: context.purgeID, ref: sealedRef, id: kept?.record.id ?? RegistrationID.random(),
+            context, ref: sealedRef, id: kept?.record.id ?? RegistrationID.random(),
             audience: try index(.audience, slot, asked.audience), owner: try index(.owner, slot, asked.owner),
             device: try available { () throws(SealingError) in
-                try keys.deviceIndex(slot, owner: ownerField(asked.owner), kind: asked.kind, token: asked.token)
+                try keys.deviceIndex(slot, owner: ownerField(asked.owner), kind: asked.kind, token: asked.address.token)
             },
-            session: nil, kind: asked.kind, generation: slot.generation, expires: slot.expiryMs, sealed: sealed,
-            isLong: TokenContext.isLong(from: time.now, to: slot.expiryMs), preferences: kept?.record.preferences ?? .max,
+            sealed: sealed, isLong: TokenContext.isLong(from: time.now, to: slot.expiryMs),
+            preferences: kept?.record.preferences ?? .max,
             details: try available { () throws(SealingError) in try keys.sealDetails(details, context) })
         if let session = asked.activity?.session {
             row.session = try index(.session, slot, asked.owner, session)

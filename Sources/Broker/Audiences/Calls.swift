@@ -21,17 +21,13 @@ public actor Calls: LoopActor {
     /// - Parameters:
     ///   - user: 1 to 128 bytes. A user may name only itself, a back end anyone.
     ///   - previous: the phone's previous token, which is destroyed.
-    ///   - environment: nil for the configured one. The same goes for `topic`, the app's bundle id.
     /// - Throws: `.anotherUser`, and what `Audiences.register` throws.
     public func register(
-        _ principal: Principal, user: [UInt8], token: Secret, previous: Secret? = nil, environment: PushEnvironment?,
-        topic: String?
+        _ principal: Principal, user: [UInt8], address: PushAddress, previous: Secret? = nil
     ) async throws(BrokerError) -> Registered {
         try Self.check(user, principal)
         return try await audiences.register(
-            Registration(
-                audience: user, owner: user, token: token, kind: .voip, environment: environment, topic: topic,
-                previous: previous))
+            Registration(audience: user, owner: user, address: address, kind: .voip, previous: previous))
     }
 
     /// Destroys a user's PushKit token, or all of them if `token` is nil.

@@ -46,17 +46,10 @@ public actor Companion: LoopActor, BrokerPart {
     // MARK: Registrations
 
     /// Registers a device's token for the caller, or renews it.
-    ///
-    /// - Parameters:
-    ///   - environment: nil for the configured one. The same goes for `topic`, the app's bundle id.
-    /// - Throws: `.appNotServed`, `.tooManyRegistrations`, and what the store throws.
-    public func registerDevice(
-        _ principal: Principal, token: Secret, environment: PushEnvironment?, topic: String?
-    ) async throws(BrokerError) -> Registered {
+    /// - Throws: `.tooManyRegistrations`, and what the store throws.
+    public func registerDevice(_ principal: Principal, address: PushAddress) async throws(BrokerError) -> Registered {
         try await audiences.register(
-            Registration(
-                audience: principal.user, owner: principal.user, token: token, kind: .alert, environment: environment,
-                topic: topic))
+            Registration(audience: principal.user, owner: principal.user, address: address, kind: .alert))
     }
 
     /// Registers a Live Activity's token, or renews it. With another token its window and its waiting update are carried over.
@@ -66,13 +59,12 @@ public actor Companion: LoopActor, BrokerPart {
     ///   - previous: the activity's previous token, which is destroyed.
     /// - Throws: what `registerDevice` throws.
     public func registerActivity(
-        _ principal: Principal, token: Secret, activity: [UInt8], session: [UInt8], previous: Secret?,
-        environment: PushEnvironment?, topic: String?
+        _ principal: Principal, address: PushAddress, activity: [UInt8], session: [UInt8], previous: Secret?
     ) async throws(BrokerError) -> Registered {
         try await audiences.register(
             Registration(
-                audience: principal.user, owner: principal.user, token: token, kind: .liveActivity, environment: environment,
-                topic: topic, activity: (activity, session), previous: previous))
+                audience: principal.user, owner: principal.user, address: address, kind: .liveActivity,
+                activity: (activity, session), previous: previous))
     }
 
     /// Destroys the token of a device or a Live Activity.

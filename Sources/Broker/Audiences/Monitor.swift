@@ -24,17 +24,13 @@ public actor Monitor: LoopActor {
 
     /// Registers a device's token for the caller, or renews it. A device watches one printer: a new one replaces the previous one.
     ///
-    /// - Parameters:
-    ///   - printer: its prefix, 1 to 128 bytes. Nil for none yet.
-    ///   - environment: nil for the configured one. The same goes for `topic`, the app's bundle id.
-    /// - Throws: `.appNotServed`, `.tooManyRegistrations`, `.tooManyRequests`, and what the store throws.
+    /// - Parameter printer: its prefix, 1 to 128 bytes. Nil for none yet.
+    /// - Throws: `.tooManyRegistrations`, `.tooManyRequests`, and what the store throws.
     public func register(
-        _ principal: Principal, token: Secret, printer: [UInt8]?, environment: PushEnvironment?, topic: String?
+        _ principal: Principal, address: PushAddress, printer: [UInt8]?
     ) async throws(BrokerError) -> Registered {
         try await audiences.register(
-            Registration(
-                audience: printer ?? [], owner: principal.user, token: token, kind: .alert, environment: environment, topic: topic
-            ))
+            Registration(audience: printer ?? [], owner: principal.user, address: address, kind: .alert))
     }
 
     /// Changes which news a device gets. News in neither set stay as they are.

@@ -168,17 +168,14 @@ extension KeyRing {
                 content.encoded, .fields, ExpirySlot(generation: job.generation, expiryMs: job.deadlineMs), [job.job.bytes],
                 block: 64)
         }
-        let record = JobRecord(
-            job: job.job, deadline: job.deadlineMs, notBefore: plan.notBefore, purgeID: job.purgeID, room: room,
-            slot: context.slot, kind: job.kind, template: template, generation: job.generation, expires: job.expiryMs,
-            sealed: sealed, fields: fields)
+        let record = JobRecord(job, notBefore: plan.notBefore, room: room, sealed: sealed, fields: fields)
         return NewJob(record, openedID: token.ref.openedID(job.job))
     }
 
     /// Returns nil in rooms, and if the row does not open.
     func content(of job: JobRecord) throws(SlotShortage) -> PushContent? {
         guard let sealed = job.fields else { return nil }
-        let slot = ExpirySlot(generation: job.generation, expiryMs: job.deadline)
+        let slot = ExpirySlot(generation: job.context.generation, expiryMs: job.deadline)
         let note = try opened { () throws(SealingError) in
             try openNote(sealed.span, .fields, slot, [job.job.bytes], block: 64)
         }

@@ -145,7 +145,7 @@ public actor Outbox: LoopActor, BrokerPart {
         let now = time.now
         var entry = entry
         let job = entry.job
-        let timing = policies.template(job.template)?.timing
+        let timing = policies.template(job.context.template)?.timing
         let leaves = timing?.departure(missed: job.notBefore, now: now) ?? job.notBefore
         entry.isMissed = leaves >= job.deadline
         if leaves > now, !entry.isMissed {
@@ -286,14 +286,14 @@ public actor Outbox: LoopActor, BrokerPart {
         }
         guard let content else { throw invalid() }
         let destination = content.address.destination
-        guard case .apns(let app, let environment) = destination, let topic = settings.bundleID(app) else {
+        guard settings.bundleID(of: destination) != nil else {
             noteUnserved(destination)
             throw .ended(JobOutcome(status: 0, reason: .topicDisallowed))
         }
         guard queue.admit(&entry, to: destination) else { throw .held }
         let (target, asks) = (entry.target, entry.asks)
         let push = try orPause { () throws(SlotShortage) in
-            try self.push(of: job, content, topic, environment) { [wanted] in wanted.isWanted(job, of: target, asks: asks) }
+            try self.push(of: job, content) { [wanted] in wanted.isWanted(job, of: target, asks: asks) }
         }
         guard let push else { throw invalid() }
         return push
@@ -332,20 +332,18 @@ public actor Outbox: LoopActor, BrokerPart {
 
     /// Returns nil if the row does not fit its template.
     private func push(
-        of job: JobRecord, _ content: JobContent, _ topic: String, _ environment: PushEnvironment,
-        isWanted: @escaping @Sendable () -> Bool
+        of job: JobRecord, _ content: JobContent, isWanted: @escaping @Sendable () -> Bool
     ) throws(SlotShortage) -> Push? {
-        guard let template = policies.template(job.template),
+        guard let template = policies.template(job.context.template),
             let apnsID = try opened({ () throws(SealingError) in
-                try keys.apnsID(job.job, deadlineMs: job.deadline, generation: job.generation)
+                try keys.apnsID(job.job, deadlineMs: job.deadline, generation: job.context.generation)
             }),
             let (fields, stampMs) = try fields(of: job),
             let rendered = try? template.render(handle: content.handle, fields: fields, nowMs: stampMs)
         else { return nil }
         let counted = JobTimes(template).countedFrom(deadline: job.deadline, tokenExpires: job.expires)
         return Push(
-            apnsID: apnsID, token: content.address.token, environment: environment,
-            topic: topic + rendered.pushType.topicSuffix, type: rendered.pushType,
+            apnsID: apnsID, address: content.address, type: rendered.pushType,
             priority: UInt8(clamping: rendered.priority),
             expirationS: expiration(template, counted, job.expires),
             collapseID: content.handle.base64url, payload: rendered.payload, sealedAtMs: content.sealedAtMs,
@@ -395,13 +393,16 @@ public actor Outbox: LoopActor, BrokerPart {
     private func note(refusal reason: APNsReason, _ status: Int, of push: Push, _ verdict: Verdict) {
         metrics.addRefusal(reason)
         // The courier's alarm has a line of its own.
-        guard verdict != .configuration else { return }
-        let kind = "\(push.environment) \(push.topic) \(status) \(reason.rawValue)"
+        guard verdict != .configuration, case .apns(_, let environment) = push.address.destination,
+            let bundleID = settings.bundleID(of: push.address.destination)
+        else { return }
+        let topic = bundleID + push.type.topicSuffix
+        let kind = "\(environment) \(topic) \(status) \(reason.rawValue)"
         guard loop.now >= refusalLogAt[kind] ?? 0 else { return }
         refusalLogAt[kind] = loop.now + 3_600_000
         let explanation = reason.explanation
         shared.log.warning(
-            "courier: APNs (\(push.environment)) refused a push to \(push.topic) with \(status) \(reason.rawValue): \(explanation.means). "
+            "courier: APNs (\(environment)) refused a push to \(topic) with \(status) \(reason.rawValue): \(explanation.means). "
                 + "What to do: \(explanation.remedy). \(Metrics.refused) counts all refusals")
     }
 

@@ -9,23 +9,14 @@ public struct CreateRoom: Sendable {
     public var lifeSeconds: Int
     public var codeLifeSeconds: Int
     public var client: [UInt8]
-    public var token: Secret?
-    /// Nil for the configured one.
-    public var environment: PushEnvironment?
-    /// The bundle id of the token's app. Nil for the configured one.
-    public var topic: String?
+    public var address: PushAddress?
 
-    public init(
-        joinid: [UInt8], lifeSeconds: Int, codeLifeSeconds: Int, client: [UInt8], token: Secret?,
-        environment: PushEnvironment?, topic: String? = nil
-    ) {
+    public init(joinid: [UInt8], lifeSeconds: Int, codeLifeSeconds: Int, client: [UInt8], address: PushAddress?) {
         self.joinid = joinid
         self.lifeSeconds = lifeSeconds
         self.codeLifeSeconds = codeLifeSeconds
         self.client = client
-        self.token = token
-        self.environment = environment
-        self.topic = topic
+        self.address = address
     }
 }
 
@@ -33,16 +24,12 @@ public struct CreateRoom: Sendable {
 public struct AcceptRoom: Sendable {
     public var joinid: [UInt8]
     public var client: [UInt8]
-    public var token: Secret?
-    public var environment: PushEnvironment?
-    public var topic: String?
+    public var address: PushAddress?
 
-    public init(joinid: [UInt8], client: [UInt8], token: Secret?, environment: PushEnvironment?, topic: String? = nil) {
+    public init(joinid: [UInt8], client: [UInt8], address: PushAddress?) {
         self.joinid = joinid
         self.client = client
-        self.token = token
-        self.environment = environment
-        self.topic = topic
+        self.address = address
     }
 }
 

@@ -9,7 +9,7 @@ import Vocabulary
 
 extension Rooms {
     /// Creates a room. A repeat by the same client with the same code returns the same room while it is pending.
-    /// - Throws: `.joinCodeInUse`; `.tooManyRequests` if a budget is used up; `.tooManyShortCodes`; `.appNotServed`.
+    /// - Throws: `.joinCodeInUse`; `.tooManyRequests` if a budget is used up; `.tooManyShortCodes`.
     public func create(_ request: CreateRoom, from address: SocketAddress) async throws(BrokerError) -> Membership {
         try admitGuess(request.joinid, address)
         let now = time.now
@@ -20,13 +20,8 @@ extension Rooms {
         let generation = keys.currentGeneration
         let index = keys.roomIndex(room)
         let codes = try codeIndexes(request.joinid, now: now)
-        let token: (new: NewToken, address: PushAddress, ref: Ref)?
-        if let requested = request.token {
-            token = try seal(
-                requested, room: room, index: index, slot: 1, expires: expires, environment: request.environment,
-                topic: request.topic, now: now)
-        } else {
-            token = nil
+        let token = try request.address.map { address throws(BrokerError) in
+            try seal(address, room: room, index: index, slot: 1, expires: expires, now: now)
         }
 
         let creator = SideRecord(
@@ -129,12 +124,8 @@ extension Rooms {
 
     /// Accepts a room for the holder of its join code, once. A repeat by the same client returns the same room for two minutes.
     /// - Throws: `.roomNotFound` if the code is unknown or expired; `.roomAlreadyAccepted`; `.notAMember` if the creator accepts its own room;
-    ///   `.tooManyRequests` if a budget is used up; `.appNotServed`.
+    ///   `.tooManyRequests` if a budget is used up.
     public func accept(_ request: AcceptRoom, from address: SocketAddress) async throws(BrokerError) -> Membership {
-        // Check this before the code is looked up. Otherwise the refusal would reveal whether the code exists.
-        if request.token != nil {
-            _ = try settings.destination(.alert, topic: request.topic, environment: request.environment)
-        }
         try admitGuess(request.joinid, address)
         // A failed try means that another accept, a close or an expiry won.
         for _ in 0..<3 {
@@ -193,13 +184,8 @@ extension Rooms {
 
         let member = try available { () throws(SealingError) in try MemberSecret.random() }
         let generation = keys.currentGeneration
-        let token: (new: NewToken, address: PushAddress, ref: Ref)?
-        if let requested = request.token {
-            token = try seal(
-                requested, room: room, index: record.room, slot: 2, expires: record.expires, environment: request.environment,
-                topic: request.topic, now: now)
-        } else {
-            token = nil
+        let token = try request.address.map { address throws(BrokerError) in
+            try seal(address, room: room, index: record.room, slot: 2, expires: record.expires, now: now)
         }
         let joiner = SideRecord(
             generation: generation,

@@ -138,7 +138,7 @@ extension Rooms {
             return .ended(await throttled(token, room, until: now + policies.rooms.knockThrottleMs))
         }
         defer { if !isQueued { charges.shares.refund(charged) } }
-        let handle = keys.handle(room, kind: "room", slot: token.slot)
+        let handle = keys.handle(room, kind: "room", slot: token.context.slot)
         let new = try available { () throws(SealingError) in
             try keys.newJob(
                 opened, context, template: Self.template, plan: plan, handle: handle, room: token.room,
@@ -170,7 +170,8 @@ extension Rooms {
     private func throttled(_ token: TokenRecord, _ room: RoomID, until end: UInt64) async -> Delivery {
         metrics.add(.knocksThrottled)
         let now = time.now
-        await presence.checkAgain(RoomSide(room: token.room, slot: token.slot), in: room, afterMs: end - min(now, end) + 1)
+        await presence.checkAgain(
+            RoomSide(room: token.room, slot: token.context.slot), in: room, afterMs: end - min(now, end) + 1)
         return .throttled
     }
 
@@ -179,7 +180,7 @@ extension Rooms {
     /// - Throws: `.tooManyPushes` if all of the queue is in use.
     private func chargeKnock(_ token: TokenRecord) throws(BrokerError) -> [Charge]? {
         do throws(Shortage) {
-            return try charges.chargeKnock(at: charges.shares.side(token.room, slot: token.slot))
+            return try charges.chargeKnock(at: charges.shares.side(token.room, slot: token.context.slot))
         } catch {
             if case .overShare = error { return nil }
             throw .tooManyPushes

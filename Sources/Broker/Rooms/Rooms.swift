@@ -199,27 +199,24 @@ public actor Rooms: LoopActor, BrokerPart {
 extension Rooms {
     /// Replaces the token of the caller's side. The same token again changes nothing and returns the same ref.
     public func replaceToken(
-        _ caller: Caller, token: Secret, environment: PushEnvironment?, topic: String? = nil
+        _ caller: Caller, with address: PushAddress
     ) async throws(BrokerError) -> (ref: Ref, expires: UInt64) {
         // Of several calls at once, each compares its token with the one that the call before has stored.
         while true {
-            if let answer = try await replaceOnce(caller, token, environment, topic) { return answer }
+            if let answer = try await replaceOnce(caller, address) { return answer }
         }
     }
 
     /// Returns nil if the side's token changed meanwhile.
     private func replaceOnce(
-        _ caller: Caller, _ token: Secret, _ environment: PushEnvironment?, _ topic: String?
+        _ caller: Caller, _ address: PushAddress
     ) async throws(BrokerError) -> (ref: Ref, expires: UInt64)? {
         let (record, slot) = try await authorize(caller)
-        let sealed = try seal(
-            token, room: caller.room, index: record.room, slot: slot, expires: record.expires, environment: environment,
-            topic: topic, now: time.now)
-        if let current = try await currentToken(of: record, slot, in: caller.room),
-            current.address == sealed.address
-        {
+        if let current = try await currentToken(of: record, slot, in: caller.room), current.address == address {
             return (current.ref, record.expires)
         }
+        let sealed = try seal(
+            address, room: caller.room, index: record.room, slot: slot, expires: record.expires, now: time.now)
         // A side that sends its member secret has a quota of its own, which a caller who guesses its client id can't exhaust.
         let side = charges.shares.side(record.room, slot: caller.member != nil ? slot | 0x80 : slot)
         let replacement = try charges.chargeReplacement(by: side)
@@ -279,11 +276,8 @@ extension Rooms {
     }
 
     func seal(
-        _ token: Secret, room: RoomID, index: Digest, slot: UInt8, expires: UInt64, environment: PushEnvironment?,
-        topic: String?, now: UInt64
-    ) throws(BrokerError) -> (new: NewToken, address: PushAddress, ref: Ref) {
-        let address = PushAddress(
-            try settings.destination(.alert, topic: topic, environment: environment), token: token)
+        _ address: PushAddress, room: RoomID, index: Digest, slot: UInt8, expires: UInt64, now: UInt64
+    ) throws(BrokerError) -> (new: NewToken, ref: Ref) {
         let ref = Ref.random()
         let until = policies.ledger.untilMs(expiryMs: expires)
         let context = TokenContext(
@@ -297,9 +291,7 @@ extension Rooms {
             )
         }
         let row = TokenRecord(
-            purgeID: context.purgeID, ref: sealedRef, room: index, slot: slot, kind: context.kind,
-            generation: context.generation, expires: expires, sealed: sealed,
-            isLong: TokenContext.isLong(from: now, to: expires))
-        return (NewToken(row, sealedID: ref.sealedID(untilMs: until)), address, ref)
+            context, ref: sealedRef, room: index, sealed: sealed, isLong: TokenContext.isLong(from: now, to: expires))
+        return (NewToken(row, sealedID: ref.sealedID(untilMs: until)), ref)
     }
 }

@@ -43,7 +43,7 @@ enum APNsCommand {
     private static func jwt(_ configuration: Configuration) throws {
         let key = try APNsSettings.teamKey(configuration)
         var token = try ProviderToken(keyID: key.keyID, teamID: key.teamID, key: key.key)
-        Terminal.out(try token.current(nowMs: Clock.wallMs, monotonicMs: Clock.monotonicMs).jwt)
+        Terminal.out(try token.current(nowMs: Clock.wallMs, monotonicMs: Clock.monotonicMs).token)
     }
 
     private static func verify(_ configuration: Configuration) throws {

@@ -128,7 +128,8 @@ struct TrialPush {
         }
         let now = Clock.wallMs
         var push = Push(
-            apnsID: Push.randomID(), token: token, environment: environment, topic: topic, type: type,
+            apnsID: Push.randomID(), address: PushAddress(.apns(AppID(bundleID: settings.topic), environment), token: token),
+            type: type,
             priority: UInt8(clamping: rendered.priority), expirationS: template.expiration(nowMs: now, tokenExpiryMs: .max),
             payload: rendered.payload, sealedAtMs: now, deadlineMs: now + Self.waitMs)
         push.isTrial = true

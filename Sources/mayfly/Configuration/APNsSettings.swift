@@ -192,6 +192,7 @@ struct APNsSettings {
 
     func courier(_ accounts: [Account], onAlarm: @escaping @Sendable (Alarm) -> Void) -> Courier.Configuration {
         var configuration = Courier.Configuration(accounts: accounts, onAlarm: onAlarm)
+        configuration.apps = [topic]
         configuration.trust = trust
         configuration.proxy = proxy
         configuration.production.port = port

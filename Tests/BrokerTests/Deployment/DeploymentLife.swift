@@ -350,7 +350,7 @@ final class DeploymentLife: Sendable {
             try await broker.rooms.create(
                 CreateRoom(
                     joinid: code, lifeSeconds: life, codeLifeSeconds: life, client: Facts.creator,
-                    token: try Secret(copying: token.span), environment: nil), from: Self.address)
+                    address: try .test(Secret(copying: token.span))), from: Self.address)
         } done: { [self] result in
             switch result {
             case .failure(let error):
@@ -379,7 +379,7 @@ final class DeploymentLife: Sendable {
         let token = newToken()
         call(run, room) { broker in
             try await broker.rooms.accept(
-                AcceptRoom(joinid: code, client: Facts.joiner, token: try Secret(copying: token.span), environment: nil),
+                AcceptRoom(joinid: code, client: Facts.joiner, address: try .test(Secret(copying: token.span))),
                 from: Self.address)
         } done: { [self] result in
             let now = time.now
@@ -512,7 +512,7 @@ final class DeploymentLife: Sendable {
         change(room, slot) { $0.isTokenKnown = false }
         state.withLock { $0.owners[token] = (room, slot) }
         call(run, room) { broker in
-            try await broker.rooms.replaceToken(caller, token: try Secret(copying: token.span), environment: nil)
+            try await broker.rooms.replaceToken(caller, with: try .test(Secret(copying: token.span)))
         } done: { [self] result in
             let now = time.now
             switch result {

@@ -115,7 +115,7 @@ final class DeploymentPhones: Sendable {
         state.withLock { state in if !isAgain { state.phones[token] = Phone(user: user) } }
         ask("a registration", user, run) { calls in
             try await calls.register(
-                Self.principal(user), user: Self.name(user), token: try Secret(copying: token.span), environment: nil, topic: nil)
+                Self.principal(user), user: Self.name(user), address: try .test(Secret(copying: token.span)))
         } done: { [self] made in
             guard let made else { return }
             life.count("register")

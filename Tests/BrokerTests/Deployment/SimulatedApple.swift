@@ -46,7 +46,7 @@ final class SimulatedApple: Sendable {
 
     /// - Returns: nil if Apple can't be reached.
     fileprivate func take(_ push: Push, from machine: Int) -> (afterMs: UInt64, Outcome)? {
-        let token = push.token.withBytes { bytes in bytes.indices.map { bytes[$0] } }
+        let token = push.address.token.withBytes { bytes in bytes.indices.map { bytes[$0] } }
         let (isAway, slowness, gone) = state.withLock { ($0.isAway, $0.slowness, $0.gone) }
         if isAway { return nil }
         let isGone = state.withLock { state in

@@ -53,24 +53,23 @@ extension Life {
         let again = own.count >= 3 || !own.isEmpty && chance.upTo(3) == 0 ? chance.pick(own).token : nil
         let token = again ?? newToken(.device(lastNumber + 1))
         ask("register the \(kind) of user \(user), token \(token)") { run in
-            guard let secret = Self.secret(token) else { throw BrokerError.shuttingDown }
             let principal = Self.principal(user)
+            let address = try Self.pushAddress(token, run)
             switch kind {
             case .companion:
-                return try await run.companion!.registerDevice(principal, token: secret, environment: nil, topic: nil)
+                return try await run.companion!.registerDevice(principal, address: address)
             case .activity:
                 return try await run.companion!.registerActivity(
-                    principal, token: secret, activity: Array("activity-\(token)".utf8), session: Self.session(user),
-                    previous: nil,
-                    environment: nil, topic: nil)
+                    principal, address: address, activity: Array("activity-\(token)".utf8), session: Self.session(user),
+                    previous: nil)
             case .monitor:
                 let made = try await run.monitor!.register(
-                    principal, token: secret, printer: Self.printer(user), environment: nil, topic: nil)
+                    principal, address: address, printer: Self.printer(user))
                 _ = try await run.monitor!.set(principal, device: made.id, adding: Self.everything, removing: [])
                 return made
             case .phone:
                 return try await run.calls!.register(
-                    principal, user: Self.name(user), token: secret, environment: nil, topic: nil)
+                    principal, user: Self.name(user), address: address)
             }
         } _: { life, answer in
             let latest = life.brokerTime + 40 * 86_400_000

@@ -54,7 +54,7 @@ extension Life {
         for number in 0..<130 {
             ask("a guess", isHonest: false) { run in
                 try await run.broker.rooms.accept(
-                    AcceptRoom(joinid: Array("9\(number)9999".utf8), client: [1], token: nil, environment: nil),
+                    AcceptRoom(joinid: Array("9\(number)9999".utf8), client: [1], address: nil),
                     from: Self.attacker)
             } _: { life, answer in
                 switch answer {

@@ -19,6 +19,12 @@ extension Life {
 
     static func secret(_ number: Int) -> Secret? { try? Secret(copying: bytes(ofToken: number).span) }
 
+    /// The token's address at the app that is configured now.
+    static func pushAddress(_ token: Int, _ run: SimulatedBroker.Run) throws -> PushAddress {
+        guard let secret = secret(token) else { throw BrokerError.shuttingDown }
+        return try run.broker.settings.address(of: secret, .alert)
+    }
+
     func newToken(_ holder: Token.Holder) -> Int {
         let number = number()
         tokens[number] = Token(number: number, holder: holder)
@@ -73,7 +79,7 @@ extension Life {
             try await run.broker.rooms.create(
                 CreateRoom(
                     joinid: Array(code.utf8), lifeSeconds: seconds, codeLifeSeconds: codeSeconds, client: client,
-                    token: token.flatMap(Self.secret), environment: nil), from: Self.address)
+                    address: try token.map { try Self.pushAddress($0, run) }), from: Self.address)
         } _: { life, answer in
             switch answer {
             case .done(let made):
@@ -129,7 +135,7 @@ extension Life {
         let sendsMember = chance.upTo(2) == 0
         ask("accept room \(number)") { run in
             try await run.broker.rooms.accept(
-                AcceptRoom(joinid: meeting.code, client: client, token: token.flatMap(Self.secret), environment: nil),
+                AcceptRoom(joinid: meeting.code, client: client, address: try token.map { try Self.pushAddress($0, run) }),
                 from: Self.address)
         } _: { life, answer in
             life.meetings[number]?.isBusy = false
@@ -252,8 +258,7 @@ extension Life {
         }
         let new = newToken(.side(room: number, slot: slot))
         ask("replace the token of room \(number), side \(slot), by \(new)") { run in
-            guard let secret = Self.secret(new) else { throw BrokerError.shuttingDown }
-            return try await run.broker.rooms.replaceToken(caller, token: secret, environment: nil)
+            try await run.broker.rooms.replaceToken(caller, with: try Self.pushAddress(new, run))
         } _: { life, answer in
             life.meetings[number]?.isBusy = false
             switch answer {

@@ -243,8 +243,9 @@ extension Life {
             chronicle.fail("a push to token \(number), which was destroyed \(now - gone) ms ago")
         }
         if let expires = token.expires, brokerTime > expires { chronicle.fail("a push to token \(number), which has expired") }
-        if token.app.map({ $0 != app }) == true || !push.topic.hasPrefix(Self.apps[app]) {
-            chronicle.fail("a push to token \(number) for \(push.topic), which is not configured or not its app")
+        if token.app.map({ $0 != app }) == true || push.address.destination != .apns(AppID(bundleID: Self.apps[app]), .production)
+        {
+            chronicle.fail("a push to token \(number) for an app that is not configured or not its app")
         }
         if !token.pushes.contains(where: { $0.apnsID == push.apnsID }) { checkID(token, push, now) }
         checkEnd(token, push)

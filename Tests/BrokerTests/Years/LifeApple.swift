@@ -1,4 +1,5 @@
 import Courier
+import Sealing
 import Synchronization
 import Vocabulary
 
@@ -51,7 +52,7 @@ final class LifeApple: Sendable {
 
     /// Returns how a push ends. Called on the life's loop.
     func take(_ push: Push) -> (afterMs: UInt64, Outcome) {
-        let token = Life.number(of: push.token)
+        let token = Life.number(of: push.address.token)
         let (life, mood) = state.withLock { ($0.life, $0.mood) }
         life?.assumeIsolated { $0.pushed(token, push) }
         let left = life?.assumeIsolated { Int64(push.deadlineMs) - Int64($0.brokerTime) } ?? 0

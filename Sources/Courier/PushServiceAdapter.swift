@@ -1,0 +1,47 @@
+import HTTP2
+import TLS
+import Vocabulary
+
+/// What is special about one push service. Connections, streams, queues, retries, holds and deadlines are the same for all.
+protocol PushServiceAdapter: Sendable {
+    /// Returns an error that the service would report. Checked before sending, because services disconnect after repeated errors.
+    func fault(of push: Push) -> APNsReason?
+    /// Returns where a push goes.
+    /// - Throws: `Unserved` if no lane serves its destination.
+    func route(of push: Push) throws(Unserved) -> (lane: LaneID, topic: String)
+    /// Returns the writer of a new connection's requests.
+    func requestWriter(to endpoint: Endpoint) -> any RequestWriter
+    /// Reads a response.
+    /// - Parameters:
+    ///   - retryAfter: the header's value, if there is one.
+    ///   - nowMs: when the response arrived, unix ms.
+    func answer(status: Int, body: [UInt8], retryAfter: String?, nowMs: UInt64) -> Answer
+    /// The response's field with the push's name in the service's own records.
+    var traceField: String { get }
+}
+
+/// No lane serves a push.
+struct Unserved: Error {
+    let reason: APNsReason
+    /// Nil if the broker reports it.
+    let alarm: Alarm?
+}
+
+/// Writes the requests of one connection. Used only on the loop's thread.
+protocol RequestWriter: AnyObject {
+    /// - Parameter authorization: nil if the account presents a certificate.
+    /// - Returns: the request's stream.
+    func submit(_ delivery: Delivery, _ authorization: Authorization?, to session: HTTP2Session) throws(HTTP2Error) -> Int32
+}
+
+/// What a lane is for.
+struct LaneSettings {
+    let service: PushService
+    let endpoint: Endpoint
+    /// Presented in the TLS handshake.
+    let certificate: ClientCertificate?
+    /// Nil if requests have no authorization.
+    let signer: (any Signer)?
+    /// The apps that it serves, in words for alarms.
+    let apps: String
+}
