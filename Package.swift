@@ -12,19 +12,22 @@ let strict: [SwiftSetting] = [
 ]
 
 func c(_ name: String, pkgConfig: String? = nil, apt: String) -> Target {
-    .systemLibrary(name: name, pkgConfig: pkgConfig, providers: [.apt([apt])])
+    .systemLibrary(name: name, path: "Sources/Libraries/\(name)", pkgConfig: pkgConfig, providers: [.apt([apt])])
 }
 func room(
-    _ name: String, _ dependencies: [Target.Dependency] = [], path: String? = nil, resources: [Resource]? = nil
+    _ name: String, _ dependencies: [Target.Dependency] = [], in floor: String, resources: [Resource]? = nil
 ) -> Target {
-    .target(name: name, dependencies: dependencies, path: path, resources: resources, swiftSettings: strict)
+    .target(
+        name: name, dependencies: dependencies, path: "\(floor)/\(name)", resources: resources, swiftSettings: strict)
 }
+/// Folders are floors: a target may use those of lower ones, and those that are listed before it on its own. Broker is a floor of its own.
+let (libraries, engine, domain, edges) = ("Sources/Libraries", "Sources/Engine", "Sources/Domain", "Sources/Edges")
 /// The same allocator and the same code for what is shipped and what is measured.
 func program(_ name: String, _ dependencies: [Target.Dependency]) -> Target {
     .executableTarget(
-        name: name, dependencies: dependencies, swiftSettings: strict,
+        name: name, dependencies: dependencies, path: "Sources/Programs/\(name)", swiftSettings: strict,
         linkerSettings: [
-            // Freed memory is overwritten, in every library too (Sources/Malloc). Swift keeps these names for itself, the linker does not.
+            // Freed memory is overwritten, in every library too (Sources/Libraries/Malloc). Swift keeps these names for itself, the linker does not.
             .unsafeFlags(["-Xlinker", "--defsym=free=mayfly_free", "-Xlinker", "--defsym=realloc=mayfly_realloc"]),
             // Bound at the start: a call bound at its first use saves all registers, and what is in them, on the stack.
             .unsafeFlags(["-Xlinker", "-z", "-Xlinker", "now"]),
@@ -70,48 +73,47 @@ let package = Package(
         c("CMalloc", apt: "libc6-dev"),
 
         // Wrappers: the only places that may say `unsafe`; no word of the business.
-        room("Linux", ["CLinux"]),
+        room("Linux", ["CLinux"], in: libraries),
         // For programs, not for tests: a sanitizer brings an allocator of its own.
-        room("Malloc", ["CMalloc"]),
-        room("Sodium", ["CSodium"]),
-        room("SQLite", ["CSQLite"]),
-        room("Postgres", ["CPostgres", "Linux"]),
-        room("TLS", ["COpenSSL", "Linux"]),
-        room("HTTP1", ["CLlhttp", "Linux"]),
-        room("HTTP2", ["CNghttp2", "Linux"]),
-        room("WebSocket", ["CWslay", "Linux"]),
+        room("Malloc", ["CMalloc"], in: libraries),
+        room("Sodium", ["CSodium"], in: libraries),
+        room("SQLite", ["CSQLite"], in: libraries),
+        room("Postgres", ["CPostgres", "Linux"], in: libraries),
+        room("TLS", ["COpenSSL", "Linux"], in: libraries),
+        room("HTTP1", ["CLlhttp", "Linux"], in: libraries),
+        room("HTTP2", ["CNghttp2", "Linux"], in: libraries),
+        room("WebSocket", ["CWslay", "Linux"], in: libraries),
+        room("EventLoop", ["Linux"], in: libraries),
 
-        // Who may take how much: under every layer that hands something out.
-        room("Shares", ["Linux", "Sodium"]),
-
-        // The engine.
-        room("EventLoop", ["Linux"]),
-        room("HTTPServer", ["Shares", "EventLoop", "Linux", "TLS", "HTTP1", "HTTP2", "WebSocket"]),
+        // The engine. Shares say who may take how much, under every layer that hands something out.
+        room("Shares", ["Linux", "Sodium"], in: engine),
+        room("HTTPServer", ["Shares", "EventLoop", "Linux", "TLS", "HTTP1", "HTTP2", "WebSocket"], in: engine),
 
         // The values that every room of the domain uses, and how they are written.
-        room("Vocabulary", ["Sodium", "Linux"]),
-        room("JSON", ["Vocabulary", "Linux"]),
+        room("Vocabulary", ["Sodium", "Linux"], in: domain),
+        room("JSON", ["Vocabulary", "Linux"], in: domain),
 
         // The domain.
-        room("Sealing", ["Vocabulary", "Sodium", "Linux"]),
-        room("Policy", ["JSON", "Vocabulary", "Sodium"], resources: policies),
-        room("Ledger", ["Policy", "Vocabulary", "Sodium", "TLS", "Linux"]),
-        room("Storage", ["Vocabulary", "SQLite", "Postgres", "Policy", "Ledger", "Linux"]),
-        room("Courier", ["EventLoop", "Linux", "TLS", "HTTP1", "HTTP2", "Sealing", "JSON", "Vocabulary", "Sodium"]),
+        room("Sealing", ["Vocabulary", "Sodium", "Linux"], in: domain),
+        room("Policy", ["JSON", "Vocabulary", "Sodium"], in: domain, resources: policies),
+        room("Ledger", ["Policy", "Vocabulary", "Sodium", "TLS", "Linux"], in: domain),
+        room("Storage", ["Vocabulary", "SQLite", "Postgres", "Policy", "Ledger", "Linux"], in: domain),
+        room("Courier", ["EventLoop", "Linux", "TLS", "HTTP1", "HTTP2", "Sealing", "JSON", "Vocabulary", "Sodium"], in: domain),
         room(
             "Broker",
-            ["Shares", "Storage", "Sealing", "Policy", "Ledger", "Courier", "EventLoop", "Vocabulary", "Linux", "Sodium"]),
+            ["Shares", "Storage", "Sealing", "Policy", "Ledger", "Courier", "EventLoop", "Vocabulary", "Linux", "Sodium"],
+            in: "Sources"),
 
         // The edges.
-        room("AuditPage", ["JSON", "Sodium"], resources: auditPage),
-        room("DemoPage", ["AuditPage"], resources: demoPage),
+        room("AuditPage", ["JSON", "Sodium"], in: edges, resources: auditPage),
+        room("DemoPage", ["AuditPage"], in: edges, resources: demoPage),
         room(
             "API",
             [
                 "AuditPage", "Broker", "Policy", "Ledger", "HTTPServer", "HTTP1", "WebSocket", "Sealing", "Linux", "EventLoop",
                 "Shares", "JSON", "Vocabulary", "Sodium", "TLS",
-            ]),
-        room("APNsSimulator", ["EventLoop", "Vocabulary", "Linux", "TLS", "HTTP1", "HTTP2", "HTTPServer"]),
+            ], in: edges),
+        room("APNsSimulator", ["EventLoop", "Vocabulary", "Linux", "TLS", "HTTP1", "HTTP2", "HTTPServer"], in: edges),
 
         // The programs.
         program(
@@ -129,9 +131,9 @@ let package = Package(
             ]),
 
         // What several modules' tests make with Debian's openssl.
-        room("TestCertificates", ["Linux", "TLS"], path: "Tests/TestCertificates"),
+        room("TestCertificates", ["Linux", "TLS"], in: "Tests"),
         // The address of the PostgreSQL for tests.
-        room("TestPostgres", ["Linux", "Postgres"], path: "Tests/TestPostgres"),
+        room("TestPostgres", ["Linux", "Postgres"], in: "Tests"),
 
         tests("Linux"), tests("Vocabulary"), tests("JSON"), tests("Sodium", ["Vocabulary"]), tests("SQLite"),
         tests("Postgres", ["Linux", "TestPostgres"]),

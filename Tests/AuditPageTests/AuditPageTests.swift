@@ -4,7 +4,7 @@ import Testing
 @testable import AuditPage
 
 @Suite struct AuditPageTests {
-    private static let folder = "\(File.folder(of: File.folder(of: File.folder(of: #filePath))))/Sources/AuditPage"
+    private static let folder = "\(File.folder(of: File.folder(of: File.folder(of: #filePath))))/Sources/Edges/AuditPage"
 
     @Test func filesAreServedUnchanged() throws {
         let names = try File.list("\(Self.folder)/page").map { "page/\($0)" } + ["index.html"]

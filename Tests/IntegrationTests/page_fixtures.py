@@ -13,7 +13,7 @@ from log_server import LogServer
 from processes import REPOSITORY
 from file_server import roomy_folder
 
-PAGE = REPOSITORY / "Sources/AuditPage"
+PAGE = REPOSITORY / "Sources/Edges/AuditPage"
 STEPS = ("signature", "edge", "memory", "entries", "balance", "pushes", "time", "policies")
 WORDS = {"good": ["Verified"], "consistent": ["Consistent, but not compared"], "unsure": ["Not verified"],
          "bad": ["This log is wrong", "This log was rewritten", "This log is shorter than before", "Not signed with this key"]}

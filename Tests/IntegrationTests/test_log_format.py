@@ -21,8 +21,8 @@ from verifiers import opinions, verify
 @pytest.fixture(scope="module")
 def folder():
     path = roomy_folder("mayfly-format-")
-    shutil.copy(REPOSITORY / "Sources/AuditPage/index.html", path)
-    shutil.copytree(REPOSITORY / "Sources/AuditPage/page", path / "page")
+    shutil.copy(REPOSITORY / "Sources/Edges/AuditPage/index.html", path)
+    shutil.copytree(REPOSITORY / "Sources/Edges/AuditPage/page", path / "page")
     yield path
     shutil.rmtree(path, ignore_errors=True)
 

@@ -81,7 +81,7 @@ def test_links_of_the_packages_documents_lead_somewhere(tmp_path):
     # Compressed files have other names.
     assert "dh_compress -X.md" in (PACKAGING / "debian/rules").read_text()
     # What the programs and other texts name.
-    for text in ((PACKAGING / "debian/README.Debian").read_text(), *(path.read_text() for path in (REPOSITORY / "Sources/mayfly").rglob("*.swift"))):
+    for text in ((PACKAGING / "debian/README.Debian").read_text(), *(path.read_text() for path in (REPOSITORY / "Sources/Programs/mayfly").rglob("*.swift"))):
         for named in re.findall(r"(?:/usr/share/doc/mayfly/|(?<![\w/]))((?:docs/|SECURITY)[\w-]*\.md)", text):
             assert (installed / named).exists(), named
 

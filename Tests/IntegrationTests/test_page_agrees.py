@@ -30,8 +30,8 @@ pytestmark = pytest.mark.campaign
 @pytest.fixture(scope="module")
 def folder():
     path = roomy_folder("mayfly-page-")
-    shutil.copy(REPOSITORY / "Sources/AuditPage/index.html", path)
-    shutil.copytree(REPOSITORY / "Sources/AuditPage/page", path / "page")
+    shutil.copy(REPOSITORY / "Sources/Edges/AuditPage/index.html", path)
+    shutil.copytree(REPOSITORY / "Sources/Edges/AuditPage/page", path / "page")
     yield path
     shutil.rmtree(path, ignore_errors=True)
 

@@ -135,7 +135,7 @@ def test_the_handbooks_commands_work(tmp_path):
 
 
 def test_the_handbook_explains_every_finding():
-    source = (REPOSITORY / "Sources/Ledger/VerificationFailure.swift").read_text()
+    source = (REPOSITORY / "Sources/Domain/Ledger/VerificationFailure.swift").read_text()
     cases = re.findall(r'^ +case ([\w, ]+?)(?: = "(\w+)")?$', source[source.index("enum Code"):], re.M)
     codes = {code for names, raw in cases for code in (raw or names).split(", ")}
     told = set(re.findall(r"`(\w+)`", HANDBOOK[HANDBOOK.index("| code | means |"):HANDBOOK.index("## Keep checkpoints")]))

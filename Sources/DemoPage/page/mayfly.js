@@ -1,1 +1,0 @@
-../../../clients/javascript/mayfly.js
