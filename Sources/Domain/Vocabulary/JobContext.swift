@@ -1,17 +1,18 @@
 /// The other columns of a job's row. If one was changed or swapped, the job can't be opened.
 public struct JobContext: Sendable, Equatable {
-    public var generation: UInt32
+    // The widest come first: a job is in the frames of several tasks, and eight bytes of padding cost them a block of memory more.
     public var job: JobID
     /// The token's purge id.
     public var purgeID: EntryID
-    public var kind: TokenKind
-    /// The slot of the token's row.
-    public var slot: UInt8
     public var template: String
     /// The latest time for sending: within two minutes, and not after the expiry. Unix ms.
     public var deadlineMs: UInt64
     /// The token's expiry, unix ms.
     public var expiryMs: UInt64
+    public var generation: UInt32
+    public var kind: TokenKind
+    /// The slot of the token's row.
+    public var slot: UInt8
 
     public init(
         generation: UInt32, job: JobID, purgeID: EntryID, kind: TokenKind, slot: UInt8, template: String, deadlineMs: UInt64,
