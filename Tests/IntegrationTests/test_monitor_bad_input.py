@@ -73,6 +73,13 @@ def test_every_bad_field_is_listed(phone, server, nothing_kept):
     invalid(server.status("p", None, 7, eventId=""), "missing_field", ["oldStatus", "newStatus", "eventId"])
 
 
+def test_an_app_that_is_not_served(phone, nothing_kept):
+    """Told in words once nothing else is wrong: it is no fault of the body's form."""
+    answer = phone.register(bundleId="org.example.other").expect(400, "app_not_served").json
+    assert answer["error"] == answer["detail"] and "details" not in answer
+    invalid(phone.register(printerPrefix=5, bundleId="org.example.other"), "wrong_type", ["printerPrefix"])
+
+
 def test_unknown_settings_are_ignored(phone, nothing_kept):
     """A request without any field is valid, as the seed's clients send it."""
     for fine in ({}, {"on_paused": False}, {"onpaused": False, "x" * 40: 1}, {"onPaused": None}, {"onPaused": True, "on_paused": False}):

@@ -146,10 +146,10 @@ extension API {
 
     private static func monitorFields<Value>(
         _ request: HTTPRequest, _ read: (RequestBody) -> Value?
-    ) throws(InvalidRequest) -> Value {
+    ) throws -> Value {
         do {
             return try request.fields(read)
-        } catch {
+        } catch let error as InvalidRequest {
             throw InvalidRequest(error.errors, summary: invalid)
         }
     }

@@ -59,8 +59,12 @@ final class RequestBody {
         return value
     }
 
-    /// The refusal alone if there is one, otherwise all errors of fields.
-    var errors: [BrokerError] { refusal.map { [$0] } ?? faults }
+    /// The refusal alone if there is one, otherwise all errors of fields. That an app isn't served is told once nothing else is wrong.
+    var errors: [BrokerError] {
+        if let refusal { return [refusal] }
+        let ofFields = faults.filter { $0 != .appNotServed }
+        return ofFields.isEmpty ? faults : ofFields
+    }
 
     func note(_ error: BrokerError) {
         noted += 1
@@ -373,9 +377,14 @@ final class RequestBody {
 
 extension HTTPRequest {
     /// Reads the fields of the body.
-    /// - Throws: all errors of the body.
-    func fields<Value>(_ read: (RequestBody) -> Value?) throws(InvalidRequest) -> Value {
-        try RequestBody(of: self).fields(read)
+    /// - Throws: `InvalidRequest` with all errors of the body; `.appNotServed`, which isn't about its form.
+    func fields<Value>(_ read: (RequestBody) -> Value?) throws -> Value {
+        do throws(InvalidRequest) {
+            return try RequestBody(of: self).fields(read)
+        } catch {
+            if error.errors == [.appNotServed] { throw BrokerError.appNotServed }
+            throw error
+        }
     }
 }
 
