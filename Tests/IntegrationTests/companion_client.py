@@ -325,7 +325,7 @@ class Phone(Caller):
         """The pushes that Apple accepted for it, oldest first."""
         return self.simulator.pushes((device or self.device).token)
 
-    def wait(self, count, device=None, seconds=20):
+    def wait(self, count, device=None, seconds=5):
         """Waits for exactly so many pushes."""
         pushes = eventually(lambda: len(found := self.pushes(device)) >= count and found or (not count and found == []), seconds,
                             what=f"{count} pushes")

@@ -278,6 +278,8 @@ def test_the_first_of_many_answers_counts(world, back_end):
     """A hundred at a time."""
     user = world.user()
     answer = back_end.event(new_session(), "approval_request", {}, user.name).expect(202).json
+    # A push that has not left when its approval ends is not sent.
+    user.wait(1)
     said = []
 
     def answer_often(number):
@@ -306,14 +308,18 @@ def test_events_out_of_order_are_pushed_as_they_come(world, back_end):
     def event(kind, data={}):
         return back_end.event(session, kind, data, user.name).expect(202).json
     assert event("task_complete", {"status": "error"})["pushes"] == 1
+    # A push that has not left is replaced by the next one of its session.
+    user.wait(1)
     assert event("progress_update", {"elapsedSeconds": 10})["pushes"] == 0
     assert event("state_change", {"newState": "processing"})["pushes"] == 0
     activity = user.start_activity(session)
     assert event("task_failed")["pushes"] == 2
     check_end(user.wait(1, activity)[0], activity, session, success=False)
+    user.wait(2)
     for kind, data in (("progress_update", {"elapsedSeconds": 20}), ("state_change", {"newState": "idle"})):
         assert event(kind, data)["pushes"] == 0
     assert event("claude-complete", {"status": "success"})["pushes"] == 1
+    user.wait(3)
     asked = event("approval_request")
     assert asked["pushes"] == 1
     pushes = user.wait(4)

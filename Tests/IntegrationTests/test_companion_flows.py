@@ -121,6 +121,9 @@ def test_session_notifications_are_cleared(world, phone, back_end):
     session, elsewhere = new_session(), new_session()
     activity, kept = phone.start_activity(session), phone.start_activity(elsewhere)
     question = back_end.event(session, "question_asked", {"text": "?"}, phone.name).expect(202).json["requestId"]
+    # What has not left is replaced by the clearing.
+    phone.wait(1)
+    phone.wait(1, activity)
     assert phone.clear_session(session).expect(200).json == {"success": True, "clearedCount": 2}
     pushes = phone.wait(2)
     check_question(pushes[0], phone.device, session, question)
