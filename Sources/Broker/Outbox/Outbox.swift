@@ -393,10 +393,9 @@ public actor Outbox: LoopActor, BrokerPart {
     private func note(refusal reason: APNsReason, _ status: Int, of push: Push, _ verdict: Verdict) {
         metrics.addRefusal(reason)
         // The courier's alarm has a line of its own.
-        guard verdict != .configuration, case .apns(_, let environment) = push.address.destination,
-            let bundleID = settings.bundleID(of: push.address.destination)
-        else { return }
-        let topic = bundleID + push.type.topicSuffix
+        guard verdict != .configuration, case .apns(_, let environment) = push.address.destination else { return }
+        // The list of apps may have changed since the push was sent.
+        let topic = settings.bundleID(of: push.address.destination).map { $0 + push.type.topicSuffix } ?? "an unknown app"
         let kind = "\(environment) \(topic) \(status) \(reason.rawValue)"
         guard loop.now >= refusalLogAt[kind] ?? 0 else { return }
         refusalLogAt[kind] = loop.now + 3_600_000

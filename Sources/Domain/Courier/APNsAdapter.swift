@@ -42,7 +42,7 @@ struct APNsAdapter: PushServiceAdapter {
         guard let topic, let account = accounts.index(topic, environment, push.type) else {
             throw Unserved(
                 reason: accounts.all.isEmpty ? .notConfigured : .topicDisallowed,
-                alarm: .noAccount(environment, topic: topic ?? "an app that is not configured", push.type))
+                alarm: .noAccount(environment, topic: topic ?? "an unknown app", push.type))
         }
         return (LaneID(index: account * PushEnvironment.allCases.count + (environment == .production ? 0 : 1)), topic)
     }
@@ -68,7 +68,7 @@ struct APNsAdapter: PushServiceAdapter {
         return nil
     }
 
-    /// False with a control character, which is invalid in a header. A sequence of the text's UTF-8 takes five times as long.
+    /// False with a control character, which is invalid in a header. This runs for each push, so it reads the bytes in place.
     private static func isVisible(_ text: String) -> Bool {
         let bytes = text.utf8.span
         for index in bytes.indices where bytes[index] <= 0x20 || bytes[index] == 0x7f { return false }

@@ -13,7 +13,7 @@ struct Flight {
 struct Attempt {
     let startedAt: UInt64
     let startedAtWallMs: UInt64
-    /// Nil if the account uses a certificate.
+    /// The authorization that was sent. Nil with a certificate.
     let authorization: Authorization?
 }
 

@@ -47,7 +47,7 @@ final class Connection: EventSource {
     private var allowedStreams = 1
     /// When the last request was sent, or else when the connection was created.
     private(set) var lastUse: UInt64
-    /// That of the last request.
+    /// The authorization of the last request.
     private(set) var lastAuthorization: Authorization?
     /// The stream ids are nearly used up.
     private(set) var needsReplacement = false

@@ -2,7 +2,7 @@ import HTTP2
 import TLS
 import Vocabulary
 
-/// What is special about one push service. Connections, streams, queues, retries, holds and deadlines are the same for all.
+/// The part of the courier that differs between push services. The others (connections, queues, retries, holds, deadlines) are shared.
 protocol PushServiceAdapter: Sendable {
     /// Returns an error that the service would report. Checked before sending, because services disconnect after repeated errors.
     func fault(of push: Push) -> APNsReason?
@@ -23,7 +23,7 @@ protocol PushServiceAdapter: Sendable {
 /// No lane serves a push.
 struct Unserved: Error {
     let reason: APNsReason
-    /// Nil if the broker reports it.
+    /// The alarm to raise. Nil if the broker raises one.
     let alarm: Alarm?
 }
 
@@ -34,13 +34,13 @@ protocol RequestWriter: AnyObject {
     func submit(_ delivery: Delivery, _ authorization: Authorization?, to session: HTTP2Session) throws(HTTP2Error) -> Int32
 }
 
-/// What a lane is for.
+/// The service, endpoint and credentials of a lane.
 struct LaneSettings {
     let service: PushService
     let endpoint: Endpoint
     /// Presented in the TLS handshake.
     let certificate: ClientCertificate?
-    /// Nil if requests have no authorization.
+    /// Issues the authorization of its requests. Nil with a certificate.
     let signer: (any Signer)?
     /// The apps that it serves, in words for alarms.
     let apps: String

@@ -1,6 +1,6 @@
 /// The other columns of a job's row. If one was changed or swapped, the job can't be opened.
 public struct JobContext: Sendable, Equatable {
-    // The widest come first: a job is in the frames of several tasks, and eight bytes of padding cost them a block of memory more.
+    // The widest come first: with padding, a task that holds a job allocates another block of memory.
     public var job: JobID
     /// The token's purge id.
     public var purgeID: EntryID

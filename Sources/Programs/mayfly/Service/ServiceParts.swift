@@ -130,10 +130,9 @@ struct ServiceParts: Sendable {
         _ apns: APNsSettings, _ courier: RenewableCourier, _ size: AddressSize
     ) -> Broker.Settings {
         let defaultTopic = apns.topic
-        let defaultApp = AppID(bundleID: defaultTopic)
         return Broker.Settings(
             topic: defaultTopic, environment: apns.environment, addressSize: size,
-            bundleID: { $0 == defaultApp ? defaultTopic : courier.accounts.bundleID(of: $0) },
+            bundleID: { courier.accounts.bundleID(of: $0) },
             serves: { kind, topic, environment in
                 let accounts = courier.accounts
                 // Phones may register before credentials are configured, so they needn't register again later.
