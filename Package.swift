@@ -97,7 +97,7 @@ let package = Package(
         room("Sealing", ["Vocabulary", "Sodium", "Linux"], in: domain),
         room("Policy", ["JSON", "Vocabulary", "Sodium"], in: domain, resources: policies),
         room("Ledger", ["Policy", "Vocabulary", "Sodium", "TLS", "Linux"], in: domain),
-        room("Storage", ["Vocabulary", "SQLite", "Postgres", "Policy", "Ledger", "Linux"], in: domain),
+        room("Storage", ["Vocabulary", "SQLite", "Postgres", "Policy", "Ledger", "Shares", "Linux"], in: domain),
         room("Courier", ["EventLoop", "Linux", "TLS", "HTTP1", "HTTP2", "Sealing", "JSON", "Vocabulary", "Sodium"], in: domain),
         room(
             "Broker",
@@ -145,7 +145,7 @@ let package = Package(
         tests("Sealing", ["Vocabulary", "Ledger", "Sodium", "Linux"]),
         tests("Policy", ["JSON", "Vocabulary", "Sodium"]),
         tests("Ledger", ["Policy", "Vocabulary", "Sodium", "Linux"]),
-        tests("Storage", ["Broker", "Vocabulary", "SQLite", "Postgres", "Policy", "Ledger", "Linux", "TestPostgres"]),
+        tests("Storage", ["Broker", "Vocabulary", "SQLite", "Postgres", "Policy", "Ledger", "Shares", "Linux", "TestPostgres"]),
         tests(
             "Courier",
             ["EventLoop", "Linux", "TLS", "HTTP2", "Sealing", "Vocabulary", "Sodium", "APNsSimulator", "TestCertificates"]),

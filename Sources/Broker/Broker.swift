@@ -106,7 +106,7 @@ public final class Broker: Sendable {
     /// Counts a refusal for the ledger's next window.
     public func recordRefusal(_ error: BrokerError) {
         shared.metrics.add(.refused)
-        shared.store.report(error)
+        shared.store.reportShortage(error)
         if let cause = error.ledgerCause { refusals.withLock { $0[cause, default: 0] += 1 } }
     }
 

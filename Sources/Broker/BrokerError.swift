@@ -5,6 +5,8 @@ import Storage
 
 /// Every error that a caller can get. Status, stable code, wording and metric are exhaustive matches, so that none of them can miss a new
 /// case.
+///
+/// The rules throw it, and let errors of sealing and of shares pass. `init(thrown:)` turns each of these into the caller's error.
 public enum BrokerError: Error, Sendable, Equatable {
     /// - Parameter cause: line, column and problem, without anything of the text.
     case malformedJSON(String)
@@ -225,6 +227,17 @@ public enum BrokerError: Error, Sendable, Equatable {
         case .overloaded(let shortage): "secrets: \(shortage)"
         case .tooManyPushes: "courier: the limit of pushes waiting for Apple is reached; more are refused"
         default: nil
+        }
+    }
+
+    /// The error that a caller gets for an error of the layers below. Returns nil for an error that is only for the operator.
+    public init?(thrown error: any Error) {
+        switch error {
+        case let error as BrokerError: self = error
+        case let error as SealingError: self.init(error)
+        case let error as SlotShortage: self = .overloaded(error)
+        case let error as Shortage: self.init(error)
+        default: return nil
         }
     }
 

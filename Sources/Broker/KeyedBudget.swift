@@ -58,7 +58,7 @@ final class KeyedBudget: Sendable {
 
     /// Reserves a push to a token. Each environment of APNs has its own count, because a push to the wrong one reaches no phone.
     /// - Returns: nil if the token's budget is used up.
-    func reserve(_ address: PushAddress, now: UInt64) throws(SealingError) -> Reservation? {
+    func reserve(_ address: PushAddress, now: UInt64) throws -> Reservation? {
         try reserve(now: now) { key in
             Self.name(key) { hash in
                 let service =
@@ -74,12 +74,12 @@ final class KeyedBudget: Sendable {
 
     /// Reserves an event of a user.
     /// - Returns: nil if the user's budget is used up.
-    func reserve(_ user: [UInt8], now: UInt64) throws(SealingError) -> Reservation? {
+    func reserve(_ user: [UInt8], now: UInt64) throws -> Reservation? {
         try reserve(now: now) { key in Self.name(key) { $0.update(user.span) } }
     }
 
-    private func reserve(now: UInt64, name: (Secret) -> UInt64) throws(SealingError) -> Reservation? {
-        try state.withLock { state throws(SealingError) in
+    private func reserve(now: UInt64, name: (Secret) -> UInt64) throws -> Reservation? {
+        try state.withLock { state in
             state.forget(now)
             let key: Secret
             if let current = state.key { key = current } else { key = try Secret.random(32) }

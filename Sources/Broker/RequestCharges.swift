@@ -15,7 +15,7 @@ public final class RequestCharges: Sendable {
 
     /// Charges an operation at the store and two slots for secrets, until `end`.
     /// - Throws: `.tooManyRequests` if an owner is over its share, `.outOf` if all is in use.
-    public init(_ shares: Shares, _ owners: Owners) throws(BrokerError) {
+    public init(_ shares: Shares, _ owners: Owners) throws {
         self.shares = shares
         state = Mutex((owners, try Self.hold(shares, owners)))
     }
@@ -29,20 +29,20 @@ public final class RequestCharges: Sendable {
     public var owners: Owners { state.withLock { $0.owners } }
 
     /// Charges the principal of a JWT instead of the caller's network. A back end of `--backends` is still charged as before.
-    public func charge(_ principal: Principal) throws(BrokerError) {
+    public func charge(_ principal: Principal) throws {
         if owners.payer.isBackEnd { return }
         let user = principal.user
         try charge(principal.isBackEnd ? shares.backEnd(user.span) : shares.user(user.span))
     }
 
     /// Charges the back end that signed the request instead of the caller's network.
-    public func chargeBackEnd(named name: String) throws(BrokerError) {
+    public func chargeBackEnd(named name: String) throws {
         if owners.payer.isBackEnd { return }
         let name = Array(name.utf8)
         try charge(shares.backEnd(name.span))
     }
 
-    private func charge(_ payer: Owner) throws(BrokerError) {
+    private func charge(_ payer: Owner) throws {
         let holds = state.withLock { !$0.held.isEmpty }
         end()
         var owners = owners
@@ -52,12 +52,10 @@ public final class RequestCharges: Sendable {
     }
 
     /// Charges the operation at the store to a room side as well, because the request acts for this side.
-    func charge(side: Owner) throws(BrokerError) {
+    func charge(side: Owner) throws {
         if state.withLock({ $0.held.isEmpty }) { return }
-        do throws(Shortage) {
-            let operation = try shares.charge(.storeOperations, to: Owners(side))
-            state.withLock { $0.held.append(operation) }
-        } catch { throw BrokerError(error) }
+        let operation = try shares.charge(.storeOperations, to: Owners(side))
+        state.withLock { $0.held.append(operation) }
     }
 
     /// Refunds the charges that last only while the request runs.
@@ -69,17 +67,13 @@ public final class RequestCharges: Sendable {
         shares.refund(held)
     }
 
-    private static func hold(_ shares: Shares, _ owners: Owners) throws(BrokerError) -> [Charge] {
-        do throws(Shortage) {
-            let operation = try shares.charge(.storeOperations, to: owners)
-            do throws(Shortage) {
-                return [operation, try shares.charge(.arenaSlots, 2, to: owners)]
-            } catch {
-                shares.refund(operation)
-                throw error
-            }
+    private static func hold(_ shares: Shares, _ owners: Owners) throws -> [Charge] {
+        let operation = try shares.charge(.storeOperations, to: owners)
+        do {
+            return [operation, try shares.charge(.arenaSlots, 2, to: owners)]
         } catch {
-            throw BrokerError(error)
+            shares.refund(operation)
+            throw error
         }
     }
 }
@@ -107,95 +101,82 @@ final class CallerCharges: Sendable {
     /// When the last window of a charge ends. Nil if there is none.
     var windowEnd: UInt64? { window.withLock(\.end) }
 
-    /// Charges entries in the public log. The budget of creations bounds them, and so does their share of the backlog while the log can't be
+    /// Admits entries to the public log. The budget of creations bounds them, and so does their share of the backlog while the log can't be
     /// published.
-    func chargeEntries(_ count: Int = 1, urgency: Urgency = .creation) throws(Shortage) -> [Charge] {
-        guard let owners = RequestCharges.current?.owners else { return [] }
-        return try chargeEntries(count, to: owners, urgency: urgency)
+    func admitEntries() throws -> Admission {
+        let admission = Admission(shares)
+        if let owners = RequestCharges.current?.owners { try chargeEntries(1, to: owners, urgency: .creation, in: admission) }
+        return admission
     }
 
-    /// Charges a room's creation. Without a request, the network of this address is charged.
-    func chargeCreation(from address: SocketAddress) throws(BrokerError) -> [Charge] {
-        let owners = RequestCharges.current?.owners ?? Owners(shares.network(address))
-        do throws(Shortage) {
-            return try chargeEntries(1, to: owners, urgency: .creation)
-        } catch { throw BrokerError(error) }
+    /// Admits a room's creation. Without a request, the network of this address is charged.
+    func admitCreation(from address: SocketAddress) throws -> Admission {
+        let admission = Admission(shares)
+        try chargeEntries(1, to: payers(address), urgency: .creation, in: admission)
+        return admission
     }
 
-    /// Charges a room with a short code: a guess, because the answer reveals whether the code is free, and a pending room. Without a request, the
-    /// network of this address is charged.
-    /// - Throws: `.tooManyRequests` if the guesses of the window are used up; `.tooManyShortCodes`.
-    func chargeShortCode(from address: SocketAddress) throws(BrokerError) -> (guess: Charge, pending: Charge) {
-        let owners = RequestCharges.current?.owners ?? Owners(shares.network(address))
-        let guess: Charge
-        do throws(Shortage) { guess = try charge(.shortCreations, to: owners) } catch {
-            switch error {
-            case .overShare(_, let seconds), .exhausted(_, let seconds): throw .tooManyRequests(retryAfterSeconds: seconds)
-            }
+    /// Admits a guess of a short code: a creation with one shows whether the code is free. Without a request, the network of this address is charged.
+    /// - Throws: `.tooManyRequests` if the guesses of the window are used up.
+    func admitGuess(from address: SocketAddress) throws -> Admission {
+        let admission = Admission(shares)
+        do {
+            try charge(.shortCreations, to: payers(address), in: admission)
+        } catch Shortage.overShare(_, let seconds), Shortage.exhausted(_, let seconds) {
+            throw BrokerError.tooManyRequests(retryAfterSeconds: seconds)
         }
-        // Both an own share and a shortage end with a longer code, so they get the same error.
-        do throws(Shortage) { return (guess, try shares.charge(.shortCodes, to: owners)) } catch {
-            shares.refund(guess)
-            throw .tooManyShortCodes
-        }
+        return admission
     }
 
-    /// Charges a token's replacement, which adds to the public log as a creation does.
+    /// Charges a pending room with a short code. Without a request, the network of this address is charged.
+    /// - Throws: `.tooManyShortCodes` for an own share and for a shortage, since both end with a longer code.
+    func chargeShortCode(from address: SocketAddress) throws -> Charge {
+        do {
+            return try shares.charge(.shortCodes, to: payers(address))
+        } catch { throw BrokerError.tooManyShortCodes }
+    }
+
+    private func payers(_ address: SocketAddress) -> Owners { RequestCharges.current?.owners ?? Owners(shares.network(address)) }
+
+    /// Admits a token's replacement, which adds to the public log as a creation does.
     /// - Parameter side: the room side whose token is replaced.
-    func chargeReplacement(by side: Owner) throws(BrokerError) -> [Charge] {
-        do throws(Shortage) {
-            let replacement = try charge(.tokenReplacements, to: Owners(side))
-            return try orRefund(replacement) { () throws(Shortage) in try chargeEntries() }
-        } catch { throw BrokerError(error) }
+    func admitReplacement(by side: Owner) throws -> Admission {
+        let admission = Admission(shares)
+        try charge(.tokenReplacements, to: Owners(side), in: admission)
+        admission.add(try admitEntries())
+        return admission
     }
 
-    /// Charges a push to a room side, and its entries in the log.
-    /// - Returns: the charges, with the queue's charge first. Empty without a request.
-    func chargeKnock(at side: Owner) throws(Shortage) -> [Charge] {
-        guard var owners = RequestCharges.current?.owners else { return [] }
+    /// Admits a push to a room side, and its entries in the log. Without a request nothing is charged.
+    func admitKnock(at side: Owner) throws -> Admission {
+        let admission = Admission(shares)
+        guard var owners = RequestCharges.current?.owners else { return admission }
         owners.side = side
-        let queued = try charge(.queuedPushes, to: owners, urgency: .knock)
-        return try orRefund(queued) { () throws(Shortage) in try chargeEntries(urgency: .knock) }
+        try charge(.queuedPushes, to: owners, urgency: .knock, in: admission)
+        try chargeEntries(1, to: owners, urgency: .knock, in: admission)
+        return admission
     }
 
-    /// Charges pushes that are about to be queued.
+    /// Charges pushes that are about to be queued. Without a request nothing is charged.
     ///
     /// A back end's pushes are not charged as creations: the policy's `tokenPushes` bounds how much they add to the log.
-    /// - Returns: nil if nothing is charged.
-    func chargePushes(_ count: Int) throws(BrokerError) -> PushCharge? {
-        guard count > 0, let owners = RequestCharges.current?.owners else { return nil }
-        do throws(Shortage) {
-            let queued = try charge(.queuedPushes, count, to: owners, urgency: .knock)
-            if !owners.payer.isBackEnd {
-                _ = try orRefund(queued) { () throws(Shortage) in try chargeEntries(count, urgency: .knock) }
-            }
-            return PushCharge(shares, queued)
-        } catch { throw BrokerError(error) }
+    func charge(pushes count: Int, in admission: Admission) throws {
+        guard count > 0, let owners = RequestCharges.current?.owners else { return }
+        try charge(.queuedPushes, count, to: owners, urgency: .knock, in: admission)
+        if !owners.payer.isBackEnd { try chargeEntries(count, to: owners, urgency: .knock, in: admission) }
     }
 
-    private func chargeEntries(_ count: Int, to owners: Owners, urgency: Urgency) throws(Shortage) -> [Charge] {
-        let creation = try charge(.creations, count, to: owners)
-        return try orRefund(creation) { () throws(Shortage) in
-            [try shares.charge(.ledgerBacklog, count, to: owners, urgency: urgency)]
-        }
+    private func chargeEntries(_ count: Int, to owners: Owners, urgency: Urgency, in admission: Admission) throws {
+        try charge(.creations, count, to: owners, in: admission)
+        admission.add(try shares.charge(.ledgerBacklog, count, to: owners, urgency: urgency))
     }
 
     private func charge(
-        _ resource: Resource, _ amount: Int = 1, to owners: Owners, urgency: Urgency = .creation
-    ) throws(Shortage) -> Charge {
+        _ resource: Resource, _ amount: Int = 1, to owners: Owners, urgency: Urgency = .creation, in admission: Admission
+    ) throws {
         let now = time.now
         defer { extendWindow(now) }
-        return try shares.charge(resource, amount, to: owners, now: now, urgency: urgency)
-    }
-
-    /// Makes further charges. If they fail, the first one is refunded.
-    private func orRefund(_ first: Charge, _ more: () throws(Shortage) -> [Charge]) throws(Shortage) -> [Charge] {
-        do throws(Shortage) {
-            return [first] + (try more())
-        } catch {
-            shares.refund(first)
-            throw error
-        }
+        admission.add(try shares.charge(resource, amount, to: owners, now: now, urgency: urgency))
     }
 
     // MARK: Windows
@@ -226,6 +207,51 @@ final class CallerCharges: Sendable {
             return nil
         }
         if let next { watch(next) }
+    }
+}
+
+/// The charges and reservations of one operation. `end` refunds them unless the operation is stored.
+final class Admission: Sendable {
+    private let shares: Shares
+    private let held = Mutex<(charges: [Charge], reservations: [KeyedBudget.Reservation])>(([], []))
+
+    init(_ shares: Shares) { self.shares = shares }
+
+    /// A fan-out that fails while it is built has no other end.
+    deinit { end() }
+
+    func add(_ charge: Charge) { held.withLock { $0.charges.append(charge) } }
+
+    func add(_ reservation: KeyedBudget.Reservation) { held.withLock { $0.reservations.append(reservation) } }
+
+    /// Takes over what another part of the operation was admitted for.
+    func add(_ other: Admission) {
+        let others = other.takeAll()
+        held.withLock {
+            $0.charges += others.charges
+            $0.reservations += others.reservations
+        }
+    }
+
+    /// Keeps everything, because the operation is stored.
+    /// - Returns: the queue's charge for the operation's pushes, which lasts until they end. Nil if there is none.
+    @discardableResult
+    func commit() -> PushCharge? {
+        takeAll().charges.first { $0.resource == .queuedPushes }.map { PushCharge(shares, $0) }
+    }
+
+    private func takeAll() -> (charges: [Charge], reservations: [KeyedBudget.Reservation]) {
+        held.withLock { held in
+            defer { held = ([], []) }
+            return held
+        }
+    }
+
+    /// Refunds everything, unless it was committed.
+    func end() {
+        let held = takeAll()
+        shares.refund(held.charges)
+        for reservation in held.reservations { reservation.cancel() }
     }
 }
 

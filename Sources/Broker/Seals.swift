@@ -29,29 +29,12 @@ extension AddressSize {
     }
 }
 
-// MARK: Errors
-
-/// Seals or derives something. Failures are the broker's fault, not the caller's.
-/// - Throws: `.overloaded` after a shortage of slots, otherwise `.storageUnavailable`.
-func available<Value>(_ body: () throws(SealingError) -> Value) throws(BrokerError) -> Value {
-    do {
-        return try body()
-    } catch {
-        throw BrokerError(error)
-    }
-}
-
-/// - Throws: `.overloaded` after a shortage, which doesn't show whether the secret is valid.
-func throwingOverload<Value>(_ body: () throws(SlotShortage) -> Value) throws(BrokerError) -> Value {
-    do {
-        return try body()
-    } catch {
-        throw .overloaded(error)
-    }
-}
-
 /// Opens something sealed. Returns nil if it is invalid or its key is gone.
-/// - Throws: `.overloaded` after a shortage.
-func ifItOpens<Value>(_ open: () throws(SealingError) -> Value) throws(BrokerError) -> Value? {
-    try throwingOverload { () throws(SlotShortage) in try opened(open) }
+/// - Throws: `SealingError.outOf` after a shortage, which doesn't show whether the secret is valid.
+func ifItOpens<Value>(_ open: () throws -> Value) throws -> Value? {
+    do {
+        return try open()
+    } catch SealingError.doesNotOpen, SealingError.outOfReach {
+        return nil
+    }
 }

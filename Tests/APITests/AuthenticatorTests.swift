@@ -16,9 +16,9 @@ import Testing
     private func outcome(_ headers: [(String, String)]) async throws -> Result<Principal, BrokerError> {
         let authenticator = try mint.authenticator(.hs256)
         let request = HTTPRequest(method: .get, target: "/", headers: headers.map { (name: $0.0, value: $0.1) })
-        do throws(BrokerError) {
+        do {
             return .success(try await authenticator.principal(request) { UInt64(TokenMint.nowS) * 1_000 })
-        } catch { return .failure(error) }
+        } catch let error as BrokerError { return .failure(error) }
     }
 
     @Test func bearerIsRead() async throws {

@@ -111,12 +111,12 @@ import Testing
         try await with([.logRequests: Quota(6, network: Share(4))]) { reader, disk, shares in
             let own = (0..<4).map { number in Task { try await reader.read("\(number)", for: network(1, shares)) } }
             try await eventually { shares.used(.logRequests) == 4 }
-            await #expect(throws: BrokerError.tooManyRequests(retryAfterSeconds: 5)) {
+            await #expect(throws: Shortage.overShare(.logRequests, retryAfterSeconds: 5)) {
                 try await reader.read("5", for: network(1, shares))
             }
             let others = (2..<4).map { number in Task { try await reader.read("o", for: network(UInt32(number), shares)) } }
             try await eventually { shares.used(.logRequests) == 6 }
-            await #expect(throws: BrokerError.outOf(.logRequests, retryAfterSeconds: 5)) {
+            await #expect(throws: Shortage.exhausted(.logRequests, retryAfterSeconds: 5)) {
                 try await reader.read("6", for: network(4, shares))
             }
             disk.answer(6)

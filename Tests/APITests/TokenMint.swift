@@ -162,7 +162,8 @@ extension Authenticator {
     }
 
     func outcome(_ token: [UInt8], nowS: Int = TokenMint.nowS) -> Result<Principal, BrokerError> {
-        Result { () throws(BrokerError) in try principal(of: token.span, nowMs: UInt64(nowS) * 1_000) }
+        Result { try principal(of: token.span, nowMs: UInt64(nowS) * 1_000) }
+            .mapError { BrokerError(thrown: $0) ?? .storageUnavailable }
     }
 }
 

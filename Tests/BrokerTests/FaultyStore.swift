@@ -1,5 +1,6 @@
 import EventLoop
 import Ledger
+import Shares
 import Synchronization
 import Vocabulary
 
@@ -265,7 +266,7 @@ private final class FaultyDatabase: Database {
     init(_ inner: any Database, _ operation: FaultyOperation) { (self.inner, self.operation) = (inner, operation) }
 
     var moment: UInt64 { inner.moment }
-    func admit(_ use: LedgerUse) throws(StoreError) { try inner.admit(use) }
+    func admit(_ urgency: Urgency) throws(StoreError) { try inner.admit(urgency) }
 
     func lock(_ keys: @autoclosure () -> [LockKey], for operation: StaticString) throws {
         let name = operation.description.prefix { $0 != "(" }

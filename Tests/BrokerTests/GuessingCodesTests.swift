@@ -67,12 +67,12 @@ import Testing
                     let kind = number % Self.kinds.count
                     let request = AcceptRoom(
                         joinid: Self.kinds[kind].draw(), client: Array("a stranger".utf8), address: nil)
-                    do throws(BrokerError) {
+                    do {
                         _ = try await fixture.broker.rooms.accept(
                             request, from: guesser == .oneAddress ? BrokerFixture.here : Self.anyAddress())
                         answers.entered[kind] = 1
                     } catch {
-                        switch error {
+                        switch BrokerError(thrown: error) {
                         case .roomNotFound, .roomAlreadyAccepted: answers.wrong = 1
                         case .tooManyRequests: answers.refused = 1
                         default: Issue.record("\(error)")
@@ -159,12 +159,12 @@ import Testing
     private func tells(_ fixture: BrokerFixture, _ code: [UInt8]) async throws -> Bool {
         let request = CreateRoom(
             joinid: code, lifeSeconds: 600, codeLifeSeconds: 600, client: Sodium.randomBytes(16), address: nil)
-        do throws(BrokerError) {
+        do {
             let made = try await fixture.broker.rooms.create(request, from: Self.anyAddress())
             _ = try await fixture.broker.rooms.close(made.room)
             return true
         } catch {
-            switch error {
+            switch BrokerError(thrown: error) {
             case .joinCodeInUse, .tooManyShortCodes: return true
             case .tooManyRequests: return false
             default: throw error

@@ -242,7 +242,7 @@ import Testing
                     }
                     taken += 1
                 } catch {
-                    guard case BrokerError.tooManyRequests(retryAfterSeconds: 4...5) = error else { throw error }
+                    guard case .tooManyRequests(retryAfterSeconds: 4...5) = BrokerError(thrown: error) else { throw error }
                 }
                 if number % 6 == 0 { await stage.pass(1) }
                 if number % 100 == 0 {

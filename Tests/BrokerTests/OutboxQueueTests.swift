@@ -17,7 +17,7 @@ import Vocabulary
     @Test func jobsOfOneTimeLeaveInRandomOrder() {
         var orders: Set<[UInt8]> = []
         for _ in 0..<50 {
-            var queue = OutboxQueue(shuffles: true)
+            var queue = OutboxQueue(limit: 200_000, shuffles: true)
             for number in 0..<30 as Range<UInt8> { #expect(queue.schedule(entry(number), at: 7) == (number == 0)) }
             #expect(queue.openCount == 0 && queue.startNext() == nil)
             queue.makeDue(at: 7)
@@ -33,7 +33,7 @@ import Vocabulary
     }
 
     @Test func startsAreLimited() {
-        var queue = OutboxQueue(shuffles: false)
+        var queue = OutboxQueue(limit: 200_000, shuffles: false)
         // Rooms and sockets need slots of the arena, too.
         #expect(OutboxQueue.maxUnderWay <= 20_480)
         let count = 25_000
@@ -63,7 +63,7 @@ import Vocabulary
 
     /// A queue whose jobs are opened once they start, as the outbox does.
     private struct OpenedQueue {
-        var queue = OutboxQueue(shuffles: false)
+        var queue = OutboxQueue(limit: 200_000, shuffles: false)
         /// The destinations that the jobs' seals name, by the jobs' numbers.
         var sealed: [JobID: Destination] = [:]
         var underWay: [OutboxQueue.Entry] = []
@@ -147,8 +147,8 @@ import Vocabulary
     }
 
     @Test func theQueueHasAnEnd() {
-        var queue = OutboxQueue(shuffles: false)
-        queue.queued = OutboxQueue.maxQueued - 1
+        var queue = OutboxQueue(limit: 200_000, shuffles: false)
+        queue.queued = queue.limit - 1
         #expect(queue.freePlaces == 1)
         // A start resumes all jobs that it finds.
         queue.queued += 10

@@ -77,7 +77,7 @@ import Vocabulary
         for byte: UInt8 in 10...15 {
             _ = try await fixture.broker.rooms.replaceToken(guesser, with: .test(fixture.token(byte)))
         }
-        await #expect(throws: BrokerError.tooManyRequests(retryAfterSeconds: 600)) {
+        await #expect(throws: Shortage.overShare(.tokenReplacements, retryAfterSeconds: 600)) {
             try await fixture.broker.rooms.replaceToken(guesser, with: .test(fixture.token(16)))
         }
         // A caller who knows only the client id does not use up the side's own quota.
@@ -86,7 +86,7 @@ import Vocabulary
             _ = try await fixture.broker.rooms.replaceToken(creator, with: .test(fixture.token(byte)))
         }
         let before = try written(fixture)
-        await #expect(throws: BrokerError.tooManyRequests(retryAfterSeconds: 600)) {
+        await #expect(throws: Shortage.overShare(.tokenReplacements, retryAfterSeconds: 600)) {
             try await fixture.broker.rooms.replaceToken(creator, with: .test(fixture.token(8)))
         }
         // The current token still gets its answer.
@@ -155,7 +155,7 @@ import Vocabulary
         let shares = Shares()
         let (flood, other) = (Owners(shares.network(BrokerFixture.here)), Owners(shares.network(Self.other)))
         var held: [RequestCharges] = []
-        #expect(throws: BrokerError.tooManyRequests(retryAfterSeconds: 5)) {
+        #expect(throws: Shortage.overShare(.storeOperations, retryAfterSeconds: 5)) {
             while held.count < 4_096 { held.append(try RequestCharges(shares, flood)) }
         }
         #expect((700...1_024).contains(held.count), "\(held.count)")
@@ -175,7 +175,7 @@ import Vocabulary
             _ = try await fixture.broker.rooms.report(creator, leaving: true)
             Issue.record("a sixth report was taken")
         } catch {
-            guard case BrokerError.tooManyRequests(retryAfterSeconds: 1...5) = error else { throw error }
+            guard case .tooManyRequests(retryAfterSeconds: 1...5) = BrokerError(thrown: error) else { throw error }
         }
         _ = try await fixture.broker.rooms.report(fixture.caller(room.room, "joiner", joined.member), leaving: true)
         try await fixture.end()
@@ -196,7 +196,9 @@ import Vocabulary
             }
         }
         for address: UInt32 in 1...8 { try await ask("creator", room.member, address) }
-        await #expect(throws: BrokerError.tooManyRequests(retryAfterSeconds: 5)) { try await ask("creator", room.member, 9) }
+        await #expect(throws: Shortage.overShare(.storeOperations, retryAfterSeconds: 5)) {
+            try await ask("creator", room.member, 9)
+        }
         try await ask("joiner", joined.member, 9)
         for charges in held { charges.end() }
         #expect(shares.used(.storeOperations) == 0)
@@ -218,7 +220,7 @@ import Vocabulary
         let most = shares.table[.ledgerBacklog].total / 8
         _ = try shares.charge(.ledgerBacklog, most * 5 / 8, to: flood)
         let creator = fixture.caller(room.room, "creator", room.member)
-        await #expect(throws: BrokerError.tooManyRequests(retryAfterSeconds: 5)) {
+        await #expect(throws: Shortage.overShare(.ledgerBacklog, retryAfterSeconds: 5)) {
             try await charged(fixture) {
                 try await fixture.broker.rooms.replaceToken(creator, with: .test(fixture.token(2)))
             }

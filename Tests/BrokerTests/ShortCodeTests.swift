@@ -19,13 +19,13 @@ import Vocabulary
         var (rooms, codes): ([Membership], [String]) = ([], [])
         while true {
             let code = String(first + codes.count)
-            do throws(BrokerError) {
+            do {
                 let request = CreateRoom(
                     joinid: Array(code.utf8), lifeSeconds: Self.life, codeLifeSeconds: 3_600, client: Array("creator".utf8),
                     address: nil)
                 rooms.append(try await fixture.broker.rooms.create(request, from: address))
                 codes.append(code)
-            } catch { return (rooms, codes, error) }
+            } catch { return (rooms, codes, try #require(BrokerError(thrown: error))) }
         }
     }
 

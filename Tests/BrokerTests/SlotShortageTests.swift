@@ -42,7 +42,7 @@ import Testing
         try await Task(executorPreference: fixture.loop) {
             _ = try await fixture.create()
             let taken = try TakenSlots()
-            for _ in 0..<200 { await #expect(throws: BrokerError.overloaded(.exhausted)) { try await fixture.accept() } }
+            for _ in 0..<200 { await #expect(throws: SealingError.outOf(.exhausted)) { try await fixture.accept() } }
             taken.giveBackAll()
             _ = try await fixture.accept()
         }.value
@@ -285,9 +285,9 @@ final class TakenSlots {
                 let value = try await call()
                 #expect(free > 0, "\(name) needed no slot")
                 return value
-            } catch let error as BrokerError {
-                guard case .overloaded = error else { throw error }
-                #expect(error.status == 503 && error.retryAfter != nil)
+            } catch {
+                guard let refusal = BrokerError(thrown: error), case .overloaded = refusal else { throw error }
+                #expect(refusal.status == 503 && refusal.retryAfter != nil)
             }
             taken.giveBack(1)
         }

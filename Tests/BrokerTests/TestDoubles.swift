@@ -219,7 +219,7 @@ extension JobRecord {
 
 extension Outbox {
     /// Reserves room for jobs that are never sent, until this many more fit.
-    func fill(leaving places: Int) { queue.queued = OutboxQueue.maxQueued - places }
+    func fill(leaving places: Int) { queue.queued = queue.limit - places }
 
-    func empty() { queue = OutboxQueue(shuffles: false) }
+    func empty() { queue = OutboxQueue(limit: queue.limit, shuffles: false) }
 }

@@ -1,5 +1,6 @@
 import Ledger
 import SQLite
+import Shares
 import Synchronization
 import TestPostgres
 import Testing
@@ -150,7 +151,7 @@ private final class FailingDatabase: Database {
     }
 
     var moment: UInt64 { inner.moment }
-    func admit(_ use: LedgerUse) throws(StoreError) { try inner.admit(use) }
+    func admit(_ urgency: Urgency) throws(StoreError) { try inner.admit(urgency) }
     func lock(_ keys: @autoclosure () -> [LockKey], for operation: StaticString) throws {
         #expect(!keys().isEmpty, "\(operation)")
         try inner.lock(keys(), for: operation)

@@ -23,7 +23,7 @@ extension Audiences {
                 expectDue(next)
             } catch {
                 // Nothing was settled or dropped, so all of it is still due.
-                store.report(error)
+                store.reportShortage(error)
                 expectDue(time.now + 1_000)
             }
             await sleep()
@@ -31,17 +31,17 @@ extension Audiences {
     }
 
     /// Wakes `run`, so that it notices at once that its task was cancelled.
-    public func stop() { wake() }
+    public func stop() { sleeper.wake() }
 
     /// Wakes `run` in time for work that is due then.
     func expectDue(_ at: UInt64) {
         nextDue = min(nextDue, at)
-        if let sleeper, sleeper.until > nextDue { wake() }
+        if sleepsUntil > nextDue { sleeper.wake() }
     }
 
     /// Does the work that is due.
     /// - Returns: when the next work is due.
-    func work() async throws(BrokerError) -> UInt64 {
+    func work() async throws -> UInt64 {
         // A timer whose pushes don't fit into the queue doesn't delay the others.
         var held: Set<RequestID> = []
         while true {
@@ -50,10 +50,10 @@ extension Audiences {
             let timers = due.timers.filter { !held.contains($0.id) }
             if timers.isEmpty, due.updates.isEmpty { return min(due.next ?? .max, held.isEmpty ? .max : now + Self.pause) }
             for timer in timers {
-                do throws(BrokerError) {
+                do {
                     try await timedOut?(timer)
                 } catch {
-                    guard error == .tooManyPushes, await !outbox.isFull else { throw error }
+                    guard BrokerError(thrown: error) == .tooManyPushes, await !outbox.isFull else { throw error }
                     held.insert(timer.id)
                 }
             }
@@ -62,29 +62,28 @@ extension Audiences {
     }
 
     /// Sends the updates whose windows are open now, and drops those that can't be sent any more.
-    private func send(_ activities: [RegistrationRecord]) async throws(BrokerError) {
+    private func send(_ activities: [RegistrationRecord]) async throws {
         guard !activities.isEmpty else { return }
         // The others are still due.
         let fitting = activities.prefix(await outbox.freePlaces)
-        guard !fitting.isEmpty else { throw .tooManyPushes }
+        guard !fitting.isEmpty else { throw BrokerError.tooManyPushes }
         // An activity that changed meanwhile must not hold up the others. It is tried again.
         if try await sendTogether(fitting) != .done { for activity in fitting { _ = try await sendTogether([activity]) } }
     }
 
-    private func sendTogether(_ activities: ArraySlice<RegistrationRecord>) async throws(BrokerError) -> ChangeOutcome {
-        try await apply(
-            try await build { fanout throws(BrokerError) in
-                for activity in activities { try add(activity, to: &fanout) }
-            })
+    private func sendTogether(_ activities: ArraySlice<RegistrationRecord>) async throws -> ChangeOutcome {
+        var fanout = newFanout()
+        for activity in activities { try add(activity, to: &fanout) }
+        return try await apply(fanout)
     }
 
-    private func add(_ activity: RegistrationRecord, to fanout: inout Fanout) throws(BrokerError) {
-        if let (audience, content) = try waiting(of: activity), let opened = try open(activity, of: audience) {
+    private func add(_ activity: RegistrationRecord, to fanout: inout Fanout) throws {
+        if let (audience, content) = try keys.waiting(of: activity), let opened = try open(activity, of: audience) {
             guard let reservation = try reserve(opened) else {
                 fanout.change.waits.append(try wait(content, of: audience, for: activity, until: tokenPushesEnd))
                 return
             }
-            fanout.reservations.append(reservation)
+            fanout.admission.add(reservation)
             guard var update = try update(content, of: opened) else {
                 fanout.change.waits.append(WaitingUpdate(row: activity.row, wasOpens: activity.opens, waiting: nil))
                 return
@@ -99,51 +98,35 @@ extension Audiences {
     /// Seals an update that waits, with the audience, without which its token can't be opened later.
     func sealWaiting(
         _ content: PushContent, of audience: [UInt8], for activity: RegistrationRecord
-    ) throws(BrokerError) -> [UInt8] {
-        try available { () throws(SealingError) in
-            try keys.sealNote(
-                [UInt8(audience.count)] + audience + content.encoded, .update, activity.expirySlot, [activity.purgeID.bytes],
-                block: 256)
-        }
+    ) throws -> [UInt8] {
+        try keys.sealNote(
+            [UInt8(audience.count)] + audience + content.encoded, .update, activity.expirySlot, [activity.purgeID.bytes],
+            block: 256)
     }
 
     /// An update that waits for its window. It replaces any earlier one.
     func wait(
         _ content: PushContent, of audience: [UInt8], for activity: RegistrationRecord, until opens: UInt64
-    ) throws(BrokerError) -> WaitingUpdate {
+    ) throws -> WaitingUpdate {
         WaitingUpdate(
             row: activity.row, wasOpens: activity.opens, opens: max(opens, activity.opens),
             waiting: try sealWaiting(content, of: audience, for: activity))
     }
 
-    /// Returns the update that waits, and its audience. Returns nil if none waits, or if it does not open.
-    func waiting(of activity: RegistrationRecord) throws(BrokerError) -> (audience: [UInt8], content: PushContent)? {
-        try throwingOverload { () throws(SlotShortage) in try keys.waiting(of: activity) }
-    }
-
     private func sleep() async {
         let now = time.now
         guard nextDue > now, !Task.isCancelled else { return }
-        let until = min(nextDue, now + Self.longestSleep)
-        await withCheckedContinuation { continuation in
-            let timer = loop.after(until - now) { self.assumeIsolated { $0.wake() } }
-            sleeper = (until, timer, continuation)
-        }
-    }
-
-    private func wake() {
-        guard let (_, timer, continuation) = sleeper else { return }
-        sleeper = nil
-        loop.cancel(timer)
-        continuation.resume()
+        sleepsUntil = min(nextDue, now + Self.longestSleep)
+        await sleeper.sleep(sleepsUntil - now)
+        sleepsUntil = 0
     }
 }
 
 extension KeyRing {
     /// Returns the update that waits, and its audience. Returns nil if none waits, or if it does not open.
-    func waiting(of activity: RegistrationRecord) throws(SlotShortage) -> (audience: [UInt8], content: PushContent)? {
+    func waiting(of activity: RegistrationRecord) throws -> (audience: [UInt8], content: PushContent)? {
         guard let waiting = activity.waiting,
-            let note = try opened({ () throws(SealingError) in
+            let note = try ifItOpens({
                 try openNote(waiting.span, .update, activity.expirySlot, [activity.purgeID.bytes], block: 256)
             })
         else { return nil }

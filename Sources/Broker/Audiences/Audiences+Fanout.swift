@@ -2,6 +2,7 @@ import EventLoop
 import Ledger
 import Policy
 import Sealing
+import Shares
 import Storage
 import Vocabulary
 
@@ -26,11 +27,10 @@ struct Fanout: Sendable {
     var pushes = 0
     /// Pushes beyond a token's budget. Alerts are left out, updates wait.
     var throttled = 0
-    /// The units of the tokens' budgets.
-    var reservations: [KeyedBudget.Reservation] = []
+    /// The units of the tokens' budgets, and the event's. They are refunded if the fan-out is not stored.
+    let admission: Admission
 
-    /// Cancels the reservations of a fan-out that is not stored.
-    func cancel() { for reservation in reservations { reservation.cancel() } }
+    init(_ shares: Shares) { admission = Admission(shares) }
 
     static func += (all: inout Fanout, more: Fanout) {
         all.change.jobs += more.change.jobs
@@ -39,7 +39,7 @@ struct Fanout: Sendable {
         all.change.oldest = more.change.oldest ?? all.change.oldest
         all.pushes += more.pushes
         all.throttled += more.throttled
-        all.reservations += more.reservations
+        all.admission.add(more.admission)
     }
 }
 
@@ -47,17 +47,15 @@ extension Audiences {
     /// Checks that an event can be rendered, before anything is stored.
     /// - Parameter sent: the caller's names of fields.
     /// - Throws: `.outOfRange` if a value is not allowed; `.storageUnavailable` if the policy in force lacks the template or a field.
-    func check(_ event: AudienceEvent, sent: [String: String] = [:]) throws(BrokerError) {
-        guard let template = policy.templates[event.template] else { throw .storageUnavailable }
+    func check(_ event: AudienceEvent, sent: [String: String] = [:]) throws {
+        guard let template = policy.templates[event.template] else { throw BrokerError.storageUnavailable }
         let zero = Handle(0)
-        do throws(RenderError) {
+        do {
             _ = try template.render(handle: zero, fields: event.fields.mapValues { $0.value { _, _ in zero } }, nowMs: time.now)
+        } catch RenderError.outOfRange(let name), RenderError.notListed(let name) {
+            throw BrokerError.outOfRange(sent[name] ?? name, allowed: template.allowed(in: name))
         } catch {
-            switch error {
-            case .outOfRange(let name), .notListed(let name):
-                throw .outOfRange(sent[name] ?? name, allowed: template.allowed(in: name))
-            default: throw .storageUnavailable
-            }
+            throw BrokerError.storageUnavailable
         }
     }
 
@@ -65,59 +63,50 @@ extension Audiences {
     /// - Throws: `.tooManyPushes` if there is no room for all of them; `.storageUnavailable`.
     func pushes(
         _ event: AudienceEvent, to registrations: [RegistrationRecord], of audience: [UInt8]
-    ) async throws(BrokerError) -> Fanout {
+    ) async throws -> Fanout {
         try await admit(registrations)
-        return try await build { fanout async throws(BrokerError) in
-            for (number, registration) in registrations.enumerated() {
-                // Thousands may watch one printer.
-                if number % 64 == 63 { await loop.nextTurn() }
-                guard let opened = try open(registration, of: audience) else { continue }
-                guard let reservation = try reserve(opened) else {
-                    fanout.throttled += 1
-                    continue
-                }
-                fanout.reservations.append(reservation)
-                guard let job = try job(content(event, opened), to: opened) else { continue }
-                fanout.change.jobs.append(AudienceJob(job))
-                fanout.pushes += 1
+        var fanout = newFanout()
+        for (number, registration) in registrations.enumerated() {
+            // Thousands may watch one printer.
+            if number % 64 == 63 { await loop.nextTurn() }
+            guard let opened = try open(registration, of: audience) else { continue }
+            guard let reservation = try reserve(opened) else {
+                fanout.throttled += 1
+                continue
             }
+            fanout.admission.add(reservation)
+            guard let job = try job(content(event, opened), to: opened) else { continue }
+            fanout.change.jobs.append(AudienceJob(job))
+            fanout.pushes += 1
         }
+        return fanout
     }
+
+    /// Returns an empty fan-out.
+    nonisolated func newFanout() -> Fanout { Fanout(charges.shares) }
 
     /// Builds an update of each of these Live Activities: a push if its window is open. Otherwise the update waits for the window, and replaces
     /// any that waits already.
     func updates(
         _ event: AudienceEvent, to activities: [RegistrationRecord], of audience: [UInt8]
-    ) async throws(BrokerError) -> Fanout {
+    ) async throws -> Fanout {
         try await admit(activities)
-        return try await build { fanout throws(BrokerError) in
-            for activity in activities {
-                guard let opened = try open(activity, of: audience) else { continue }
-                let content = content(event, opened)
-                if time.now < activity.opens {
-                    fanout.change.waits.append(try wait(content, of: audience, for: activity, until: activity.opens))
-                } else if let reservation = try reserve(opened) {
-                    fanout.reservations.append(reservation)
-                    guard let update = try update(content, of: opened) else { continue }
-                    fanout.change.jobs.append(update)
-                } else {
-                    fanout.change.waits.append(try wait(content, of: audience, for: activity, until: tokenPushesEnd))
-                    fanout.throttled += 1
-                    continue
-                }
-                fanout.pushes += 1
+        var fanout = newFanout()
+        for activity in activities {
+            guard let opened = try open(activity, of: audience) else { continue }
+            let content = content(event, opened)
+            if time.now < activity.opens {
+                fanout.change.waits.append(try wait(content, of: audience, for: activity, until: activity.opens))
+            } else if let reservation = try reserve(opened) {
+                fanout.admission.add(reservation)
+                guard let update = try update(content, of: opened) else { continue }
+                fanout.change.jobs.append(update)
+            } else {
+                fanout.change.waits.append(try wait(content, of: audience, for: activity, until: tokenPushesEnd))
+                fanout.throttled += 1
+                continue
             }
-        }
-    }
-
-    /// Builds a fan-out. If that fails, its reservations are cancelled.
-    func build(_ body: (inout Fanout) async throws(BrokerError) -> Void) async throws(BrokerError) -> Fanout {
-        var fanout = Fanout()
-        do throws(BrokerError) {
-            try await body(&fanout)
-        } catch {
-            fanout.cancel()
-            throw error
+            fanout.pushes += 1
         }
         return fanout
     }
@@ -125,9 +114,9 @@ extension Audiences {
     /// Builds the last push to each of these Live Activities. It ignores windows, and destroys the token.
     func ends(
         _ event: AudienceEvent, to activities: [RegistrationRecord], of audience: [UInt8]
-    ) async throws(BrokerError) -> Fanout {
+    ) async throws -> Fanout {
         try await admit(activities)
-        var fanout = Fanout()
+        var fanout = newFanout()
         for activity in activities {
             guard let opened = try open(activity, of: audience),
                 var update = try update(content(event, opened), of: opened)
@@ -145,7 +134,7 @@ extension Audiences {
     }
 
     /// Builds an update that leaves now. Its stamp is later than all stamps before it, because a phone drops older updates.
-    func update(_ content: PushContent, of activity: OpenedRegistration) throws(BrokerError) -> AudienceJob? {
+    func update(_ content: PushContent, of activity: OpenedRegistration) throws -> AudienceJob? {
         var content = content
         let stamp = max(content.stampMs / 1_000, activity.record.stamp + 1)
         content.stampMs = max(content.stampMs, stamp * 1_000)
@@ -156,40 +145,33 @@ extension Audiences {
 
     /// Stores a change and queues its pushes. Any outcome but `.done` changed nothing and cost no budget. A change that may leave out
     /// registrations which are gone is `.done` without them.
-    func apply(_ fanout: Fanout) async throws(BrokerError) -> ChangeOutcome {
+    func apply(_ fanout: Fanout) async throws -> ChangeOutcome {
         let now = time.now
         let change = fanout.change
         var jobs = change.jobs.map(\.job.record)
-        let charge: PushCharge?
-        do {
-            charge = try charges.chargePushes(jobs.count)
-        } catch {
-            fanout.cancel()
-            throw error
-        }
+        defer { fanout.admission.end() }
+        try charges.charge(pushes: jobs.count, in: fanout.admission)
         await outbox.reserve(jobs)
         var outcome: ChangeOutcome
         do {
             outcome = try await store.write { try $0.apply(change, now: now) }
         } catch {
             await outbox.release(jobs)
-            charge?.refund(jobs.count)
-            fanout.cancel()
             throw error
         }
+        var leftOut: [JobRecord] = []
         if case .leftOut(let gone) = outcome {
-            let leftOut = jobs.filter { gone.contains($0.row) }
+            leftOut = jobs.filter { gone.contains($0.row) }
             await outbox.release(leftOut)
-            charge?.refund(leftOut.count)
             jobs.removeAll { gone.contains($0.row) }
             outcome = .done
         }
         guard outcome == .done else {
             await outbox.release(jobs)
-            charge?.refund(jobs.count)
-            fanout.cancel()
             return outcome
         }
+        let charge = fanout.admission.commit()
+        charge?.refund(leftOut.count)
         metrics.add(.knocksQueued, jobs.count)
         let purged = change.jobs.filter { $0.purge != nil }.count + change.purges.count
         if purged > 0 {
@@ -217,10 +199,10 @@ extension Audiences {
     }
 
     /// Returns nil if the row does not open: it was edited, or has just expired.
-    func open(_ record: RegistrationRecord, of audience: [UInt8]) throws(BrokerError) -> OpenedRegistration? {
+    func open(_ record: RegistrationRecord, of audience: [UInt8]) throws -> OpenedRegistration? {
         let context = record.context
-        guard let details = try details(of: record),
-            let token = try ifItOpens({ () throws(SealingError) in
+        guard let details = try keys.details(of: record),
+            let token = try ifItOpens({
                 try keys.openToken(record.sealed.span, context: context, audience: ownerField(audience).span)
             })
         else { return nil }
@@ -228,19 +210,17 @@ extension Audiences {
     }
 
     /// An event queues all of its pushes or none. Otherwise nobody would know which devices were left out.
-    private func admit(_ registrations: [RegistrationRecord]) async throws(BrokerError) {
-        guard await outbox.freePlaces >= registrations.count else { throw .tooManyPushes }
+    private func admit(_ registrations: [RegistrationRecord]) async throws {
+        guard await outbox.freePlaces >= registrations.count else { throw BrokerError.tooManyPushes }
     }
 
     /// When the budgets of tokens are renewed.
     var tokenPushesEnd: UInt64 { tokenPushes.end ?? time.now }
 
     /// Returns nil if the token's budget is used up. The budget exists because anyone who knows a token can register it as their own.
-    func reserve(_ registration: OpenedRegistration) throws(BrokerError) -> KeyedBudget.Reservation? {
+    func reserve(_ registration: OpenedRegistration) throws -> KeyedBudget.Reservation? {
         let now = time.now
-        let reservation = try available { () throws(SealingError) in
-            try tokenPushes.reserve(registration.token.address, now: now)
-        }
+        let reservation = try tokenPushes.reserve(registration.token.address, now: now)
         if reservation == nil { metrics.add(.knocksThrottled) }
         watchWindows()
         return reservation
@@ -262,15 +242,13 @@ extension Audiences {
         return Handle(0)
     }
 
-    private func job(_ content: PushContent, to registration: OpenedRegistration) throws(BrokerError) -> NewJob? {
+    private func job(_ content: PushContent, to registration: OpenedRegistration) throws -> NewJob? {
         guard let template = policy.templates[content.template],
             let plan = JobTimes(template).plan(now: time.now, delayedUntil: 0, tokenExpires: registration.record.expires)
         else { return nil }
-        return try available { () throws(SealingError) in
-            try keys.newJob(
-                registration.token, registration.context, template: content.template, plan: plan, handle: content.collapse,
-                content: content, size: settings.addressSize)
-        }
+        return try keys.newJob(
+            registration.token, registration.context, template: content.template, plan: plan, handle: content.collapse,
+            content: content, size: settings.addressSize)
     }
 }
 

@@ -44,11 +44,11 @@ extension Audiences {
     /// Seals a token for its audience, or renews it. The same token of the same owner keeps its id and its handle key. Registrations of other
     /// owners are not changed, even for the same token.
     /// - Throws: `.tooManyRegistrations` and `.tooManyRequests`; `.storageUnavailable`.
-    func register(_ asked: Registration) async throws(BrokerError) -> Registered {
+    func register(_ asked: Registration) async throws -> Registered {
         try await beginRegistering(asked.owner)
         defer { endRegistering(asked.owner) }
         // A failed try means that an update of a Live Activity or a change of preferences came between.
-        for _ in 0..<8 {
+        return try await retrying(8) { _ in
             let slot = expirySlot(for: asked.kind.life)
             let current = try await registrations(of: asked.owner).filter { $0.kind == asked.kind }
             let same = try registrations(current, for: asked.address.token, owner: asked.owner)
@@ -57,8 +57,8 @@ extension Audiences {
                 replaced += try registrations(current, for: previous, owner: asked.owner).filter { !same.contains($0) }
             }
             // The same token comes before the previous one, so that its id is kept.
-            let kept = try replaced.first.flatMap { record throws(BrokerError) in
-                try details(of: record).map { (record, $0) }
+            let kept = try replaced.first.flatMap { record in
+                try keys.details(of: record).map { (record, $0) }
             }
             if replaced.count == 1, let (record, details) = kept, same.count == 1, record.expirySlot == slot,
                 record.audience == (try index(.audience, slot, asked.audience)),
@@ -73,21 +73,14 @@ extension Audiences {
             // State of another activity is not carried over to this token.
             var sameActivity: [RegistrationRecord] = []
             for record in replaced {
-                guard let activity = asked.activity, let details = try details(of: record) else { continue }
+                guard let activity = asked.activity, let details = try keys.details(of: record) else { continue }
                 if details.activity == activity.id, details.session == activity.session { sameActivity.append(record) }
             }
             try await carry(sameActivity, of: asked.audience, over: &record.row)
             let limit = asked.kind == .liveActivity ? limits.activities?.perOwner ?? 0 : limits.registrationsPerOwner
-            let event = try chargeEvent(of: asked.owner)
-            let entries: [Charge]
-            do throws(Shortage) {
-                entries = try charges.chargeEntries()
-            } catch {
-                event.cancel()
-                throw BrokerError(error)
-            }
-            var isKept = false
-            defer { if !isKept { charges.shares.refund(entries) } }
+            let admission = try charges.admitEntries()
+            defer { admission.end() }
+            admission.add(try chargeEvent(of: asked.owner))
             let (new, old) = (NewRegistration(record.row, sealedID: record.sealedID), replaced)
             let (owners, devices) = (try ownerIndexes(asked.owner), try deviceIndexes(asked))
             let outcome = try await store.write {
@@ -95,7 +88,7 @@ extension Audiences {
             }
             switch outcome {
             case .registered:
-                isKept = true
+                admission.commit()
                 // The same token lives on under another seal, so its queued pushes are still sent, unless their state was carried over.
                 let renewed = same.filter { !sameActivity.contains($0) }
                 await outbox.renew(renewed.map(\.purgeID))
@@ -107,72 +100,60 @@ extension Audiences {
                 return Registered(
                     id: record.row.id, ref: record.ref, expires: record.row.expires, handleKey: record.handleKey,
                     isNew: same.isEmpty)
-            case .tooMany:
-                event.cancel()
-                throw .tooManyRegistrations(limit: limit)
-            case .changed:
-                event.cancel()
+            case .tooMany: throw BrokerError.tooManyRegistrations(limit: limit)
+            case .changed: return nil
             }
         }
-        throw .storageUnavailable
     }
 
     /// Opens the ref of a token but not the token. Returns nil if the row was edited.
-    private func ref(of record: RegistrationRecord, audience: [UInt8]) throws(BrokerError) -> Ref? {
-        try ifItOpens { () throws(SealingError) in
+    private func ref(of record: RegistrationRecord, audience: [UInt8]) throws -> Ref? {
+        try ifItOpens {
             try keys.openRef(record.ref.span, context: record.context, audience: ownerField(audience).span)
         }
     }
 
     /// Returns nil if the row was edited.
-    private func address(of record: RegistrationRecord, audience: [UInt8]) throws(BrokerError) -> PushAddress? {
-        try ifItOpens { () throws(SealingError) in
+    private func address(of record: RegistrationRecord, audience: [UInt8]) throws -> PushAddress? {
+        try ifItOpens {
             try keys.openToken(record.sealed.span, context: record.context, audience: ownerField(audience).span).address
         }
     }
 
     /// Returns the token's indexes in every slot in which its owner may have it.
-    private func deviceIndexes(_ asked: Registration) throws(BrokerError) -> [Digest] {
+    private func deviceIndexes(_ asked: Registration) throws -> [Digest] {
         let owner = ownerField(asked.owner)
-        return try available { () throws(SealingError) in
-            try expirySlots(for: asked.kind.life).map { slot throws(SealingError) in
-                try keys.deviceIndex(slot, owner: owner, kind: asked.kind, token: asked.address.token)
-            }
+        return try expirySlots(for: asked.kind.life).map { slot in
+            try keys.deviceIndex(slot, owner: owner, kind: asked.kind, token: asked.address.token)
         }
     }
 
     private func seal(
         _ asked: Registration, at slot: ExpirySlot,
         after kept: (record: RegistrationRecord, details: RegistrationDetails)?
-    ) throws(BrokerError) -> (row: RegistrationRecord, sealedID: EntryID, ref: Ref, handleKey: HandleKey) {
+    ) throws -> (row: RegistrationRecord, sealedID: EntryID, ref: Ref, handleKey: HandleKey) {
         let ref = Ref.random()
         let until = policies.ledger.untilMs(expiryMs: slot.expiryMs)
         let context = TokenContext(
             generation: slot.generation, kind: asked.kind, slot: 0, expiryMs: slot.expiryMs,
             purgeID: ref.purgeID(untilMs: until))
         let details = RegistrationDetails(
-            handleKey: try available { () throws(SealingError) in
-                if let kept { kept.details.handleKey } else { try HandleKey.random() }
-            },
+            handleKey: try kept?.details.handleKey ?? HandleKey.random(),
             activity: asked.activity?.id ?? [], session: asked.activity?.session ?? [])
         let audience = ownerField(asked.audience)
-        let (sealed, sealedRef) = try available { () throws(SealingError) in
-            (
-                try keys.sealToken(
-                    asked.address, ref: ref, sealedAtMs: time.now, context: context, audience: audience.span,
-                    size: settings.addressSize),
-                try keys.sealRef(ref, context: context, audience: audience.span)
-            )
-        }
+        let (sealed, sealedRef) = (
+            try keys.sealToken(
+                asked.address, ref: ref, sealedAtMs: time.now, context: context, audience: audience.span,
+                size: settings.addressSize),
+            try keys.sealRef(ref, context: context, audience: audience.span)
+        )
         var row = RegistrationRecord(
             context, ref: sealedRef, id: kept?.record.id ?? RegistrationID.random(),
             audience: try index(.audience, slot, asked.audience), owner: try index(.owner, slot, asked.owner),
-            device: try available { () throws(SealingError) in
-                try keys.deviceIndex(slot, owner: ownerField(asked.owner), kind: asked.kind, token: asked.address.token)
-            },
+            device: try keys.deviceIndex(slot, owner: ownerField(asked.owner), kind: asked.kind, token: asked.address.token),
             sealed: sealed, isLong: TokenContext.isLong(from: time.now, to: slot.expiryMs),
             preferences: kept?.record.preferences ?? .max,
-            details: try available { () throws(SealingError) in try keys.sealDetails(details, context) })
+            details: try keys.sealDetails(details, context))
         if let session = asked.activity?.session {
             row.session = try index(.session, slot, asked.owner, session)
         }
@@ -183,12 +164,12 @@ extension Audiences {
     /// it arrives twice.
     private func carry(
         _ replaced: [RegistrationRecord], of owner: [UInt8], over row: inout RegistrationRecord
-    ) async throws(BrokerError) {
+    ) async throws {
         row.opens = replaced.map(\.opens).max() ?? 0
         row.stamp = replaced.map(\.stamp).max() ?? 0
         var newest: UInt64 = 0
         for record in replaced {
-            var next = try waiting(of: record)
+            var next = try keys.waiting(of: record)
             if next == nil { next = try await underWay(to: record).map { (owner, $0) } }
             guard let (audience, content) = next, content.stampMs >= newest else { continue }
             newest = content.stampMs
@@ -196,14 +177,14 @@ extension Audiences {
         }
     }
 
-    private func underWay(to activity: RegistrationRecord) async throws(BrokerError) -> PushContent? {
-        guard let details = try details(of: activity) else { return nil }
+    private func underWay(to activity: RegistrationRecord) async throws -> PushContent? {
+        guard let details = try keys.details(of: activity) else { return nil }
         return try await outbox.newestContent(
             of: WantedPushes.Target(token: activity.purgeID, collapse: collapse(.session(details.session), details)))
     }
 
     /// - Returns: how many tokens were destroyed.
-    func unregister(_ registrations: [RegistrationRecord]) async throws(BrokerError) -> Int {
+    func unregister(_ registrations: [RegistrationRecord]) async throws -> Int {
         if registrations.isEmpty { return 0 }
         let rows = registrations.map(\.row)
         let purged = try await store.write { try $0.unregister(rows, cause: .ended) }
@@ -220,21 +201,21 @@ extension Audiences {
     }
 
     /// Returns nil if the row does not open.
-    func details(of record: RegistrationRecord) throws(BrokerError) -> RegistrationDetails? {
-        try throwingOverload { () throws(SlotShortage) in try keys.details(of: record) }
+    func details(of record: RegistrationRecord) throws -> RegistrationDetails? {
+        try keys.details(of: record)
     }
 }
 
 extension KeyRing {
     /// Returns nil if the row does not open: it was edited, or its key is gone.
-    func details(of record: RegistrationRecord) throws(SlotShortage) -> RegistrationDetails? {
-        try opened { () throws(SealingError) in
+    func details(of record: RegistrationRecord) throws -> RegistrationDetails? {
+        try ifItOpens {
             try openDetails(record.details.span, record.expirySlot, record.purgeID, isDevice: record.session == nil)
         }
     }
 
     /// Seals handle key, activity and session, in 64 bytes for a device and in 320 for an activity.
-    fileprivate func sealDetails(_ details: RegistrationDetails, _ token: TokenContext) throws(SealingError) -> [UInt8] {
+    fileprivate func sealDetails(_ details: RegistrationDetails, _ token: TokenContext) throws -> [UInt8] {
         var names: [UInt8] = []
         names.append(name: details.activity)
         names.append(name: details.session)
@@ -247,10 +228,10 @@ extension KeyRing {
 
     private func openDetails(
         _ sealed: Span<UInt8>, _ slot: ExpirySlot, _ purgeID: EntryID, isDevice: Bool
-    ) throws(SealingError) -> RegistrationDetails {
+    ) throws -> RegistrationDetails {
         let (key, names) = try openSecretNote(sealed, .details, slot, [purgeID.bytes], block: Self.detailsBlock(isDevice))
         var rest = names[...]
-        guard let activity = rest.popName(), let session = rest.popName() else { throw .doesNotOpen }
+        guard let activity = rest.popName(), let session = rest.popName() else { throw SealingError.doesNotOpen }
         return RegistrationDetails(handleKey: HandleKey(key), activity: activity, session: session)
     }
 }

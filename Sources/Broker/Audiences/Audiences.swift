@@ -22,16 +22,18 @@ public actor Audiences: LoopActor, BrokerPart {
     /// Slots of registrations that were sealed under a policy with other lives.
     private var formerSlots: [(kind: TokenKind, slot: ExpirySlot)] = []
     /// Called when one of the app's timers runs out.
-    var timedOut: (@Sendable (TimerRecord) async throws(BrokerError) -> Void)?
+    var timedOut: (@Sendable (TimerRecord) async throws -> Void)?
     /// When the next known work is due.
     var nextDue: UInt64 = 0
-    /// The task that sleeps until then.
-    var sleeper: (until: UInt64, timer: TimerID, continuation: CheckedContinuation<Void, Never>)?
+    /// The end of the sleep of `run`. 0 while it works.
+    var sleepsUntil: UInt64 = 0
+    let sleeper: Sleeper
     /// By owner, registrations that wait for the one before them.
     private var registering: [[UInt8]: [CheckedContinuation<Void, Never>]] = [:]
 
     public init(broker: Broker, policy: Policy, limits: AudienceLimits) {
         loop = broker.loop
+        sleeper = Sleeper(broker.loop)
         shared = broker.shared
         self.broker = broker
         outbox = broker.outbox
@@ -47,29 +49,29 @@ public actor Audiences: LoopActor, BrokerPart {
     /// Counts a refusal for the ledger's next window.
     public nonisolated func recordRefusal(_ error: BrokerError) { broker.recordRefusal(error) }
 
-    func setTimedOut(_ action: @escaping @Sendable (TimerRecord) async throws(BrokerError) -> Void) { timedOut = action }
+    func setTimedOut(_ action: @escaping @Sendable (TimerRecord) async throws -> Void) { timedOut = action }
 
     /// Charges an event to this user. Every write for a user counts as an event, so that nobody can fill the disk or the queue.
     /// - Throws: `.tooManyRequests` if the user's budget is used up.
     @discardableResult
-    func chargeEvent(of user: [UInt8]) throws(BrokerError) -> KeyedBudget.Reservation {
+    func chargeEvent(of user: [UInt8]) throws -> KeyedBudget.Reservation {
         let now = time.now
-        let reservation = try available { () throws(SealingError) in try events.reserve(user, now: now) }
+        let reservation = try events.reserve(user, now: now)
         if let reservation {
             watchWindows()
             return reservation
         }
-        throw .tooManyRequests(retryAfterSeconds: Int(((events.end ?? now) - now + 999) / 1_000))
+        throw BrokerError.tooManyRequests(retryAfterSeconds: Int(((events.end ?? now) - now + 999) / 1_000))
     }
 
     /// Waits until no other registration of this owner is under way. Otherwise registrations of one token would replace each other and retry.
     /// - Throws: `.tooManyRequests` if too many wait already.
-    func beginRegistering(_ owner: [UInt8]) async throws(BrokerError) {
+    func beginRegistering(_ owner: [UInt8]) async throws {
         guard let waiting = registering[owner]?.count else {
             registering[owner] = []
             return
         }
-        guard waiting < Self.maxRegistering else { throw .tooManyRequests(retryAfterSeconds: 1) }
+        guard waiting < Self.maxRegistering else { throw BrokerError.tooManyRequests(retryAfterSeconds: 1) }
         await withCheckedContinuation { registering[owner]?.append($0) }
     }
 
@@ -143,7 +145,7 @@ public actor Audiences: LoopActor, BrokerPart {
 
     /// Reads the slots of registrations, once, before anything is looked up. So rows with the lives of an earlier policy are found, renewed and
     /// deleted like all others until they expire.
-    public func learnSlots() async throws(BrokerError) {
+    public func learnSlots() async throws {
         let found = try await store.perform(.survey) { try $0.registrationSlots() }
         formerSlots = found.compactMap { found in
             let isFormer = !usualSlots(found.kind.life).contains(found.expirySlot)
@@ -153,31 +155,27 @@ public actor Audiences: LoopActor, BrokerPart {
     }
 
     /// Returns the index of a row at this slot.
-    func index(_ label: AudienceLabel, _ slot: ExpirySlot, _ fields: [UInt8]...) throws(BrokerError) -> Digest {
+    func index(_ label: AudienceLabel, _ slot: ExpirySlot, _ fields: [UInt8]...) throws -> Digest {
         try index(label, slot, fields)
     }
 
-    private func index(_ label: AudienceLabel, _ slot: ExpirySlot, _ fields: [[UInt8]]) throws(BrokerError) -> Digest {
-        try available { () throws(SealingError) in try keys.index(label, slot, policy.kind, fields) }
+    private func index(_ label: AudienceLabel, _ slot: ExpirySlot, _ fields: [[UInt8]]) throws -> Digest {
+        try keys.index(label, slot, policy.kind, fields)
     }
 
     /// Returns the indexes of a row in all slots in which it may be.
-    func indexes(_ label: AudienceLabel, _ life: Life, _ fields: [[UInt8]]) throws(BrokerError) -> [Digest] {
-        try available { () throws(SealingError) in
-            try expirySlots(for: life).map { slot throws(SealingError) in try keys.index(label, slot, policy.kind, fields) }
-        }
+    func indexes(_ label: AudienceLabel, _ life: Life, _ fields: [[UInt8]]) throws -> [Digest] {
+        try expirySlots(for: life).map { slot in try keys.index(label, slot, policy.kind, fields) }
     }
 
     /// Returns a record that lets a change happen once. A change with the same fields is `.repeated` as long as a session's row lives.
-    func repeatMark(_ fields: [UInt8]...) throws(BrokerError) -> SeenRecord {
+    func repeatMark(_ fields: [UInt8]...) throws -> SeenRecord {
         let slot = expirySlot(for: .session)
-        return try available { () throws(SealingError) in
-            let key = try keys.index(.seen, slot, policy.kind, fields)
-            let others = try expirySlots(for: .session).filter { $0 != slot }.map { slot throws(SealingError) in
-                try keys.index(.seen, slot, policy.kind, fields)
-            }
-            return SeenRecord(key: key, expires: slot.expiryMs, others: others)
+        let key = try keys.index(.seen, slot, policy.kind, fields)
+        let others = try expirySlots(for: .session).filter { $0 != slot }.map { slot in
+            try keys.index(.seen, slot, policy.kind, fields)
         }
+        return SeenRecord(key: key, expires: slot.expiryMs, others: others)
     }
 
     /// Derives the keys of all slots, once. Otherwise the first look-up over a month would block the loop for 0.1 s.
@@ -190,33 +188,33 @@ public actor Audiences: LoopActor, BrokerPart {
     // MARK: Looking up
 
     /// The devices of an audience.
-    func devices(of audience: [UInt8]) async throws(BrokerError) -> [RegistrationRecord] {
+    func devices(of audience: [UInt8]) async throws -> [RegistrationRecord] {
         try await registrations(.audience, indexes(.audience, .device, [audience]))
     }
 
     /// The registrations of one owner.
-    func registrations(of owner: [UInt8]) async throws(BrokerError) -> [RegistrationRecord] {
+    func registrations(of owner: [UInt8]) async throws -> [RegistrationRecord] {
         try await registrations(.owner, ownerIndexes(owner))
     }
 
-    func ownerIndexes(_ owner: [UInt8]) throws(BrokerError) -> [Digest] {
+    func ownerIndexes(_ owner: [UInt8]) throws -> [Digest] {
         try indexes(.owner, .device, [owner]) + indexes(.owner, .activity, [owner])
     }
 
     /// The Live Activities of one owner's session.
-    func activities(of owner: [UInt8], session: [UInt8]) async throws(BrokerError) -> [RegistrationRecord] {
+    func activities(of owner: [UInt8], session: [UInt8]) async throws -> [RegistrationRecord] {
         try await registrations(.session, indexes(.session, .activity, [owner, session]))
     }
 
     /// Returns the row of a user's session or of a printer's run, or nil if there is none.
-    func session(_ names: [UInt8]...) async throws(BrokerError) -> SessionRecord? {
+    func session(_ names: [UInt8]...) async throws -> SessionRecord? {
         let indexes = try indexes(.session, .session, names)
         let found = try await store.read { try $0.session(indexes) }
         return found.flatMap { $0.expires > time.now ? $0 : nil }
     }
 
     /// Returns a new row for an unknown session.
-    func newSession(_ names: [UInt8]...) throws(BrokerError) -> SessionRecord {
+    func newSession(_ names: [UInt8]...) throws -> SessionRecord {
         let slot = expirySlot(for: .session)
         return SessionRecord(
             session: try index(.session, slot, names), generation: slot.generation, expires: slot.expiryMs, started: time.now,
@@ -225,7 +223,7 @@ public actor Audiences: LoopActor, BrokerPart {
 
     private func registrations(
         _ lookup: RegistrationLookup, _ indexes: [Digest]
-    ) async throws(BrokerError) -> [RegistrationRecord] {
+    ) async throws -> [RegistrationRecord] {
         let now = time.now
         let found = try await store.read { try $0.registrations(lookup, indexes) }
         return found.filter { $0.expires > now }
@@ -234,12 +232,11 @@ public actor Audiences: LoopActor, BrokerPart {
     /// Returns the registrations of this token among those of an owner.
     func registrations(
         _ registrations: [RegistrationRecord], for token: Secret, owner: [UInt8]
-    ) throws(BrokerError) -> [RegistrationRecord] {
+    ) throws -> [RegistrationRecord] {
         var found: [RegistrationRecord] = []
         for registration in registrations {
-            let device = try available { () throws(SealingError) in
-                try keys.deviceIndex(registration.expirySlot, owner: ownerField(owner), kind: registration.kind, token: token)
-            }
+            let device = try keys.deviceIndex(
+                registration.expirySlot, owner: ownerField(owner), kind: registration.kind, token: token)
             if device == registration.device { found.append(registration) }
         }
         return found
@@ -257,7 +254,7 @@ extension KeyRing {
     /// The index of a row of one kind of app. The kind comes first, so that no app reaches another's rows.
     func index(
         _ label: AudienceLabel, _ slot: ExpirySlot, _ kind: Policy.Kind, _ fields: [[UInt8]]
-    ) throws(SealingError) -> Digest {
+    ) throws -> Digest {
         try index(label, slot, [Array(kind.rawValue.utf8)] + fields)
     }
 }
@@ -269,4 +266,15 @@ extension TokenKind {
 
 extension RegistrationSlot {
     var expirySlot: ExpirySlot { ExpirySlot(generation: generation, expiryMs: expires) }
+}
+
+/// Runs an operation again while it returns nil, because somebody else changed a row between its read and its write.
+/// - Throws: `.storageUnavailable` if that happens each time.
+nonisolated(nonsending) func retrying<Value>(
+    _ tries: Int = 5, _ operation: nonisolated(nonsending) (_ attempt: Int) async throws -> Value?
+) async throws -> Value {
+    for attempt in 0..<tries {
+        if let value = try await operation(attempt) { return value }
+    }
+    throw BrokerError.storageUnavailable
 }

@@ -24,7 +24,7 @@ public actor Calls: LoopActor {
     /// - Throws: `.anotherUser`, and what `Audiences.register` throws.
     public func register(
         _ principal: Principal, user: [UInt8], address: PushAddress, previous: Secret? = nil
-    ) async throws(BrokerError) -> Registered {
+    ) async throws -> Registered {
         try Self.check(user, principal)
         return try await audiences.register(
             Registration(audience: user, owner: user, address: address, kind: .voip, previous: previous))
@@ -33,22 +33,22 @@ public actor Calls: LoopActor {
     /// Destroys a user's PushKit token, or all of them if `token` is nil.
     /// - Returns: how many tokens were destroyed.
     /// - Throws: `.anotherUser`.
-    public func delete(_ principal: Principal, user: [UInt8], token: Secret?) async throws(BrokerError) -> Int {
+    public func delete(_ principal: Principal, user: [UInt8], token: Secret?) async throws -> Int {
         try Self.check(user, principal)
         var found = try await audiences.registrations(of: user)
         if let token { found = try await audiences.registrations(found, for: token, owner: user) }
         return try await audiences.unregister(found)
     }
 
-    private static func check(_ user: [UInt8], _ principal: Principal) throws(BrokerError) {
-        guard principal.isBackEnd || user == principal.user else { throw .anotherUser }
+    private static func check(_ user: [UInt8], _ principal: Principal) throws {
+        guard principal.isBackEnd || user == principal.user else { throw BrokerError.anotherUser }
     }
 
     // MARK: Calls
 
     /// Rings all phones of the receiver, once for each session. Nothing is kept of a call that rings no phone.
     /// - Throws: `.tooManyPushes`, and what the store throws. Then no phone rings, and the call may be repeated.
-    public func ring(_ call: CallInvitation) async throws(BrokerError) -> CallReceipt {
+    public func ring(_ call: CallInvitation) async throws -> CallReceipt {
         let session = AudienceEvent.Value.handle(kind: "session", id: call.session)
         let event = AudienceEvent(
             template: "incoming_call", collapse: session,
@@ -58,17 +58,16 @@ public actor Calls: LoopActor {
             ])
         try await audiences.check(event)
         // A failed try means that one of the receiver's registrations changed meanwhile.
-        for _ in 0..<5 {
+        return try await retrying { _ in
             var fanout = try await audiences.pushes(event, to: audiences.devices(of: call.receiver), of: call.receiver)
             guard fanout.pushes > 0 else { return CallReceipt(throttled: fanout.throttled) }
             fanout.change.seen = try await audiences.repeatMark(call.receiver, call.session)
             switch try await audiences.apply(fanout) {
             case .done: return CallReceipt(rang: fanout.pushes, throttled: fanout.throttled)
             case .repeated: return CallReceipt(isRepeated: true)
-            case .changed, .settled, .leftOut: continue
+            case .changed, .settled, .leftOut: return nil
             }
         }
-        throw .storageUnavailable
     }
 }
 

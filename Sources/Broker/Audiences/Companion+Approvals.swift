@@ -35,9 +35,9 @@ extension Companion {
         func isAsked(by caller: Principal) -> Bool { creator.isBackEnd && creator == CompanionReceiver(caller) }
 
         /// Returns nil if the row does not open.
-        init?(_ timer: TimerRecord, _ keys: KeyRing) throws(BrokerError) {
+        init?(_ timer: TimerRecord, _ keys: KeyRing) throws {
             let slot = ExpirySlot(generation: timer.generation, expiryMs: timer.expires)
-            let note = try ifItOpens { () throws(SealingError) in
+            let note = try ifItOpens {
                 try keys.openNote(timer.sealed.span, .timer, slot, [timer.id.bytes], block: 128)
             }
             guard let note else { return nil }
@@ -52,15 +52,13 @@ extension Companion {
     /// - Parameter ownID: the back end's own id for it.
     func timer(
         _ id: RequestID, user: [UInt8], session: [UInt8], creator: Principal, ownID: [UInt8]?, isQuestion: Bool = false
-    ) async throws(BrokerError) -> TimerRecord {
-        guard let limits = audiences.limits.approvals else { throw .storageUnavailable }
+    ) async throws -> TimerRecord {
+        guard let limits = audiences.limits.approvals else { throw BrokerError.storageUnavailable }
         let now = time.now
         let due = now + limits.answerableMs
         let slot = ExpirySlot(generation: keys.currentGeneration, expiryMs: now + limits.keptMs)
         let content = RequestContent(user: user, session: session, creator: CompanionReceiver(creator))
-        let sealed = try available { () throws(SealingError) in
-            try keys.sealNote(content.encoded, .timer, slot, [id.bytes], block: 128)
-        }
+        let sealed = try keys.sealNote(content.encoded, .timer, slot, [id.bytes], block: 128)
         var names: RequestNames?
         if let ownID {
             let slot = await audiences.expirySlot(for: .request)
@@ -76,12 +74,12 @@ extension Companion {
     typealias Request = (timer: TimerRecord, content: RequestContent)
 
     /// Returns nil if the request is unknown, is over, or does not open.
-    func request(_ id: RequestID) async throws(BrokerError) -> Request? {
+    func request(_ id: RequestID) async throws -> Request? {
         try opened(try await store.read { try $0.timer(id) })
     }
 
     /// Returns the request of this name. The request may belong to another user.
-    private func request(_ name: RequestName, by principal: Principal) async throws(BrokerError) -> Request? {
+    private func request(_ name: RequestName, by principal: Principal) async throws -> Request? {
         if let id = name.id, let found = try await request(id) { return found }
         guard let own = name.own else { return nil }
         // A back end finds what it has asked for, then what a user of its name may find.
@@ -94,7 +92,7 @@ extension Companion {
         return nil
     }
 
-    private func opened(_ found: TimerRecord?) throws(BrokerError) -> Request? {
+    private func opened(_ found: TimerRecord?) throws -> Request? {
         guard let found, found.expires > time.now, let content = try RequestContent(found, keys) else { return nil }
         return (found, content)
     }
@@ -106,7 +104,7 @@ extension Companion {
     /// - Throws: `.tooManyPushes` if there is no room for all of them. Then none is sent.
     public func clearApproval(
         _ principal: Principal, request name: RequestName, excluding: Secret?
-    ) async throws(BrokerError) -> Int? {
+    ) async throws -> Int? {
         guard let (timer, content) = try await request(name, by: principal) else { return nil }
         let hasAsked = content.isAsked(by: principal)
         guard hasAsked || content.user == principal.user else { return nil }
@@ -116,11 +114,11 @@ extension Companion {
             return try await withdraw(timer.id, excluding: excluding)
         }
         try await audiences.chargeEvent(of: content.user)
-        for _ in 0..<5 {
+        return try await retrying { _ in
             let fanout = try await clearing(timer.id, of: content.user, excluding: excluding, because: .answered)
             if try await audiences.apply(fanout) == .done { return fanout.pushes }
+            return nil
         }
-        throw .storageUnavailable
     }
 
     /// Answers an approval, once. All other devices remove its notification, and the back end gets the answer.
@@ -128,8 +126,8 @@ extension Companion {
     /// - Returns: false if the approval is unknown, another user's, answered, or timed out. The caller can't distinguish these.
     public func respond(
         _ principal: Principal, request name: RequestName, approved: Bool, excluding: Secret?
-    ) async throws(BrokerError) -> Bool {
-        for _ in 0..<5 {
+    ) async throws -> Bool {
+        return try await retrying { _ in
             guard let (timer, content) = try await request(name, by: principal), content.user == principal.user,
                 timer.answer == 0, timer.due > time.now
             else { return false }
@@ -141,32 +139,25 @@ extension Companion {
                 await tell(content, message)
                 return true
             case .settled, .repeated: return false
-            case .changed, .leftOut: continue
+            case .changed, .leftOut: return nil
             }
         }
-        throw .storageUnavailable
     }
 
     /// Builds the end of a pending approval: devices clear it, and Live Activities show what is still pending, or else what was reported last.
     /// - Returns: also the number of pushes to devices.
     private func end(
         _ request: Request, as state: Approval.State, excluding: Secret? = nil
-    ) async throws(BrokerError) -> (fanout: Fanout, devices: Int) {
+    ) async throws -> (fanout: Fanout, devices: Int) {
         let (timer, content) = request
         let current = try await audiences.session(content.user, content.session)
         let next = reported(in: current)
         var fanout = try await update(
             next.template, next.fields, elapsed: secondsOf(current), session: content.session, content.user, ended: timer)
-        let cleared: Fanout
-        do throws(BrokerError) {
-            cleared = try await clearing(timer.id, of: content.user, excluding: excluding, because: state.clearingReason)
-            fanout.change.timer = .settle(
-                id: timer.id, expires: timer.expires, answer: state.rawValue,
-                listed: try await indexes(of: .pending, content.user, content.session))
-        } catch {
-            fanout.cancel()
-            throw error
-        }
+        let cleared = try await clearing(timer.id, of: content.user, excluding: excluding, because: state.clearingReason)
+        fanout.change.timer = .settle(
+            id: timer.id, expires: timer.expires, answer: state.rawValue,
+            listed: try await indexes(of: .pending, content.user, content.session))
         fanout += cleared
         return (fanout, cleared.pushes)
     }
@@ -175,8 +166,8 @@ extension Companion {
 
     /// Ends an approval that its back end no longer needs. Every device clears it. The user and the back end are informed.
     /// - Returns: the number of pushes to devices. 0 if the approval has ended meanwhile.
-    private func withdraw(_ id: RequestID, excluding: Secret? = nil) async throws(BrokerError) -> Int {
-        for _ in 0..<5 {
+    private func withdraw(_ id: RequestID, excluding: Secret? = nil) async throws -> Int {
+        return try await retrying { _ in
             guard let (timer, content) = try await request(id), timer.answer == 0, timer.due > time.now else { return 0 }
             let end = try await end((timer, content), as: .withdrawn, excluding: excluding)
             switch try await audiences.apply(end.fanout) {
@@ -184,14 +175,13 @@ extension Companion {
                 await tell(content, .approvalWithdrawn(request: id, session: content.session))
                 return end.devices
             case .settled, .repeated: return 0
-            case .changed, .leftOut: continue
+            case .changed, .leftOut: return nil
             }
         }
-        throw .storageUnavailable
     }
 
     /// Withdraws the pending approvals that this back end has asked a user for in a session.
-    func withdrawAll(of session: [UInt8], _ user: [UInt8], askedBy backEnd: Principal) async throws(BrokerError) {
+    func withdrawAll(of session: [UInt8], _ user: [UInt8], askedBy backEnd: Principal) async throws {
         let (indexes, now) = (try await indexes(of: .pending, user, session), time.now)
         for timer in try await store.read({ try $0.pendingTimers(listed: indexes, now: now) }) {
             guard try RequestContent(timer, keys)?.isAsked(by: backEnd) == true else { continue }
@@ -200,7 +190,7 @@ extension Companion {
     }
 
     /// Returns the user whom this back end has asked for approvals in a session. Returns nil if there is none, or more than one.
-    func onlyUser(of session: [UInt8], askedBy backEnd: Principal) async throws(BrokerError) -> [UInt8]? {
+    func onlyUser(of session: [UInt8], askedBy backEnd: Principal) async throws -> [UInt8]? {
         let indexes = try await indexes(of: .asked, backEnd.callerSpace, session)
         let found = try await store.read { try $0.timers(listed: indexes, limit: Self.maxAsked) }
         guard found.count < Self.maxAsked else { return nil }
@@ -226,12 +216,12 @@ extension Companion {
 
     /// Returns the indexes under which a session's approvals may be listed.
     /// - Parameter name: the user, or who asked.
-    func indexes(of list: RequestList, _ name: [UInt8], _ session: [UInt8]) async throws(BrokerError) -> [Digest] {
+    func indexes(of list: RequestList, _ name: [UInt8], _ session: [UInt8]) async throws -> [Digest] {
         try await audiences.indexes(.request, .request, [name, session, [list.rawValue]])
     }
 
     /// Returns the change that stores an approval and lists it.
-    func beginning(_ timer: TimerRecord, user: [UInt8], session: [UInt8], creator: Principal) async throws(BrokerError)
+    func beginning(_ timer: TimerRecord, user: [UInt8], session: [UInt8], creator: Principal) async throws
         -> TimerChange
     {
         let slot = await audiences.expirySlot(for: .request)
@@ -247,7 +237,7 @@ extension Companion {
 
     /// Returns the state of an approval to its user and to the back end that asked. Returns nil for other callers, and after the approval's row
     /// has expired.
-    public func approval(_ principal: Principal, request name: RequestName) async throws(BrokerError) -> Approval? {
+    public func approval(_ principal: Principal, request name: RequestName) async throws -> Approval? {
         guard let (timer, content) = try await request(name, by: principal),
             content.user == principal.user || content.isAsked(by: principal),
             let state = Approval.State(rawValue: timer.answer)
@@ -258,10 +248,10 @@ extension Companion {
     }
 
     /// Ends an approval that nobody has answered in time. Every device removes its notification, and the back end is informed.
-    func timedOut(_ timer: TimerRecord) async throws(BrokerError) {
+    func timedOut(_ timer: TimerRecord) async throws {
         guard let content = try RequestContent(timer, keys) else {
             // The row was edited. Settle it without any message.
-            var fanout = Fanout()
+            var fanout = audiences.newFanout()
             fanout.change.timer = .settle(
                 id: timer.id, expires: timer.expires, answer: Approval.State.timedOut.rawValue)
             _ = try await audiences.apply(fanout)

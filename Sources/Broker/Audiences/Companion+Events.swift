@@ -86,11 +86,11 @@ extension Companion {
     public func take(
         _ event: CompanionEvent, of user: [UInt8]?, session: [UInt8], eventID: [UInt8]?, ownID: [UInt8]? = nil,
         from principal: Principal
-    ) async throws(BrokerError) -> EventReceipt {
+    ) async throws -> EventReceipt {
         let user = try Self.subject(user, principal)
         try await audiences.chargeEvent(of: user)
         // A failed try means that something else happened in the session meanwhile.
-        for _ in 0..<8 {
+        return try await retrying(8) { _ in
             var seen: SeenRecord?
             if let eventID { seen = try await audiences.repeatMark(user, session, eventID, principal.callerSpace) }
             var (fanout, receipt, news) = try await fanout(
@@ -105,27 +105,26 @@ extension Companion {
             case .repeated:
                 // The caller may have lost the first answer.
                 return try await self.receipt(of: eventID ?? [], session, of: user, by: principal)
-            case .changed, .settled, .leftOut: continue
+            case .changed, .settled, .leftOut: return nil
             }
         }
-        throw .storageUnavailable
     }
 
     /// Returns the user for whom the caller acts. A back end may name anyone, a user only itself.
-    static func subject(_ user: [UInt8]?, _ principal: Principal) throws(BrokerError) -> [UInt8] {
+    static func subject(_ user: [UInt8]?, _ principal: Principal) throws -> [UInt8] {
         guard let user else {
-            guard !principal.isBackEnd else { throw .missingField("userId") }
+            guard !principal.isBackEnd else { throw BrokerError.missingField("userId") }
             return principal.user
         }
-        guard principal.isBackEnd || user == principal.user else { throw .anotherUser }
+        guard principal.isBackEnd || user == principal.user else { throw BrokerError.anotherUser }
         return user
     }
 
     private func fanout(
         of event: CompanionEvent, user: [UInt8], session: [UInt8], eventID: [UInt8]?, ownID: [UInt8]?, creator: Principal
-    ) async throws(BrokerError) -> (Fanout, EventReceipt, news: CompanionMessage?) {
+    ) async throws -> (Fanout, EventReceipt, news: CompanionMessage?) {
         var receipt = EventReceipt()
-        var fanout = Fanout()
+        var fanout = audiences.newFanout()
         var news: CompanionMessage?
         let current = try await audiences.session(user, session)
         let named = AudienceEvent.Value.session(session)
@@ -142,62 +141,57 @@ extension Companion {
             change = .set(new, after: nil)
         }
 
-        do throws(BrokerError) {
-            switch event {
-            case .approvalRequest:
-                var id = RequestID.random()
-                if let eventID {
-                    let slot = await audiences.expirySlot(for: .session)
-                    id = try await requestID(of: eventID, session, of: user, by: creator, at: slot)
-                }
-                let timer = try await timer(id, user: user, session: session, creator: creator, ownID: ownID)
-                (receipt.request, receipt.expires) = (timer.id, timer.due)
-                news = .approvalRequest(request: timer.id, session: session, expires: timer.due)
-                let request = AudienceEvent.Value.plain(.handle(Handle(timer.id)))
-                fanout += try await alert(
-                    "approval_request", ["requestId": request, "sessionId": named], collapse: request, user)
-                fanout += try await update(
-                    "activity_approval", ["requestId": request], elapsed: elapsed, session: session, user)
-                fanout.change.timer = try await beginning(timer, user: user, session: session, creator: creator)
-            case .question:
-                let id = RequestID.random()
-                receipt.request = id
-                let question = AudienceEvent.Value.plain(.handle(Handle(id)))
-                fanout += try await alert(
-                    "question_asked", ["questionId": question, "sessionId": named], collapse: question, user)
-                fanout += try await update("activity_question", [:], elapsed: elapsed, session: session, user)
-                if let ownID {
-                    fanout.change.timer = .begin(
-                        try await timer(
-                            id, user: user, session: session, creator: creator, ownID: ownID, isQuestion: true))
-                }
-            case .complete(let success):
-                fanout += try await alert(success ? "task_complete" : "task_failed", ["sessionId": named], collapse: named, user)
-                fanout += try await ending(session, of: user, success: success)
-                change = current.map { .delete(expires: $0.expires, session: $0.session) }
-            case .progress(let progress):
-                var fields: [String: AudienceEvent.Value] = [:]
-                if let completed = progress.completed, let total = progress.total {
-                    fields = ["completed": .plain(.number(completed)), "total": .plain(.number(total))]
-                } else {
-                    fields = ["status": .plain(.choice("processing"))]
-                }
-                fanout += try await update(
-                    fields["total"] == nil ? "activity_state" : "activity_progress", fields,
-                    elapsed: elapsed, isGiven: progress.elapsedSeconds != nil, session: session, user)
-                var reported = progress
-                reported.elapsedSeconds = elapsed
-                news = .progress(reported, session: session)
-            case .state(let word, let before):
-                fanout += try await update(
-                    "activity_state", ["status": .plain(.choice(word))], elapsed: elapsed, session: session, user)
-                // A word that the policy does not list could be free text.
-                let listed = before.flatMap { audiences.policy.states.contains($0) ? $0 : nil }
-                news = .state(word, before: listed, session: session)
+        switch event {
+        case .approvalRequest:
+            var id = RequestID.random()
+            if let eventID {
+                let slot = await audiences.expirySlot(for: .session)
+                id = try await requestID(of: eventID, session, of: user, by: creator, at: slot)
             }
-        } catch {
-            fanout.cancel()
-            throw error
+            let timer = try await timer(id, user: user, session: session, creator: creator, ownID: ownID)
+            (receipt.request, receipt.expires) = (timer.id, timer.due)
+            news = .approvalRequest(request: timer.id, session: session, expires: timer.due)
+            let request = AudienceEvent.Value.plain(.handle(Handle(timer.id)))
+            fanout += try await alert(
+                "approval_request", ["requestId": request, "sessionId": named], collapse: request, user)
+            fanout += try await update(
+                "activity_approval", ["requestId": request], elapsed: elapsed, session: session, user)
+            fanout.change.timer = try await beginning(timer, user: user, session: session, creator: creator)
+        case .question:
+            let id = RequestID.random()
+            receipt.request = id
+            let question = AudienceEvent.Value.plain(.handle(Handle(id)))
+            fanout += try await alert(
+                "question_asked", ["questionId": question, "sessionId": named], collapse: question, user)
+            fanout += try await update("activity_question", [:], elapsed: elapsed, session: session, user)
+            if let ownID {
+                fanout.change.timer = .begin(
+                    try await timer(
+                        id, user: user, session: session, creator: creator, ownID: ownID, isQuestion: true))
+            }
+        case .complete(let success):
+            fanout += try await alert(success ? "task_complete" : "task_failed", ["sessionId": named], collapse: named, user)
+            fanout += try await ending(session, of: user, success: success)
+            change = current.map { .delete(expires: $0.expires, session: $0.session) }
+        case .progress(let progress):
+            var fields: [String: AudienceEvent.Value] = [:]
+            if let completed = progress.completed, let total = progress.total {
+                fields = ["completed": .plain(.number(completed)), "total": .plain(.number(total))]
+            } else {
+                fields = ["status": .plain(.choice("processing"))]
+            }
+            fanout += try await update(
+                fields["total"] == nil ? "activity_state" : "activity_progress", fields,
+                elapsed: elapsed, isGiven: progress.elapsedSeconds != nil, session: session, user)
+            var reported = progress
+            reported.elapsedSeconds = elapsed
+            news = .progress(reported, session: session)
+        case .state(let word, let before):
+            fanout += try await update(
+                "activity_state", ["status": .plain(.choice(word))], elapsed: elapsed, session: session, user)
+            // A word that the policy does not list could be free text.
+            let listed = before.flatMap { audiences.policy.states.contains($0) ? $0 : nil }
+            news = .state(word, before: listed, session: session)
         }
         fanout.change.session = change
         if let code = reportCode(of: event, isPending: fanout.change.oldest?.request != nil) {
@@ -214,7 +208,7 @@ extension Companion {
 
     private func alert(
         _ template: String, _ fields: [String: AudienceEvent.Value], collapse: AudienceEvent.Value, _ user: [UInt8]
-    ) async throws(BrokerError) -> Fanout {
+    ) async throws -> Fanout {
         try await audiences.pushes(
             AudienceEvent(template: template, collapse: collapse, fields: fields), to: audiences.devices(of: user), of: user)
     }
@@ -264,15 +258,15 @@ extension Companion {
     func update(
         _ template: String, _ fields: [String: AudienceEvent.Value], elapsed: Int, isGiven: Bool = false, session: [UInt8],
         _ user: [UInt8], ended: TimerRecord? = nil
-    ) async throws(BrokerError) -> Fanout {
+    ) async throws -> Fanout {
         var event = activityEvent(template, fields, elapsed: elapsed, isGiven: isGiven, session)
         try await audiences.check(event, sent: Self.sent)
         let activities = try await audiences.activities(of: user, session: session)
         // An event looks for a pending approval even if it is shown nowhere: an activity may be registered before the approval ends.
-        if activities.isEmpty, ended != nil { return Fanout() }
+        if activities.isEmpty, ended != nil { return audiences.newFanout() }
         let (list, now) = (try await indexes(of: .pending, user, session), time.now)
         let oldest = try await store.read { try $0.pendingTimers(listed: list, except: ended?.id, now: now).first }
-        var fanout = Fanout()
+        var fanout = audiences.newFanout()
         if let oldest {
             let request = AudienceEvent.Value.plain(.handle(Handle(oldest.id)))
             event = activityEvent("activity_approval", ["requestId": request], elapsed: elapsed, isGiven: false, session)
@@ -299,7 +293,7 @@ extension Companion {
     /// Derives an approval's id from its event's name. It looks random without the key, and a caller who lost the answer gets the same id.
     private func requestID(
         of event: [UInt8], _ session: [UInt8], of user: [UInt8], by creator: Principal, at slot: ExpirySlot
-    ) async throws(BrokerError) -> RequestID {
+    ) async throws -> RequestID {
         let index = try await audiences.index(
             .seen, slot, user, session, event, creator.callerSpace, Array("request".utf8))
         // The index begins with its expiry.
@@ -308,7 +302,7 @@ extension Companion {
 
     private func receipt(
         of event: [UInt8], _ session: [UInt8], of user: [UInt8], by creator: Principal
-    ) async throws(BrokerError) -> EventReceipt {
+    ) async throws -> EventReceipt {
         for slot in await audiences.expirySlots(for: .session) {
             let id = try await requestID(of: event, session, of: user, by: creator, at: slot)
             if let (timer, _) = try await request(id) {
@@ -336,10 +330,10 @@ extension Companion {
     /// - Throws: `.missingField` and `.anotherUser` like `take`; `.tooManyPushes`. Then nothing has changed.
     public func claim(
         _ principal: Principal, of user: [UInt8]?, session name: [UInt8], device: [UInt8], type: ClientType, token: Secret?
-    ) async throws(BrokerError) -> Bool {
+    ) async throws -> Bool {
         let user = try Self.subject(user, principal)
         // A failed try means that another claim won, and each claim wins once.
-        for _ in 0..<1_000 {
+        return try await retrying(1_000) { _ in
             let current = try await audiences.session(user, name)
             var next: SessionRecord
             if let current { next = current } else { next = try await audiences.newSession(user, name) }
@@ -353,7 +347,7 @@ extension Companion {
             if let token { registration = try await audiences.registrations(own, for: token, owner: user).first?.id }
             if isSame, registration == nil || registration == current?.registration { return false }
             let event = try await audiences.chargeEvent(of: user)
-            var fanout = Fanout()
+            var fanout = audiences.newFanout()
             if !isSame, let before = current?.registration, before != registration {
                 let handle = AudienceEvent.Value.session(name)
                 fanout = try await audiences.pushes(
@@ -366,10 +360,10 @@ extension Companion {
             (next.client, next.registration) = (client, registration)
             next.version += 1
             fanout.change.session = .set(next, after: current?.version)
+            fanout.admission.add(event)
             if try await audiences.apply(fanout) == .done { return current?.client != nil && !isSame }
-            event.cancel()
+            return nil
         }
-        throw .storageUnavailable
     }
 }
 

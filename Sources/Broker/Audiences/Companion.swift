@@ -18,7 +18,7 @@ public actor Companion: LoopActor, BrokerPart {
         shared = audiences.shared
         self.audiences = audiences
         shared.neighbors?.attach(self)
-        await audiences.setTimedOut { [weak self] timer async throws(BrokerError) in try await self?.timedOut(timer) }
+        await audiences.setTimedOut { [weak self] timer async throws in try await self?.timedOut(timer) }
     }
 
     /// Sets the receiver of messages to sockets.
@@ -47,7 +47,7 @@ public actor Companion: LoopActor, BrokerPart {
 
     /// Registers a device's token for the caller, or renews it.
     /// - Throws: `.tooManyRegistrations`, and what the store throws.
-    public func registerDevice(_ principal: Principal, address: PushAddress) async throws(BrokerError) -> Registered {
+    public func registerDevice(_ principal: Principal, address: PushAddress) async throws -> Registered {
         try await audiences.register(
             Registration(audience: principal.user, owner: principal.user, address: address, kind: .alert))
     }
@@ -60,7 +60,7 @@ public actor Companion: LoopActor, BrokerPart {
     /// - Throws: what `registerDevice` throws.
     public func registerActivity(
         _ principal: Principal, address: PushAddress, activity: [UInt8], session: [UInt8], previous: Secret?
-    ) async throws(BrokerError) -> Registered {
+    ) async throws -> Registered {
         try await audiences.register(
             Registration(
                 audience: principal.user, owner: principal.user, address: address, kind: .liveActivity,
@@ -69,13 +69,13 @@ public actor Companion: LoopActor, BrokerPart {
 
     /// Destroys the token of a device or a Live Activity.
     /// - Returns: false if this user has no such registration.
-    public func delete(_ principal: Principal, registration id: RegistrationID) async throws(BrokerError) -> Bool {
+    public func delete(_ principal: Principal, registration id: RegistrationID) async throws -> Bool {
         let found = try await audiences.registrations(of: principal.user).filter { $0.id == id }
         return try await audiences.unregister(found) > 0
     }
 
     /// Returns the caller's registrations. Live Activities are in the order of their last seals.
-    public func status(_ principal: Principal) async throws(BrokerError) -> CompanionStatus {
+    public func status(_ principal: Principal) async throws -> CompanionStatus {
         let registrations = try await audiences.registrations(of: principal.user)
         var activities: [CompanionStatus.Activity] = []
         for registration in registrations where registration.kind == .liveActivity {
@@ -104,13 +104,13 @@ public actor Companion: LoopActor, BrokerPart {
     ///   some approvals may be withdrawn, and a repeated call withdraws the others.
     public func clearSession(
         _ principal: Principal, of user: [UInt8]? = nil, session: [UInt8]
-    ) async throws(BrokerError) -> Int {
+    ) async throws -> Int {
         var user = user
         if user == nil, principal.isBackEnd { user = try await onlyUser(of: session, askedBy: principal) }
         let subject = try Self.subject(user, principal)
         try await audiences.chargeEvent(of: subject)
         if principal.isBackEnd { try await withdrawAll(of: session, subject, askedBy: principal) }
-        for _ in 0..<5 {
+        return try await retrying { _ in
             var fanout = try await ending(session, of: subject, success: true)
             fanout.change.session = try await audiences.session(subject, session).map {
                 .delete(expires: $0.expires, session: $0.session)
@@ -121,14 +121,14 @@ public actor Companion: LoopActor, BrokerPart {
                     fields: ["sessionId": .session(session)]),
                 to: audiences.devices(of: subject), of: subject)
             if try await audiences.apply(fanout) == .done { return fanout.pushes }
+            return nil
         }
-        throw .storageUnavailable
     }
 
     /// Builds the pushes that replace a request's notification on the user's devices. A running app then removes the text.
     func clearing(
         _ request: RequestID, of user: [UInt8], excluding: Secret?, because reason: ClearingReason
-    ) async throws(BrokerError) -> Fanout {
+    ) async throws -> Fanout {
         var devices = try await audiences.devices(of: user)
         if let excluding {
             let excluded = try await audiences.registrations(devices, for: excluding, owner: user)
@@ -145,7 +145,7 @@ public actor Companion: LoopActor, BrokerPart {
     }
 
     /// Builds the last pushes to the session's Live Activities.
-    func ending(_ session: [UInt8], of user: [UInt8], success: Bool) async throws(BrokerError) -> Fanout {
+    func ending(_ session: [UInt8], of user: [UInt8], success: Bool) async throws -> Fanout {
         try await audiences.ends(
             AudienceEvent(
                 template: "activity_end", collapse: .session(session),

@@ -28,7 +28,7 @@ public actor Monitor: LoopActor {
     /// - Throws: `.tooManyRegistrations`, `.tooManyRequests`, and what the store throws.
     public func register(
         _ principal: Principal, address: PushAddress, printer: [UInt8]?
-    ) async throws(BrokerError) -> Registered {
+    ) async throws -> Registered {
         try await audiences.register(
             Registration(audience: printer ?? [], owner: principal.user, address: address, kind: .alert))
     }
@@ -39,9 +39,9 @@ public actor Monitor: LoopActor {
     /// - Throws: `.tooManyRequests`, and what the store throws.
     public func set(
         _ principal: Principal, device id: RegistrationID, adding: DevicePreferences, removing: DevicePreferences
-    ) async throws(BrokerError) -> Bool {
+    ) async throws -> Bool {
         // A failed try means that the device was sealed again meanwhile.
-        for _ in 0..<5 {
+        return try await retrying { _ in
             guard let device = try await device(id, of: principal) else { return false }
             let preferences = DevicePreferences(rawValue: device.preferences)
             if preferences.subtracting(removing).union(adding) == preferences { return true }
@@ -51,27 +51,27 @@ public actor Monitor: LoopActor {
             }
             if isSet { return true }
             event.cancel()
+            return nil
         }
-        throw .storageUnavailable
     }
 
     /// Destroys a device's token, if it is one of this user's.
-    public func delete(_ principal: Principal, device id: RegistrationID) async throws(BrokerError) {
+    public func delete(_ principal: Principal, device id: RegistrationID) async throws {
         guard let device = try await device(id, of: principal) else { return }
         _ = try await audiences.unregister([device])
     }
 
     /// Returns the devices that watch a printer and get any news, for a back end.
     /// - Throws: `.backEndOnly`.
-    public func devices(_ principal: Principal, watching printer: [UInt8]) async throws(BrokerError) -> [Device] {
-        guard principal.isBackEnd else { throw .backEndOnly }
+    public func devices(_ principal: Principal, watching printer: [UInt8]) async throws -> [Device] {
+        guard principal.isBackEnd else { throw BrokerError.backEndOnly }
         return try await audiences.devices(of: printer).compactMap {
             let preferences = DevicePreferences(rawValue: $0.preferences)
             return preferences.contains(.enabled) ? Device(id: $0.id, preferences: preferences) : nil
         }
     }
 
-    private func device(_ id: RegistrationID, of principal: Principal) async throws(BrokerError) -> RegistrationRecord? {
+    private func device(_ id: RegistrationID, of principal: Principal) async throws -> RegistrationRecord? {
         try await audiences.registrations(of: principal.user).first { $0.id == id }
     }
 }
@@ -86,14 +86,13 @@ extension Monitor {
     /// - Throws: `.backEndOnly`, `.tooManyRequests` for one printer, `.tooManyPushes`. Then nothing of the event is kept.
     public func take(
         _ event: PrinterEvent, of printer: [UInt8], eventID: [UInt8]?, from principal: Principal
-    ) async throws(BrokerError) -> (news: PrinterNews?, receipt: EventReceipt) {
-        guard principal.isBackEnd else { throw .backEndOnly }
+    ) async throws -> (news: PrinterNews?, receipt: EventReceipt) {
+        guard principal.isBackEnd else { throw BrokerError.backEndOnly }
         try await audiences.chargeEvent(of: Self.counted(printer))
         // A failed try means that something else happened to the printer or to one of the devices meanwhile.
-        for attempt in 0..<8 {
+        return try await retrying(8) { attempt in
             let (news, run) = try await outcome(of: event, printer)
-            var fanout = Fanout()
-            if let news { fanout = try await pushes(news, printer) }
+            var fanout = if let news { try await pushes(news, printer) } else { audiences.newFanout() }
             fanout.change.session = run
             // The second try includes devices that were sealed again. From then on the pushes to devices that are gone are left out.
             fanout.change.leavesOutGone = attempt > 0
@@ -102,10 +101,9 @@ extension Monitor {
             switch outcome {
             case .done: return (news, EventReceipt(pushes: fanout.pushes, throttled: fanout.throttled))
             case .repeated: return (nil, EventReceipt(isRepeated: true))
-            case .changed, .settled, .leftOut: continue
+            case .changed, .settled, .leftOut: return nil
             }
         }
-        throw .storageUnavailable
     }
 
     /// The name for a printer's event budget. It is not UTF-8, so that it differs from every user's name.
@@ -114,7 +112,7 @@ extension Monitor {
     /// Returns the news of an event, and the change of the printer's run. The run's row has the highest milestone that was reported.
     private func outcome(
         of event: PrinterEvent, _ printer: [UInt8]
-    ) async throws(BrokerError) -> (news: PrinterNews?, run: SessionChange?) {
+    ) async throws -> (news: PrinterNews?, run: SessionChange?) {
         switch event {
         case .status(let old, let new):
             let news = new.news(after: old)
@@ -134,7 +132,7 @@ extension Monitor {
 
     private func run(
         _ printer: [UInt8], reached: Int, after current: SessionRecord?
-    ) async throws(BrokerError) -> SessionChange {
+    ) async throws -> SessionChange {
         var next = try await audiences.newSession(printer)
         next.reached = UInt8(reached)
         if let current {
@@ -144,7 +142,7 @@ extension Monitor {
         return .set(next, after: current?.version, replacing: current?.session)
     }
 
-    private func pushes(_ news: PrinterNews, _ printer: [UInt8]) async throws(BrokerError) -> Fanout {
+    private func pushes(_ news: PrinterNews, _ printer: [UInt8]) async throws -> Fanout {
         let named = AudienceEvent.Value.handle(kind: "printer", id: printer)
         // Milestones replace each other on a phone. The end of a print stays.
         var event = AudienceEvent(template: news.template, collapse: named, fields: ["printer": named])

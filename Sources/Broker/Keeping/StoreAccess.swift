@@ -23,14 +23,14 @@ public final class StoreAccess: Sendable {
 
     func read<Value: Sendable>(
         _ operation: @escaping @Sendable (Transaction) throws -> Value
-    ) async throws(BrokerError) -> Value {
+    ) async throws -> Value {
         try await perform(.read, operation)
     }
 
     /// Returns when the operation and its ledger entries are durable.
     func write<Value: Sendable>(
         _ operation: @escaping @Sendable (Transaction) throws -> Value
-    ) async throws(BrokerError) -> Value {
+    ) async throws -> Value {
         try await perform(.write, operation)
     }
 
@@ -38,7 +38,7 @@ public final class StoreAccess: Sendable {
     /// - Throws: `.storageUnavailable`, `.ledgerUnavailable` or `.shuttingDown`. The error has been reported to the operator.
     func perform<Value: Sendable>(
         _ access: Access, _ operation: @escaping @Sendable (Transaction) throws -> Value
-    ) async throws(BrokerError) -> Value {
+    ) async throws -> Value {
         hold()
         do {
             return try await Storage.perform(access, on: engine, operation)
@@ -54,8 +54,8 @@ public final class StoreAccess: Sendable {
     }
 
     /// Reports a shortage. Other errors are the caller's, or were reported where they occurred.
-    func report(_ error: BrokerError) {
-        if let shortage = error.shortage { report(shortage) }
+    func reportShortage(_ error: any Error) {
+        if let shortage = BrokerError(thrown: error)?.shortage { report(shortage) }
     }
 
     /// Counts an alarm and logs a line, once a minute for each kind of error. The kind is the text before the colon. Without the limit anyone

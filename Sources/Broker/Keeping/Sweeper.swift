@@ -36,8 +36,7 @@ public actor Sweeper: LoopActor {
     /// The next expiry after the last sweep.
     private var nextExpiry = UInt64.max
     private var wakeAt: UInt64 = 0
-    private var waiting: CheckedContinuation<Void, Never>?
-    private var timer: TimerID?
+    private let sleeper: Sleeper
     /// Since when the write-ahead log has purged rows.
     private var unscrubbedSince: UInt64?
     /// When to empty the write-ahead log. At once after a start, because a crash may have left purged rows.
@@ -49,6 +48,7 @@ public actor Sweeper: LoopActor {
         log: Logger
     ) {
         self.loop = loop
+        sleeper = Sleeper(loop)
         self.store = store
         self.time = time
         self.metrics = metrics
@@ -135,7 +135,7 @@ public actor Sweeper: LoopActor {
     /// Announces that rows expire at `expiry`, unix ms.
     public func expect(_ expiry: UInt64) {
         announced = min(announced, expiry)
-        if expiry < wakeAt { wake() }
+        if expiry < wakeAt { sleeper.wake() }
     }
 
     /// Announces that rows were purged or replaced, so that the write-ahead log is emptied.
@@ -175,24 +175,14 @@ public actor Sweeper: LoopActor {
     }
 
     /// Wakes `run`, so that it notices at once that its task was cancelled.
-    public func stop() { wake() }
+    public func stop() { sleeper.wake() }
 
     private func sleep(until latest: UInt64) async {
         let now = time.now
         let due = min(latest, announced)
         guard due > now, !Task.isCancelled else { return }
         wakeAt = due
-        await withCheckedContinuation { continuation in
-            waiting = continuation
-            timer = loop.after(due - now) { self.assumeIsolated { $0.wake() } }
-        }
+        await sleeper.sleep(due - now)
         wakeAt = 0
-    }
-
-    private func wake() {
-        if let timer { loop.cancel(timer) }
-        timer = nil
-        waiting?.resume()
-        waiting = nil
     }
 }

@@ -73,7 +73,7 @@ public actor Witnesses: LoopActor {
     /// The current head, and its cosignatures by the witnesses' positions in the policy.
     private var text = ""
     private var collected: [Int: SignedNote.Signature] = [:]
-    private var waiting: CheckedContinuation<Void, Never>?
+    private let sleeper: Sleeper
 
     /// The first pause after a failure, and the longest.
     private static let firstPauseMs: UInt64 = 1_000
@@ -87,6 +87,7 @@ public actor Witnesses: LoopActor {
         roundMs: UInt64 = 5_000, steady: @escaping @Sendable () -> UInt64 = { Clock.monotonicMs }, post: @escaping Post
     ) {
         self.loop = loop
+        sleeper = Sleeper(loop)
         self.policy = policy
         self.time = time
         self.metrics = metrics
@@ -199,7 +200,7 @@ public actor Witnesses: LoopActor {
         case .failed, .silent:
             if !wasOverdue { recordFailure(index, ending) }
         }
-        if !states.contains(where: { $0.isAsked && !$0.isOverdue }) { wake() }
+        if !states.contains(where: { $0.isAsked && !$0.isOverdue }) { sleeper.wake() }
     }
 
     private func recordFailure(_ index: Int, _ ending: Ending) {
@@ -236,13 +237,6 @@ public actor Witnesses: LoopActor {
     private func wait(until deadlineMs: UInt64) async {
         let now = Clock.monotonicMs
         guard now < deadlineMs, states.contains(where: { $0.isAsked && !$0.isOverdue }) else { return }
-        let timer = loop.after(deadlineMs - now) { self.assumeIsolated { $0.wake() } }
-        await withCheckedContinuation { waiting = $0 }
-        loop.cancel(timer)
-    }
-
-    private func wake() {
-        waiting?.resume()
-        waiting = nil
+        await sleeper.sleep(deadlineMs - now)
     }
 }

@@ -3,6 +3,7 @@ public import EventLoop
 import Ledger
 import Policy
 import Sealing
+import Shares
 public import Storage
 import Vocabulary
 
@@ -39,7 +40,9 @@ public actor Outbox: LoopActor, BrokerPart {
         self.shared = shared
         self.courier = courier
         self.presence = presence
-        queue = OutboxQueue(shuffles: shared.policies.templates.values.contains { !$0.timing.isAtOnce })
+        queue = OutboxQueue(
+            limit: shared.charges.shares.table[.queuedPushes].total,
+            shuffles: shared.policies.templates.values.contains { !$0.timing.isAtOnce })
     }
 
     // MARK: Quota
@@ -101,7 +104,7 @@ public actor Outbox: LoopActor, BrokerPart {
     // MARK: Stored jobs
 
     /// Queues the jobs that a previous run left.
-    public func resumeJobs() async throws(BrokerError) {
+    public func resumeJobs() async throws {
         resume(try await store.read { try $0.jobs() })
     }
 
@@ -119,10 +122,10 @@ public actor Outbox: LoopActor, BrokerPart {
     /// Queues jobs that are stored.
     func add(_ jobs: [JobRecord], charge: PushCharge? = nil, isFromBefore: Bool = false) {
         let contents: [PushContent?]
-        do throws(SlotShortage) {
-            contents = try jobs.map { job throws(SlotShortage) in try keys.content(of: job) }
+        do {
+            contents = try jobs.map(keys.content)
         } catch {
-            store.report(.overloaded(error))
+            store.reportShortage(error)
             loop.after(Self.pauseMs) { self.assumeIsolated { $0.add(jobs, charge: charge, isFromBefore: isFromBefore) } }
             return
         }
@@ -364,9 +367,9 @@ public actor Outbox: LoopActor, BrokerPart {
     }
 
     /// Returns the content of the newest push to this target that has no outcome: Apple may not have it yet.
-    func newestContent(of target: WantedPushes.Target) throws(BrokerError) -> PushContent? {
+    func newestContent(of target: WantedPushes.Target) throws -> PushContent? {
         guard let job = wanted.newest(of: target) else { return nil }
-        return try throwingOverload { () throws(SlotShortage) in try keys.content(of: job) }
+        return try keys.content(of: job)
     }
 
     private func send(_ push: Push, of entry: Entry) async throws(Unsent) -> JobOutcome {
@@ -466,7 +469,7 @@ public actor Outbox: LoopActor, BrokerPart {
     }
 
     private func pause(_ shortage: SlotShortage) {
-        store.report(.overloaded(shortage))
+        store.reportShortage(shortage)
         guard queue.pause() else { return }
         loop.after(Self.pauseMs) {
             self.assumeIsolated { outbox in

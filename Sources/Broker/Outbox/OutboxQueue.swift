@@ -29,8 +29,6 @@ struct OutboxQueue {
     static let maxPreparing = 32
     /// Pushes that are sent at a time. Each has its token open in the arena, which has 40,960 slots for all secrets.
     static let maxUnderWay = 18_432
-    /// Further jobs are refused. Otherwise pushes could wait longer than two minutes.
-    static let maxQueued = 200_000
 
     /// Jobs that one app may have under way for each free place.
     private static let maxJobsPerFreePlace = 8
@@ -47,16 +45,22 @@ struct OutboxQueue {
     private var heldCount = 0
     private var looksAtHeldFirst = false
     private var isPaused = false
+    let limit: Int
     private let shuffles: Bool
 
-    /// - Parameter shuffles: false if every push leaves at once. Then a test runs the same way twice.
-    init(shuffles: Bool) { self.shuffles = shuffles }
+    /// - Parameters:
+    ///   - limit: the number of jobs after which further ones are refused. Otherwise pushes could wait longer than two minutes.
+    ///   - shuffles: false if every push leaves at once. Then a test runs the same way twice.
+    init(limit: Int, shuffles: Bool) {
+        self.limit = limit
+        self.shuffles = shuffles
+    }
 
     /// Jobs that are due or under way. A stop waits for these only.
     var openCount: Int { due.count + heldCount + underWay }
 
     /// How many more jobs are taken.
-    var freePlaces: Int { max(0, Self.maxQueued - queued) }
+    var freePlaces: Int { max(0, limit - queued) }
 
     // MARK: Order
 
@@ -152,7 +156,7 @@ struct OutboxQueue {
 ///
 /// One actor owns it and uses it in its own isolation.
 final class Limiter {
-    private let limit: Int
+    let limit: Int
     private var running = 0
     private var waiting = Queue<CheckedContinuation<Void, Never>>()
 

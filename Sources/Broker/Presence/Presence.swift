@@ -92,7 +92,7 @@ public actor Presence: LoopActor {
     }
 
     /// Waits for the end of a probe, and for the knock that may follow.
-    func resultOfProbe(of side: RoomSide) async throws(BrokerError) -> Delivery {
+    func resultOfProbe(of side: RoomSide) async throws -> Delivery {
         try await withCheckedContinuation { waitingReports[side, default: []].append($0) }.get()
     }
 
@@ -187,6 +187,7 @@ public actor Presence: LoopActor {
         do {
             return .success(try await rooms.knock(at: side, in: id))
         } catch {
+            let error = BrokerError(thrown: error) ?? .storageUnavailable
             if error.isRetryable { checkAgain(side, in: id, afterMs: error.retryMs) }
             return .failure(error)
         }
@@ -239,7 +240,7 @@ public actor Presence: LoopActor {
             guard let left = try await rooms.msUntilEnd(of: room) else { return await end(room) }
             wait = left
         } catch {
-            if error == .shuttingDown { return }
+            if BrokerError(thrown: error) == .shuttingDown { return }
             // The store can't be read now. Check again soon.
             wait = 1_000
         }
@@ -250,6 +251,14 @@ public actor Presence: LoopActor {
 extension BrokerError {
     /// True if the broker was short of something, so that the same call may succeed later.
     var isRetryable: Bool { status == 503 && self != .shuttingDown }
+
+    /// True if other callers have used up what the call needs.
+    var isShortage: Bool {
+        switch self {
+        case .tooManyPushes, .overloaded, .outOf: true
+        default: false
+        }
+    }
 
     /// When to try again.
     var retryMs: UInt64 { UInt64(retryAfter ?? 5) * 1_000 }

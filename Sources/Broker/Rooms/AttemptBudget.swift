@@ -88,11 +88,6 @@ struct Allowance {
         taken += 1
     }
 
-    mutating func refund(now: UInt64) {
-        renew(now)
-        taken = max(0, taken - 1)
-    }
-
     private mutating func renew(_ now: UInt64) {
         guard now >= end else { return }
         (end, taken) = (now + budget.windowMs, 0)

@@ -10,17 +10,17 @@ import Vocabulary
 extension Rooms {
     /// Creates a room. A repeat by the same client with the same code returns the same room while it is pending.
     /// - Throws: `.joinCodeInUse`; `.tooManyRequests` if a budget is used up; `.tooManyShortCodes`.
-    public func create(_ request: CreateRoom, from address: SocketAddress) async throws(BrokerError) -> Membership {
+    public func create(_ request: CreateRoom, from address: SocketAddress) async throws -> Membership {
         try admitGuess(request.joinid, address)
         let now = time.now
         let expires = now + UInt64(request.lifeSeconds) * 1_000
-        let room = try available { () throws(SealingError) in try RoomID.random(endMs: expires) }
-        let member = try available { () throws(SealingError) in try MemberSecret.random() }
+        let room = try RoomID.random(endMs: expires)
+        let member = try MemberSecret.random()
         let codeExpires = now + UInt64(request.codeLifeSeconds) * 1_000
         let generation = keys.currentGeneration
         let index = keys.roomIndex(room)
         let codes = try codeIndexes(request.joinid, now: now)
-        let token = try request.address.map { address throws(BrokerError) in
+        let token = try request.address.map { address in
             try seal(address, room: room, index: index, slot: 1, expires: expires, now: now)
         }
 
@@ -29,19 +29,17 @@ extension Rooms {
             client: try clientIndex(of: request.client, in: room, slot: 1, expires: expires, generation: generation),
             member: keys.memberHash(member), token: token?.new.record.purgeID)
         let creatorUntil = min(now + policies.rooms.retryWindowMs, codeExpires)
-        let code = try available { () throws(SealingError) in
-            PendingCode(
-                code: codes[0], expires: codeExpires, room: index, roomExpires: expires, generation: generation,
-                pending: try keys.sealPending(
-                    room, joinID: request.joinid.span, expiryMs: codeExpires, generation: generation, codeIndex: codes[0]),
-                creator: try keys.sealCreator(
-                    member, joinID: request.joinid.span, client1: request.client.span, untilMs: creatorUntil,
-                    generation: generation, codeIndex: codes[0]),
-                creatorUntil: creatorUntil, short: policies.rooms.isShort(codeOf: request.joinid.count))
-        }
+        let code = PendingCode(
+            code: codes[0], expires: codeExpires, room: index, roomExpires: expires, generation: generation,
+            pending: try keys.sealPending(
+                room, joinID: request.joinid.span, expiryMs: codeExpires, generation: generation, codeIndex: codes[0]),
+            creator: try keys.sealCreator(
+                member, joinID: request.joinid.span, client1: request.client.span, untilMs: creatorUntil,
+                generation: generation, codeIndex: codes[0]),
+            creatorUntil: creatorUntil, short: policies.rooms.isShort(codeOf: request.joinid.count))
         let record = RoomRecord(room: index, expires: expires, creator: creator)
 
-        let creation: (entries: [Charge], guess: [Charge], shortLimit: Int)
+        let creation: (entries: Admission, guess: Admission?, shortLimit: Int)
         do {
             creation = try chargeCreation(request.joinid, of: index, codeLifeMs: codeExpires - now, from: address)
         } catch {
@@ -51,6 +49,10 @@ extension Rooms {
             guard let taken, let again = try await ownRoom(request, with: taken) else { throw error }
             return again
         }
+        defer {
+            creation.entries.end()
+            creation.guess?.end()
+        }
         let outcome: CreateOutcome
         do {
             outcome = try await store.write {
@@ -59,16 +61,14 @@ extension Rooms {
                     shortLimit: creation.shortLimit, now: now)
             }
         } catch {
-            charges.shares.refund(creation.entries + creation.guess)
             refundShortCode(of: index)
             throw error
         }
-        if outcome != .created {
-            charges.shares.refund(creation.entries)
-            refundShortCode(of: index)
-        }
+        if outcome != .created { refundShortCode(of: index) }
         switch outcome {
         case .created:
+            creation.entries.commit()
+            creation.guess?.commit()
             knockDelays.recordNewRoom(index, now: time.now)
             await sweeper.expect(creatorUntil)
             // The write-ahead log shows which seal belongs to this row.
@@ -78,14 +78,15 @@ extension Rooms {
                 room: room, member: member, expires: expires, joinExpires: codeExpires, ref: token?.ref, isNew: true)
         case .taken(let taken):
             guard let again = try await ownRoom(request, with: taken) else {
+                creation.guess?.commit()
                 spendGuess(request.joinid, address)
-                throw .joinCodeInUse
+                throw BrokerError.joinCodeInUse
             }
-            // The caller learned nothing about the code.
-            charges.shares.refund(creation.guess)
+            // The guess is refunded: the caller learned nothing about the code.
             return again
         case .tooManyShort:
-            throw .tooManyShortCodes
+            creation.guess?.commit()
+            throw BrokerError.tooManyShortCodes
         }
     }
 
@@ -94,9 +95,9 @@ extension Rooms {
     /// The member secret and the ref are part of the answer only while the sealed copy exists: until the creator first uses the
     /// secret, and for two minutes at most. Anyone may know the code and guess the client id.
     /// - Returns: nil if another client created the room, or if the code is used.
-    private func ownRoom(_ request: CreateRoom, with taken: CodeRecord) async throws(BrokerError) -> Membership? {
+    private func ownRoom(_ request: CreateRoom, with taken: CodeRecord) async throws -> Membership? {
         guard case .pending(let code) = taken,
-            let room = try ifItOpens({ () throws(SealingError) in
+            let room = try ifItOpens({
                 try keys.openPending(
                     code.pending.span, joinID: request.joinid.span, expiryMs: code.expires, generation: code.generation,
                     codeIndex: code.code)
@@ -111,7 +112,7 @@ extension Rooms {
         var member: MemberSecret?
         // A lost answer can be repeated, but only until the first proof: a join code is shared, and a client id can be guessed.
         if let sealed = code.creator, !creator.proven {
-            member = try ifItOpens { () throws(SealingError) in
+            member = try ifItOpens {
                 try keys.openCreator(
                     sealed.span, joinID: request.joinid.span, client1: request.client.span, untilMs: code.creatorUntil,
                     generation: code.generation, codeIndex: code.code)
@@ -125,7 +126,7 @@ extension Rooms {
     /// Accepts a room for the holder of its join code, once. A repeat by the same client returns the same room for two minutes.
     /// - Throws: `.roomNotFound` if the code is unknown or expired; `.roomAlreadyAccepted`; `.notAMember` if the creator accepts its own room;
     ///   `.tooManyRequests` if a budget is used up.
-    public func accept(_ request: AcceptRoom, from address: SocketAddress) async throws(BrokerError) -> Membership {
+    public func accept(_ request: AcceptRoom, from address: SocketAddress) async throws -> Membership {
         try admitGuess(request.joinid, address)
         // A failed try means that another accept, a close or an expiry won.
         for _ in 0..<3 {
@@ -136,7 +137,7 @@ extension Rooms {
             try admitGuess(request.joinid, address)
             guard let found else {
                 spendGuess(request.joinid, address)
-                throw .roomNotFound
+                throw BrokerError.roomNotFound
             }
             switch found.code {
             case .used(let code):
@@ -146,31 +147,31 @@ extension Rooms {
             }
         }
         spendGuess(request.joinid, address)
-        throw .roomNotFound
+        throw BrokerError.roomNotFound
     }
 
-    private func repeatAccept(_ request: AcceptRoom, of code: UsedCode) async throws(BrokerError) -> Membership {
+    private func repeatAccept(_ request: AcceptRoom, of code: UsedCode) async throws -> Membership {
         if let sealed = code.retry,
-            let (room, member) = try ifItOpens({ () throws(SealingError) in
+            let (room, member) = try ifItOpens({
                 try keys.openRetry(
                     sealed.span, joinID: request.joinid.span, client2: request.client.span, untilMs: code.retryUntil,
                     generation: code.retryGeneration, codeIndex: code.code)
             })
         {
-            guard let record = try await live(keys.roomIndex(room)) else { throw .roomNotFound }
+            guard let record = try await live(keys.roomIndex(room)) else { throw BrokerError.roomNotFound }
             return Membership(
                 room: room, member: member, expires: record.expires, ref: try await ref(of: record, 2, in: room), isNew: false)
         }
         // This costs no guess. A used code opens nothing, and two phones that race are no attack.
-        throw .roomAlreadyAccepted
+        throw BrokerError.roomAlreadyAccepted
     }
 
     /// - Returns: nil if the code or the room changed meanwhile.
     private func acceptPending(
         _ request: AcceptRoom, _ record: RoomRecord, with code: PendingCode, now: UInt64
-    ) async throws(BrokerError) -> Membership? {
+    ) async throws -> Membership? {
         guard
-            let room = try ifItOpens({ () throws(SealingError) in
+            let room = try ifItOpens({
                 try keys.openPending(
                     code.pending.span, joinID: request.joinid.span, expiryMs: code.expires, generation: code.generation,
                     codeIndex: code.code)
@@ -180,11 +181,11 @@ extension Rooms {
         else { return nil }
         let asCreator = try clientIndex(
             of: request.client, in: room, slot: 1, expires: record.expires, generation: record.creator.generation)
-        guard asCreator != record.creator.client else { throw .notAMember }
+        guard asCreator != record.creator.client else { throw BrokerError.notAMember }
 
-        let member = try available { () throws(SealingError) in try MemberSecret.random() }
+        let member = try MemberSecret.random()
         let generation = keys.currentGeneration
-        let token = try request.address.map { address throws(BrokerError) in
+        let token = try request.address.map { address in
             try seal(address, room: room, index: record.room, slot: 2, expires: record.expires, now: now)
         }
         let joiner = SideRecord(
@@ -195,11 +196,9 @@ extension Rooms {
         let retryUntil = min(now + policies.rooms.retryWindowMs, record.expires)
         let used = UsedCode(
             code: code.code, expires: min(now + policies.rooms.codeKeptAfterAcceptMs, record.expires),
-            retry: try available { () throws(SealingError) in
-                try keys.sealRetry(
-                    room, member, joinID: request.joinid.span, client2: request.client.span, untilMs: retryUntil,
-                    generation: generation, codeIndex: code.code)
-            },
+            retry: try keys.sealRetry(
+                room, member, joinID: request.joinid.span, client2: request.client.span, untilMs: retryUntil,
+                generation: generation, codeIndex: code.code),
             retryGeneration: generation, retryUntil: retryUntil)
         let outcome = try await store.write {
             try $0.accept(code, joiner: joiner, token: token?.new, used: used, now: now)
@@ -221,11 +220,9 @@ extension Rooms {
         refundShortCode(of: room)
     }
 
-    private func codeIndexes(_ joinid: [UInt8], now: UInt64) throws(BrokerError) -> [Digest] {
+    private func codeIndexes(_ joinid: [UInt8], now: UInt64) throws -> [Digest] {
         let retention = policies.rooms.codeRetentionMs
         let ahead = shared.neighbors == nil ? 0 : Neighbors.largestDifferenceMs
-        return try available { () throws(SealingError) in
-            try keys.codeIndexes(joinid.span, nowMs: now, retentionMs: retention, aheadMs: ahead)
-        }
+        return try keys.codeIndexes(joinid.span, nowMs: now, retentionMs: retention, aheadMs: ahead)
     }
 }

@@ -16,7 +16,7 @@ extension Rooms {
     /// - Throws: what `authorize` and `knock` throw. A knock that failed for a shortage is reported as throttled and tried again.
     public func join(
         _ caller: Caller, socket: UInt64, isOpen: @Sendable () -> Bool
-    ) async throws(BrokerError) -> (expires: UInt64, peerPresent: Bool, delivery: Delivery)? {
+    ) async throws -> (expires: UInt64, peerPresent: Bool, delivery: Delivery)? {
         let (record, slot) = try await authorize(caller)
         guard isOpen() else { return nil }
         let side = RoomSide(room: record.room, slot: slot)
@@ -25,7 +25,7 @@ extension Rooms {
         // The room may have ended after it was read. Then this socket was not among those that were closed.
         guard let current = try await live(record.room) else {
             await presence.leave(socket: socket, isDeliberate: true)
-            throw .roomNotFound
+            throw BrokerError.roomNotFound
         }
         guard await presence.hasSocket(socket) else { return nil }
         switch await presence.check(side.peer, isAwaited: true) {
@@ -40,17 +40,14 @@ extension Rooms {
             return (current.expires, false, try await knock(in: caller.room, current, at: side.peer.slot))
         } catch {
             // Keep the socket: if it were closed, the app would open another at once.
-            switch error {
-            case .tooManyPushes, .overloaded, .outOf: break
-            default: throw error
-            }
-            await presence.checkAgain(side.peer, in: caller.room, afterMs: error.retryMs)
+            guard let refusal = BrokerError(thrown: error), refusal.isShortage else { throw error }
+            await presence.checkAgain(side.peer, in: caller.room, afterMs: refusal.retryMs)
             return (current.expires, false, .throttled)
         }
     }
 
     /// Records that a side is present, or that it leaves, as the app reports over HTTP. Knocks at the peer if it is absent.
-    public func report(_ caller: Caller, leaving: Bool) async throws(BrokerError) -> Delivery {
+    public func report(_ caller: Caller, leaving: Bool) async throws -> Delivery {
         let (record, slot) = try await authorize(caller)
         let side = RoomSide(room: record.room, slot: slot)
         try chargePresenceChange(side)
@@ -68,22 +65,20 @@ extension Rooms {
         }
     }
 
-    private func chargePresenceChange(_ side: RoomSide) throws(BrokerError) {
-        do throws(Shortage) {
-            let owner = charges.shares.side(side.room, slot: side.slot)
-            _ = try charges.shares.charge(.presenceChanges, to: Owners(owner), now: loop.now)
-        } catch { throw BrokerError(error) }
+    private func chargePresenceChange(_ side: RoomSide) throws {
+        let owner = charges.shares.side(side.room, slot: side.slot)
+        _ = try charges.shares.charge(.presenceChanges, to: Owners(owner), now: loop.now)
     }
 
     /// Knocks at a side whose peer waits, without a caller.
-    func knock(at side: RoomSide, in id: RoomID) async throws(BrokerError) -> Delivery {
-        guard let record = try await live(side.room) else { throw .roomNotFound }
+    func knock(at side: RoomSide, in id: RoomID) async throws -> Delivery {
+        guard let record = try await live(side.room) else { throw BrokerError.roomNotFound }
         return try await knock(in: id, record, at: side.slot)
     }
 
     /// Queues a push to the side in `slot`, unless that side is present. When this returns `.queued`, the push is durable.
     /// - Throws: `.roomNotFound`; `.tooManyPushes` and `.overloaded` after a shortage; what the store throws.
-    func knock(in roomID: RoomID, _ record: RoomRecord, at slot: UInt8) async throws(BrokerError) -> Delivery {
+    func knock(in roomID: RoomID, _ record: RoomRecord, at slot: UInt8) async throws -> Delivery {
         var room = record
         for _ in 0..<3 {
             let now = time.now
@@ -97,7 +92,7 @@ extension Rooms {
             let token = try await store.read { try $0.token(name, expires: expires) }
             let attempt: KnockAttempt = if let token { try await queue(token, room: roomID, now: now) } else { .gone }
             if case .ended(let delivery) = attempt { return delivery }
-            guard let again = try await live(record.room) else { throw .roomNotFound }
+            guard let again = try await live(record.room) else { throw BrokerError.roomNotFound }
             if attempt == .invalid { return .noToken }
             room = again
         }
@@ -113,42 +108,42 @@ extension Rooms {
     }
 
     /// Stores a job that pushes to this token, if its side and the token itself may be knocked at now.
-    private func queue(_ token: TokenRecord, room: RoomID, now: UInt64) async throws(BrokerError) -> KnockAttempt {
+    private func queue(_ token: TokenRecord, room: RoomID, now: UInt64) async throws -> KnockAttempt {
         if now >= token.expires { return .gone }
-        guard let template = policies.template(Self.template) else { throw .storageUnavailable }
+        guard let template = policies.template(Self.template) else { throw BrokerError.storageUnavailable }
         let context = token.context
         let delayedUntil = knockDelays.end(token.room, now: now)
         let plan = JobTimes(template).plan(now: now, delayedUntil: delayedUntil, tokenExpires: token.expires)
         // The room ends too soon for a push.
         guard let plan else { return .ended(.noToken) }
-        guard await !outbox.isFull else { throw .tooManyPushes }
-        let opened = try ifItOpens { () throws(SealingError) in
+        guard await !outbox.isFull else { throw BrokerError.tooManyPushes }
+        let opened = try ifItOpens {
             try keys.openToken(token.sealed.span, context: context, room: room)
         }
         guard let opened else { return .invalid }
-        let reservation = try available { () throws(SealingError) in
-            try tokenKnocks.reserve(opened.address, now: now)
-        }
+        // Reserve before the wait. Otherwise knocks at the same moment would all find room in the budget.
+        let reservation = try tokenKnocks.reserve(opened.address, now: now)
         guard let reservation else { return .ended(await throttled(token, room, until: tokenKnocks.end ?? now)) }
         watchWindows()
-        // Reserve before the wait. Otherwise knocks at the same moment would all find room in the budget.
-        var isQueued = false
-        defer { if !isQueued { reservation.cancel() } }
-        guard let charged = try chargeKnock(token) else {
+        let admission: Admission
+        do {
+            admission = try charges.admitKnock(at: charges.shares.side(token.room, slot: context.slot))
+        } catch {
+            reservation.cancel()
+            guard case Shortage.overShare = error else { throw BrokerError.tooManyPushes }
             return .ended(await throttled(token, room, until: now + policies.rooms.knockThrottleMs))
         }
-        defer { if !isQueued { charges.shares.refund(charged) } }
+        defer { admission.end() }
+        admission.add(reservation)
         let handle = keys.handle(room, kind: "room", slot: token.context.slot)
-        let new = try available { () throws(SealingError) in
-            try keys.newJob(
-                opened, context, template: Self.template, plan: plan, handle: handle, room: token.room,
-                size: settings.addressSize)
-        }
+        let new = try keys.newJob(
+            opened, context, template: Self.template, plan: plan, handle: handle, room: token.room,
+            size: settings.addressSize)
         let job = new.record
         await outbox.reserve(job)
         let throttle = policies.rooms.knockThrottleMs
         let outcome: KnockOutcome
-        do throws(BrokerError) {
+        do {
             outcome = try await store.write { try $0.knock(new, throttle: throttle, now: now, knocked: plan.knocked) }
         } catch {
             await outbox.release(job)
@@ -157,10 +152,8 @@ extension Rooms {
         if outcome != .queued { await outbox.release(job) }
         switch outcome {
         case .queued:
-            isQueued = true
             metrics.add(.knocksQueued)
-            let charge = charged.first.map { PushCharge(charges.shares, $0) }
-            await outbox.schedule(Outbox.Entry(job: job, reservation: reservation, charge: charge))
+            await outbox.schedule(Outbox.Entry(job: job, reservation: reservation, charge: admission.commit()))
             return .ended(.queued)
         case .throttled(let until): return .ended(await throttled(token, room, until: until))
         case .changed: return .gone
@@ -173,18 +166,6 @@ extension Rooms {
         await presence.checkAgain(
             RoomSide(room: token.room, slot: token.context.slot), in: room, afterMs: end - min(now, end) + 1)
         return .throttled
-    }
-
-    /// Charges a knock to its caller. A knock without a caller is not charged.
-    /// - Returns: nil if the side or the caller is over its share.
-    /// - Throws: `.tooManyPushes` if all of the queue is in use.
-    private func chargeKnock(_ token: TokenRecord) throws(BrokerError) -> [Charge]? {
-        do throws(Shortage) {
-            return try charges.chargeKnock(at: charges.shares.side(token.room, slot: token.context.slot))
-        } catch {
-            if case .overShare = error { return nil }
-            throw .tooManyPushes
-        }
     }
 }
 

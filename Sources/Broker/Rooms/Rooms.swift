@@ -37,8 +37,8 @@ public actor Rooms: LoopActor, BrokerPart {
     }
 
     /// - Throws: `.roomNotFound`.
-    public func status(_ room: RoomID) async throws(BrokerError) -> RoomStatus {
-        guard let record = try await live(index(of: room)) else { throw .roomNotFound }
+    public func status(_ room: RoomID) async throws -> RoomStatus {
+        guard let record = try await live(index(of: room)) else { throw BrokerError.roomNotFound }
         return RoomStatus(
             expires: record.expires, accepted: record.joiner != nil,
             creatorPresent: await presence.isPresent(RoomSide(room: record.room, slot: 1)),
@@ -48,12 +48,12 @@ public actor Rooms: LoopActor, BrokerPart {
 
     /// Ends a room for both sides.
     /// - Returns: how many tokens were destroyed.
-    public func close(_ room: RoomID) async throws(BrokerError) -> Int {
+    public func close(_ room: RoomID) async throws -> Int {
         let index = try index(of: room)
         // An expired room that the sweeper has not reached yet is gone to callers.
         guard let record = try await live(index),
             let purged = try await store.write({ try $0.close(room: index) })
-        else { throw .roomNotFound }
+        else { throw BrokerError.roomNotFound }
         refundShortCode(of: index)
         await outbox.revoke([record.creator, record.joiner].compactMap { $0?.token })
         metrics.add(.roomsClosed)
@@ -67,76 +67,74 @@ public actor Rooms: LoopActor, BrokerPart {
 
     /// Finds the caller's side, and charges it for the operation. A member secret that is used for the first time is recorded.
     /// - Throws: `.roomNotFound`; `.notAMember`; `.memberRequired` if the side has used its secret before and none was sent.
-    func authorize(_ caller: Caller) async throws(BrokerError) -> (room: RoomRecord, slot: UInt8) {
-        guard let room = try await live(index(of: caller.room)) else { throw .roomNotFound }
+    func authorize(_ caller: Caller) async throws -> (room: RoomRecord, slot: UInt8) {
+        guard let room = try await live(index(of: caller.room)) else { throw BrokerError.roomNotFound }
         for slot: UInt8 in [1, 2] {
             guard let side = room[slot] else { continue }
             let client = try clientIndex(
                 of: caller.client, in: caller.room, slot: slot, expires: room.expires, generation: side.generation)
             guard client == side.client else { continue }
             guard let member = caller.member else {
-                if side.proven { throw .memberRequired }
+                if side.proven { throw BrokerError.memberRequired }
                 try chargeOperation(room.room, slot)
                 return (room, slot)
             }
-            guard keys.memberHash(member) == side.member else { throw .notAMember }
+            guard keys.memberHash(member) == side.member else { throw BrokerError.notAMember }
             try chargeOperation(room.room, slot)
             if !side.proven {
                 let known = try await store.write { try $0.markProven(room: room.room, slot: slot) }
-                guard known else { throw .roomNotFound }
+                guard known else { throw BrokerError.roomNotFound }
                 // This has deleted the sealed copy of the creator's secret.
                 if slot == 1 { await sweeper.scheduleScrub() }
             }
             return (room, slot)
         }
-        throw .notAMember
+        throw BrokerError.notAMember
     }
 
     /// Explains a change that found no row. Either the room has ended, or the side has used its secret since `authorize`.
-    func refusal(of caller: Caller) async throws(BrokerError) -> BrokerError {
+    func refusal(of caller: Caller) async throws -> BrokerError {
         _ = try await authorize(caller)
         return .roomNotFound
     }
 
-    private func chargeOperation(_ room: Digest, _ slot: UInt8) throws(BrokerError) {
+    private func chargeOperation(_ room: Digest, _ slot: UInt8) throws {
         try RequestCharges.current?.charge(side: charges.shares.side(room, slot: slot))
     }
 
     /// Returns the index of a caller's room.
     /// - Throws: `.roomNotFound` if no room can have this id now.
-    private func index(of room: RoomID) throws(BrokerError) -> Digest {
+    private func index(of room: RoomID) throws -> Digest {
         let (now, end) = (time.now, room.endMs)
-        guard now < end, end <= now + KeyRing.largestLifeSeconds * 1_000 else { throw .roomNotFound }
+        guard now < end, end <= now + KeyRing.largestLifeSeconds * 1_000 else { throw BrokerError.roomNotFound }
         return keys.roomIndex(room)
     }
 
     /// Returns the room's row, or nil if the room has ended.
-    func live(_ index: Digest) async throws(BrokerError) -> RoomRecord? {
+    func live(_ index: Digest) async throws -> RoomRecord? {
         let record = try await store.read { try $0.room(index) }
         return record.flatMap { $0.ends > time.now ? $0 : nil }
     }
 
     /// Returns nil if the room has ended.
-    func msUntilEnd(of room: Digest) async throws(BrokerError) -> UInt64? {
+    func msUntilEnd(of room: Digest) async throws -> UInt64? {
         try await live(room).map { $0.ends - min(time.now, $0.ends) }
     }
 
     func clientIndex(
         of client: [UInt8], in room: RoomID, slot: UInt8, expires: UInt64, generation: UInt32
-    ) throws(BrokerError) -> Digest {
-        try available { () throws(SealingError) in
-            try keys.clientIndex(room, slot: slot, client: client.span, expiryMs: expires, generation: generation)
-        }
+    ) throws -> Digest {
+        try keys.clientIndex(room, slot: slot, client: client.span, expiryMs: expires, generation: generation)
     }
 
     // MARK: Budgets
 
     /// Long codes can't be guessed, so the budget of all callers together applies to short codes only. Otherwise one caller could use it up
     /// and shut out others.
-    func admitGuess(_ joinid: [UInt8], _ address: SocketAddress) throws(BrokerError) {
+    func admitGuess(_ joinid: [UInt8], _ address: SocketAddress) throws {
         let isShort = policies.rooms.isShort(codeOf: joinid.count)
         if let wait = wrongCodes.refusal(address, overall: isShort, nodes: shared.nodes, now: time.now) {
-            throw .tooManyRequests(retryAfterSeconds: wait)
+            throw BrokerError.tooManyRequests(retryAfterSeconds: wait)
         }
     }
 
@@ -153,18 +151,14 @@ public actor Rooms: LoopActor, BrokerPart {
     ///   so many short codes in the store, this caller may not add one. The store also counts those of earlier runs and other nodes.
     func chargeCreation(
         _ joinid: [UInt8], of room: Digest, codeLifeMs: UInt64, from address: SocketAddress
-    ) throws(BrokerError) -> (entries: [Charge], guess: [Charge], shortLimit: Int) {
-        let entries = try charges.chargeCreation(from: address)
-        guard policies.rooms.isShort(codeOf: joinid.count) else { return (entries, [], .max) }
-        do throws(BrokerError) {
-            let (guess, pending) = try charges.chargeShortCode(from: address)
-            let timer = loop.after(codeLifeMs) { self.assumeIsolated { $0.refundShortCode(of: room) } }
-            shortCodes[room] = (pending, timer)
-            return (entries, [guess], policies.rooms.pendingShortCodes - charges.shares.mustStayFree(pending))
-        } catch {
-            charges.shares.refund(entries)
-            throw error
-        }
+    ) throws -> (entries: Admission, guess: Admission?, shortLimit: Int) {
+        let entries = try charges.admitCreation(from: address)
+        guard policies.rooms.isShort(codeOf: joinid.count) else { return (entries, nil, .max) }
+        let guess = try charges.admitGuess(from: address)
+        let pending = try charges.chargeShortCode(from: address)
+        let timer = loop.after(codeLifeMs) { self.assumeIsolated { $0.refundShortCode(of: room) } }
+        shortCodes[room] = (pending, timer)
+        return (entries, guess, policies.rooms.pendingShortCodes - charges.shares.mustStayFree(pending))
     }
 
     /// The room is no longer pending. Does nothing for a room without a charged code, e.g. one of another node or of an earlier run.
@@ -200,7 +194,7 @@ extension Rooms {
     /// Replaces the token of the caller's side. The same token again changes nothing and returns the same ref.
     public func replaceToken(
         _ caller: Caller, with address: PushAddress
-    ) async throws(BrokerError) -> (ref: Ref, expires: UInt64) {
+    ) async throws -> (ref: Ref, expires: UInt64) {
         // Of several calls at once, each compares its token with the one that the call before has stored.
         while true {
             if let answer = try await replaceOnce(caller, address) { return answer }
@@ -210,7 +204,7 @@ extension Rooms {
     /// Returns nil if the side's token changed meanwhile.
     private func replaceOnce(
         _ caller: Caller, _ address: PushAddress
-    ) async throws(BrokerError) -> (ref: Ref, expires: UInt64)? {
+    ) async throws -> (ref: Ref, expires: UInt64)? {
         let (record, slot) = try await authorize(caller)
         if let current = try await currentToken(of: record, slot, in: caller.room), current.address == address {
             return (current.ref, record.expires)
@@ -219,16 +213,15 @@ extension Rooms {
             address, room: caller.room, index: record.room, slot: slot, expires: record.expires, now: time.now)
         // A side that sends its member secret has a quota of its own, which a caller who guesses its client id can't exhaust.
         let side = charges.shares.side(record.room, slot: caller.member != nil ? slot | 0x80 : slot)
-        let replacement = try charges.chargeReplacement(by: side)
-        var outcome = ReplaceOutcome.refused
-        defer { if outcome != .replaced { charges.shares.refund(replacement) } }
+        let admission = try charges.admitReplacement(by: side)
+        defer { admission.end() }
         let previous = record[slot]?.token
-        outcome = try await store.write {
+        let outcome = try await store.write {
             try $0.replaceToken(
                 room: record.room, slot: slot, proven: caller.member != nil, previous: previous, token: sealed.new)
         }
         switch outcome {
-        case .replaced: break
+        case .replaced: admission.commit()
         case .changed: return nil
         case .refused: throw try await refusal(of: caller)
         }
@@ -238,7 +231,7 @@ extension Rooms {
     }
 
     /// - Returns: how many tokens were purged: 0 or 1.
-    public func withdrawToken(_ caller: Caller) async throws(BrokerError) -> Int {
+    public func withdrawToken(_ caller: Caller) async throws -> Int {
         let (record, slot) = try await authorize(caller)
         if record[slot]?.token == nil { return 0 }
         let purged = try await store.write {
@@ -256,20 +249,20 @@ extension Rooms {
     /// Returns nil if the side has no token, or if the token does not open.
     private func currentToken(
         of room: RoomRecord, _ slot: UInt8, in id: RoomID
-    ) async throws(BrokerError) -> OpenedToken? {
+    ) async throws -> OpenedToken? {
         guard let found = try await tokenRow(of: room, slot) else { return nil }
-        return try ifItOpens { () throws(SealingError) in
+        return try ifItOpens {
             try keys.openToken(found.sealed.span, context: found.context, room: id)
         }
     }
 
     /// Opens the ref of a side's token, but not the token. Returns nil if the side has no token, or if the ref does not open.
-    func ref(of room: RoomRecord, _ slot: UInt8, in id: RoomID) async throws(BrokerError) -> Ref? {
+    func ref(of room: RoomRecord, _ slot: UInt8, in id: RoomID) async throws -> Ref? {
         guard let found = try await tokenRow(of: room, slot) else { return nil }
-        return try ifItOpens { () throws(SealingError) in try keys.openRef(found.ref.span, context: found.context, room: id) }
+        return try ifItOpens { try keys.openRef(found.ref.span, context: found.context, room: id) }
     }
 
-    private func tokenRow(of room: RoomRecord, _ slot: UInt8) async throws(BrokerError) -> TokenRecord? {
+    private func tokenRow(of room: RoomRecord, _ slot: UInt8) async throws -> TokenRecord? {
         guard let name = room[slot]?.token else { return nil }
         let expires = room.expires
         return try await store.read { try $0.token(name, expires: expires) }
@@ -277,19 +270,17 @@ extension Rooms {
 
     func seal(
         _ address: PushAddress, room: RoomID, index: Digest, slot: UInt8, expires: UInt64, now: UInt64
-    ) throws(BrokerError) -> (new: NewToken, ref: Ref) {
+    ) throws -> (new: NewToken, ref: Ref) {
         let ref = Ref.random()
         let until = policies.ledger.untilMs(expiryMs: expires)
         let context = TokenContext(
             generation: keys.currentGeneration, kind: .alert, slot: slot, expiryMs: expires,
             purgeID: ref.purgeID(untilMs: until))
-        let (sealed, sealedRef) = try available { () throws(SealingError) in
-            (
-                try keys.sealToken(
-                    address, ref: ref, sealedAtMs: now, context: context, room: room, size: settings.addressSize),
-                try keys.sealRef(ref, context: context, room: room)
-            )
-        }
+        let (sealed, sealedRef) = (
+            try keys.sealToken(
+                address, ref: ref, sealedAtMs: now, context: context, room: room, size: settings.addressSize),
+            try keys.sealRef(ref, context: context, room: room)
+        )
         let row = TokenRecord(
             context, ref: sealedRef, room: index, sealed: sealed, isLong: TokenContext.isLong(from: now, to: expires))
         return (NewToken(row, sealedID: ref.sealedID(untilMs: until)), ref)

@@ -1,3 +1,4 @@
+import Shares
 public import Vocabulary
 
 /// The changes of one event, including its pushes. They are applied atomically.

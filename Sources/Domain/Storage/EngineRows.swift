@@ -1,5 +1,6 @@
 import Ledger
 import Policy
+import Shares
 import Vocabulary
 
 /// The ledger's state in memory. A store's threads share it.
@@ -114,8 +115,8 @@ extension LedgerState {
     /// A longer time without success is an absence, milliseconds. The sweeper succeeds at least twice as often.
     static var longestSilence: UInt64 { 60_000 }
 
-    /// Returns true if the backlog has reached `thousandths` of the limit.
-    func isFull(_ thousandths: Int) -> Bool { limited * 1_000 >= limit * thousandths }
+    /// Returns true if the backlog has reached the part of its limit that is open to operations of this urgency.
+    func isFull(_ urgency: Urgency) -> Bool { limited * 1_000 >= limit * urgency.backlogThousandths }
 }
 
 /// Where the ledger's batches and buckets are. Times are unix seconds.

@@ -2,6 +2,7 @@ import Ledger
 import Linux
 import Policy
 import Postgres
+import Shares
 import Vocabulary
 
 /// A connection to PostgreSQL, used by one thread. `PostgresDatabase+*.swift` have its part of `Store`.
@@ -519,8 +520,8 @@ final class PostgresDatabase: EngineRows {
         set { open?.closedUpTo = newValue }
     }
 
-    func admit(_ use: LedgerUse) throws(StoreError) {
-        if journal.isFull(use.rawValue) { throw .ledgerBehind }
+    func admit(_ urgency: Urgency) throws(StoreError) {
+        if journal.isFull(urgency) { throw .ledgerBehind }
         open?.isAdmitted = true
     }
 

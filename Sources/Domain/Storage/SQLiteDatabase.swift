@@ -1,6 +1,7 @@
 import Ledger
 import Policy
 import SQLite
+import Shares
 import Vocabulary
 
 /// The embedded engine: one connection with its prepared statements, used by one thread. `SQLiteDatabase+*.swift` have its part of `Store`.
@@ -103,7 +104,7 @@ final class SQLiteDatabase: EngineRows {
 
     var moment: UInt64 { journal.moment }
 
-    func admit(_ use: LedgerUse) throws(StoreError) { if journal.isFull(use.rawValue) { throw .ledgerBehind } }
+    func admit(_ urgency: Urgency) throws(StoreError) { if journal.isFull(urgency) { throw .ledgerBehind } }
 
     /// Does nothing, since only one thread writes.
     func lock(_ keys: @autoclosure () -> [LockKey], for operation: StaticString) {}

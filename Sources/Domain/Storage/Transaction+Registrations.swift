@@ -1,4 +1,5 @@
 import Ledger
+import Shares
 public import Vocabulary
 
 /// The index for looking up registrations.

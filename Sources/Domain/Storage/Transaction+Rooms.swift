@@ -1,4 +1,5 @@
 import Ledger
+import Shares
 public import Vocabulary
 
 /// The outcome of creating a room.

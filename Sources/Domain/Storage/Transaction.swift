@@ -1,4 +1,5 @@
 public import Ledger
+public import Shares
 public import Vocabulary
 
 /// The operations on rooms, tokens, pushes and audiences, written once for all engines. Each is atomic and includes its ledger entries. It is
@@ -41,8 +42,8 @@ extension Transaction: RowReading {
 public protocol Database: AnyObject {
     /// The time of the operation in broker time, unix milliseconds.
     var moment: UInt64 { get }
-    /// - Throws: `.ledgerBehind` if too many entries wait for publication.
-    func admit(_ use: LedgerUse) throws(StoreError)
+    /// - Throws: `.ledgerBehind` if too many entries wait for publication. Purges and outcomes are never refused.
+    func admit(_ urgency: Urgency) throws(StoreError)
     /// Holds the keys until the operation's transaction ends. Waits for other holders, or ends the operation and runs it again later. An engine
     /// with a single writer ignores the call.
     /// - Parameter operation: its name.
@@ -93,13 +94,6 @@ public enum LockKey: Sendable, Hashable {
     case partitions
     /// For changes of the ledger's schedule, and for sweeps, on PostgreSQL.
     case schedule, sweep
-}
-
-/// An operation's share of the ledger's backlog limit, in thousandths. Purges and outcomes are never refused.
-public enum LedgerUse: Int, Sendable {
-    /// New tokens are refused first, since each causes more entries later.
-    case creation = 700
-    case knock = 850
 }
 
 /// A ledger entry of an operation.

@@ -98,11 +98,8 @@ public struct API: Sendable {
         } catch let error as InvalidRequest {
             broker.recordRefusal(error.errors[0])
             return HTTPResponse(error)
-        } catch let error as BrokerError {
-            return refuse(error)
-        } catch let error as SealingError {
-            return refuse(BrokerError(error))
         } catch {
+            if let error = BrokerError(thrown: error) { return refuse(error) }
             // A file of the log can't be read.
             broker.reportFault("requests: \(error)")
             return HTTPResponse(.storageUnavailable)
@@ -116,8 +113,8 @@ public struct API: Sendable {
 
     /// Authenticates the caller of a route for apps with accounts, and charges the request to that user.
     /// - Throws: `.audiencesOff`, `.noJWT`, `.invalidJWT`, `.jwtExpired`, `.keysUnavailable`, or the refusal of a share.
-    func principal(_ request: HTTPRequest) async throws(BrokerError) -> Principal {
-        guard let authenticator else { throw .audiencesOff }
+    func principal(_ request: HTTPRequest) async throws -> Principal {
+        guard let authenticator else { throw BrokerError.audiencesOff }
         let principal = try await authenticator.principal(request) { broker.wallMs }
         try RequestCharges.current?.charge(principal)
         return principal

@@ -55,10 +55,9 @@ public actor LogFileReader: LoopActor {
     }
 
     /// Returns a file's bytes, or nil if there is none.
-    /// - Throws: `BrokerError` if the owners have too many requests; `TooSlow`; or an error of the folder.
+    /// - Throws: `Shortage` if the owners have too many requests; `TooSlow`; or an error of the folder.
     func read(_ path: String, for owners: Owners) async throws -> [UInt8]? {
-        let request: Charge
-        do throws(Shortage) { request = try shares.charge(.logRequests, to: owners) } catch { throw BrokerError(error) }
+        let request = try shares.charge(.logRequests, to: owners)
         defer { shares.refund(request) }
         return try await withCheckedThrowingContinuation { continuation in
             lastNumber += 1

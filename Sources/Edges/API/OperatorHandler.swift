@@ -66,11 +66,8 @@ public final class OperatorHandler: HTTPHandler {
         guard let found = Self.routes.find(request.path) else { return HTTPResponse(.notFound) }
         do {
             return try await found.answer(request, self)
-        } catch let error as BrokerError {
-            return HTTPResponse(error)
         } catch {
-            // Routes of this listener throw only `BrokerError`.
-            return HTTPResponse(.storageUnavailable)
+            return HTTPResponse(BrokerError(thrown: error) ?? .storageUnavailable)
         }
     }
 

@@ -65,7 +65,18 @@ public struct Share: Sendable, Equatable {
 }
 
 /// The urgency of a charge. A resource may reserve a part for more urgent charges.
-public enum Urgency: Int, Sendable, CaseIterable { case creation, knock, acknowledged }
+public enum Urgency: Int, Sendable, CaseIterable {
+    case creation, knock, acknowledged
+
+    /// The part of the ledger's backlog that is open to it. New tokens are refused first, since each causes more entries later.
+    public var backlogThousandths: Int {
+        switch self {
+        case .creation: 700
+        case .knock: 850
+        case .acknowledged: 1_000
+        }
+    }
+}
 
 /// A resource's total and the share of each kind of owner. An owner without a share is not charged.
 public struct Quota: Sendable, Equatable {
@@ -138,7 +149,8 @@ public struct ShareTable: Sendable, Equatable {
         case .shortCodes: Quota(1_000, network: Share(freeDividedBy: 4), backEnd: half)
         case .ledgerBacklog:
             Quota(
-                1_000_000, network: Share(freeDividedBy: 8), backEnd: half, ceilings: [.creation: 700, .knock: 850])
+                1_000_000, network: Share(freeDividedBy: 8), backEnd: half,
+                ceilings: Dictionary(uniqueKeysWithValues: Urgency.allCases.map { ($0, $0.backlogThousandths) }))
         case .queuedPushes: Quota(200_000, side: Share(1), network: Share(freeDividedBy: 8), backEnd: half)
         case .logRequests: Quota(4_096, connection: Share(64), network: Share(256, freeDividedBy: 4), backEnd: half)
         case .logReads: Quota(64, connection: Share(4), network: Share(freeDividedBy: 4), backEnd: half)

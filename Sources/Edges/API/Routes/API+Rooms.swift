@@ -116,7 +116,7 @@ extension API {
     /// Returns the room id of `Authorization: Bearer`, or nil without this header.
     /// - Throws: `.malformedCapability` if it isn't a room id.
     private func bearer(_ request: HTTPRequest) throws -> RoomID? {
-        let found = try request.withBearer { value throws(SealingError) in try RoomID(base64url: value) }
+        let found = try request.withBearer { value in try RoomID(base64url: value) }
         guard let bearer = found else { return nil }
         guard let room = bearer else { throw BrokerError.malformedCapability }
         return room

@@ -19,10 +19,12 @@ struct InvalidRequest: Error {
 
     /// Returns nil if callers must not see the error.
     init?(_ error: any Error) {
-        switch error {
-        case let error as BrokerError: self.init([error])
-        case let error as InvalidRequest: self = error
-        default: return nil
+        if let invalid = error as? InvalidRequest {
+            self = invalid
+        } else if let error = BrokerError(thrown: error) {
+            self.init([error])
+        } else {
+            return nil
         }
     }
 

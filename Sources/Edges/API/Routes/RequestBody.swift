@@ -38,13 +38,11 @@ final class RequestBody {
 
     private init(_ bytes: Bytes) throws(InvalidRequest) {
         self.bytes = bytes
-        do throws(BrokerError) {
-            root = try bytes.read { text throws(BrokerError) in
-                do throws(JSONError) {
-                    return Part(object: try JSONObject(parsing: text), path: "")
-                } catch { throw .malformedJSON(error.words(in: text)) }
-            }
-        } catch { throw InvalidRequest([error]) }
+        root = try bytes.read { text throws(InvalidRequest) in
+            do throws(JSONError) {
+                return Part(object: try JSONObject(parsing: text), path: "")
+            } catch { throw InvalidRequest([.malformedJSON(error.words(in: text))]) }
+        }
     }
 
     convenience init(of request: HTTPRequest) throws(InvalidRequest) { try self.init(.request(request)) }
@@ -75,6 +73,13 @@ final class RequestBody {
     private func refuse<Value>(_ error: BrokerError) -> Value? {
         note(error)
         return nil
+    }
+
+    /// Notes an error that `read` throws, and returns nil then.
+    private func ifNothingThrows<Value>(_ read: () throws -> Value?) -> Value? {
+        do {
+            return try read()
+        } catch { return refuse(BrokerError(thrown: error) ?? .storageUnavailable) }
     }
 
     // MARK: Fields of any kind
@@ -202,9 +207,7 @@ final class RequestBody {
         let token = self.token(name, required: required)
         let (environment, topic) = (self.environment(), self.topic())
         guard noted == before, let token else { return nil }
-        do throws(BrokerError) {
-            return try settings.address(of: token, kind, topic: topic, environment: environment)
-        } catch { return refuse(error) }
+        return ifNothingThrows { try settings.address(of: token, kind, topic: topic, environment: environment) }
     }
 
     /// Reads a token from its own field or from `token`. If both are set, they must be equal.
@@ -223,7 +226,7 @@ final class RequestBody {
 
     /// Reads a token from this field only.
     func onlyToken(_ name: String, required: Bool = false) -> Secret? {
-        secret(name, required, invalid: .invalidToken(name)) { text throws(SealingError) in try Secret(hexToken: text) }
+        secret(name, required, invalid: .invalidToken(name)) { text in try Secret(hexToken: text) }
     }
 
     /// Reads `token`, or returns nil if `all` is true. An empty variable or a misspelt field must not mean all tokens.
@@ -239,12 +242,12 @@ final class RequestBody {
 
     /// A member secret. A malformed one is reported as `notAMember`.
     func member() -> MemberSecret? {
-        secret("member", invalid: .notAMember) { text throws(SealingError) in try MemberSecret(base64url: text) }
+        secret("member", invalid: .notAMember) { text in try MemberSecret(base64url: text) }
     }
 
     /// Reads the room id.
     func room(required: Bool = false) -> RoomID? {
-        secret("roomid", required, invalid: .malformedCapability) { text throws(SealingError) in try RoomID(base64url: text) }
+        secret("roomid", required, invalid: .malformedCapability) { text in try RoomID(base64url: text) }
     }
 
     /// Returns the bearer, or the body's room id if there is no bearer.
@@ -261,23 +264,21 @@ final class RequestBody {
         guard let range = place(of: name, required: false, invalid: .outOfRange(name, allowed: "a JWT")) else {
             return noted == before ? refuse(.noJWT) : nil
         }
-        do throws(BrokerError) {
-            return try bytes.read { bytes throws(BrokerError) in
-                try authenticator.principal(of: bytes.extracting(range), nowMs: nowMs)
-            }
-        } catch { return refuse(error) }
+        return ifNothingThrows {
+            try bytes.read { bytes in try authenticator.principal(of: bytes.extracting(range), nowMs: nowMs) }
+        }
     }
 
     /// - Parameter invalid: the error if the string isn't such a secret.
     private func secret<Value>(
         _ name: String, _ required: Bool = false, invalid: BrokerError,
-        _ make: (Span<UInt8>) throws(SealingError) -> Value?
+        _ make: (Span<UInt8>) throws -> Value?
     ) -> Value? {
         guard let range = place(of: name, required: required, invalid: invalid) else { return nil }
-        do throws(SealingError) {
-            let value = try bytes.read { bytes throws(SealingError) in try make(bytes.extracting(range)) }
+        return ifNothingThrows {
+            let value = try bytes.read { bytes in try make(bytes.extracting(range)) }
             return value ?? refuse(invalid)
-        } catch { return refuse(BrokerError(error)) }
+        }
     }
 
     /// Returns the range of a string without escapes.

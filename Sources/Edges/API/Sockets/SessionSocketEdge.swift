@@ -123,15 +123,17 @@ public actor SessionSocketEdge: LoopActor, CompanionSockets {
 
     private func answer(_ request: SessionRequest, of principal: Principal, on socket: WebSocketHandle) async throws {
         if let claim = request.claim {
-            do throws(BrokerError) {
+            do {
                 _ = try await companion.claim(
                     principal, of: request.user, session: claim.session, device: claim.device, type: claim.type,
                     token: claim.token)
             } catch {
                 // A claim that fails for lack of resources doesn't stop the rest of the message.
-                guard error.status == 429 || error.status == 503 else { throw error }
+                guard let refusal = BrokerError(thrown: error), refusal.status == 429 || refusal.status == 503 else {
+                    throw error
+                }
                 if case .claimOnly = request.kind { throw error }
-                companion.audiences.recordRefusal(error)
+                companion.audiences.recordRefusal(refusal)
             }
         }
         switch request.kind {

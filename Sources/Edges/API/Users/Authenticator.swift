@@ -90,33 +90,35 @@ public final class Authenticator: Sendable {
 
     /// Verifies a JWT and returns its user.
     /// - Throws: `.invalidJWT`, `.jwtExpired`, or `.keysUnavailable` if the key may be in a set that can't be read now.
-    public func principal(of token: Span<UInt8>, nowMs: UInt64) throws(BrokerError) -> Principal {
+    public func principal(of token: Span<UInt8>, nowMs: UInt64) throws -> Principal {
         let (keys, isCurrent) = state.withLock { ($0.keys, $0.isCurrent) }
-        guard let keys else { throw .keysUnavailable }
+        guard let keys else { throw BrokerError.keysUnavailable }
         let parts = try JSONWebToken(token)
-        do throws(BrokerError) {
+        do {
             try parts.verify(token, algorithm: algorithm, keys: keys)
-        } catch { throw error == .invalidJWT(.unknownKey) && !isCurrent ? .keysUnavailable : error }
-        return try parts.withClaims(token) { bytes throws(BrokerError) in try claims.principal(bytes, nowMs: nowMs) }
+        } catch BrokerError.invalidJWT(.unknownKey) where !isCurrent {
+            throw BrokerError.keysUnavailable
+        }
+        return try parts.withClaims(token) { bytes in try claims.principal(bytes, nowMs: nowMs) }
     }
 
     /// Verifies the bearer of a request. Reads the set at a URL again if it lacks the key.
     /// - Parameter nowMs: returns unix ms.
     /// - Throws: `.noJWT`, `.invalidJWT`, `.jwtExpired` or `.keysUnavailable`.
-    func principal(_ request: HTTPRequest, nowMs: () -> UInt64) async throws(BrokerError) -> Principal {
-        do throws(BrokerError) {
+    func principal(_ request: HTTPRequest, nowMs: () -> UInt64) async throws -> Principal {
+        do {
             return try bearer(request, nowMs: nowMs())
-        } catch {
+        } catch let error as BrokerError {
             guard await isWorthRetrying(error) else { throw error }
         }
         return try bearer(request, nowMs: nowMs())
     }
 
-    private func bearer(_ request: HTTPRequest, nowMs: UInt64) throws(BrokerError) -> Principal {
+    private func bearer(_ request: HTTPRequest, nowMs: UInt64) throws -> Principal {
         // Without keys no caller is told that it lacks a JWT: it would ask its user to log in.
-        guard keys != nil else { throw .keysUnavailable }
-        let found = try request.withBearer { token throws(BrokerError) in try self.principal(of: token, nowMs: nowMs) }
-        guard let found else { throw .noJWT }
+        guard keys != nil else { throw BrokerError.keysUnavailable }
+        let found = try request.withBearer { token in try self.principal(of: token, nowMs: nowMs) }
+        guard let found else { throw BrokerError.noJWT }
         return found
     }
 
@@ -125,8 +127,9 @@ public final class Authenticator: Sendable {
     /// A request waits with its charges, so the shares of its network bound how many of a caller's can wait.
     /// - Returns: false if nothing was read.
     func isWorthRetrying(_ error: BrokerError) async -> Bool {
-        guard error == .invalidJWT(.unknownKey) || error == .keysUnavailable else { return false }
-        guard let refresh = state.withLock({ $0.refresh }) else { return false }
+        guard error == .invalidJWT(.unknownKey) || error == .keysUnavailable,
+            let refresh = state.withLock({ $0.refresh })
+        else { return false }
         return await refresh.refreshForUnknownKey()
     }
 }

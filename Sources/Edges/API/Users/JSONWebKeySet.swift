@@ -58,10 +58,10 @@ struct JSONWebKeySet: Sendable, Equatable {
 
     /// Returns the key of a JWT.
     /// - Parameter id: the `kid` of its header.
-    func key(_ id: [UInt8]?) throws(BrokerError) -> JSONWebKey {
+    func key(_ id: [UInt8]?) throws -> JSONWebKey {
         if keys.count == 1, id == nil || keys[0].id == nil { return keys[0] }
-        guard let id else { throw .invalidJWT(.namesNoKey) }
-        guard let key = keys.first(where: { $0.id == id }) else { throw .invalidJWT(.unknownKey) }
+        guard let id else { throw BrokerError.invalidJWT(.namesNoKey) }
+        guard let key = keys.first(where: { $0.id == id }) else { throw BrokerError.invalidJWT(.unknownKey) }
         return key
     }
 }

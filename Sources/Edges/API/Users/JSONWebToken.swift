@@ -16,43 +16,43 @@ struct JSONWebToken {
     private let claims: Range<Int>
     private let signature: Range<Int>
 
-    init(_ token: Span<UInt8>) throws(BrokerError) {
-        guard token.count <= Self.largestCount else { throw .invalidJWT(.tooLong(limit: Self.largestCount)) }
+    init(_ token: Span<UInt8>) throws {
+        guard token.count <= Self.largestCount else { throw BrokerError.invalidJWT(.tooLong(limit: Self.largestCount)) }
         let dots = token.indices.filter { token[$0] == UInt8(ascii: ".") }
-        guard dots.count == 2 else { throw .invalidJWT(.malformed) }
+        guard dots.count == 2 else { throw BrokerError.invalidJWT(.malformed) }
         header = 0..<dots[0]
         claims = dots[0] + 1..<dots[1]
         signature = dots[1] + 1..<token.count
     }
 
     /// Checks algorithm and signature. Must be called before the claims are read.
-    func verify(_ token: Span<UInt8>, algorithm: JSONWebAlgorithm, keys: JSONWebKeySet) throws(BrokerError) {
-        let id = try Self.withDecoded(token.extracting(header)) { bytes throws(BrokerError) in
+    func verify(_ token: Span<UInt8>, algorithm: JSONWebAlgorithm, keys: JSONWebKeySet) throws {
+        let id = try Self.withDecoded(token.extracting(header)) { bytes in
             try Self.keyID(bytes, algorithm: algorithm)
         }
         let key = try keys.key(id)
-        let isValid = try Self.withDecoded(token.extracting(signature)) { bytes throws(BrokerError) in
+        let isValid = try Self.withDecoded(token.extracting(signature)) { bytes in
             key.isValid(bytes, for: token.extracting(0..<claims.upperBound))
         }
-        guard isValid else { throw .invalidJWT(.badSignature) }
+        guard isValid else { throw BrokerError.invalidJWT(.badSignature) }
     }
 
     func withClaims<Value>(
-        _ token: Span<UInt8>, _ use: (Span<UInt8>) throws(BrokerError) -> Value
-    ) throws(BrokerError) -> Value {
+        _ token: Span<UInt8>, _ use: (Span<UInt8>) throws -> Value
+    ) throws -> Value {
         try Self.withDecoded(token.extracting(claims), use)
     }
 
     /// Returns the header's `kid`. Members that could lead to another key or algorithm are refused or ignored (RFC 8725).
-    private static func keyID(_ bytes: Span<UInt8>, algorithm: JSONWebAlgorithm) throws(BrokerError) -> [UInt8]? {
-        guard let header = JSONObject(bytes) else { throw .invalidJWT(.malformed) }
+    private static func keyID(_ bytes: Span<UInt8>, algorithm: JSONWebAlgorithm) throws -> [UInt8]? {
+        guard let header = JSONObject(bytes) else { throw BrokerError.invalidJWT(.malformed) }
         let wrong = InvalidJWT.wrongAlgorithm(expected: algorithm.rawValue)
         let name = try read("alg", or: wrong) { name throws(JSONObject.Failure) in try header.bytes(name, in: bytes) }
-        guard let name, name.elementsEqual(algorithm.rawValue.utf8) else { throw .invalidJWT(wrong) }
-        guard !header.has("crit", in: bytes) else { throw .invalidJWT(.hasCriticalHeader) }
+        guard let name, name.elementsEqual(algorithm.rawValue.utf8) else { throw BrokerError.invalidJWT(wrong) }
+        guard !header.has("crit", in: bytes) else { throw BrokerError.invalidJWT(.hasCriticalHeader) }
         // Claims that are signed without base64url are no JWT's (RFC 7797 section 7).
         if header.has("b64", in: bytes) {
-            guard (try? header.bool("b64", in: bytes)) == true else { throw .invalidJWT(.malformed) }
+            guard (try? header.bool("b64", in: bytes)) == true else { throw BrokerError.invalidJWT(.malformed) }
         }
         return try read("kid", or: .malformed) { name throws(JSONObject.Failure) in try header.bytes(name, in: bytes) }
     }
@@ -61,22 +61,22 @@ struct JSONWebToken {
     /// - Parameter fault: the error if it has the wrong type or is out of range.
     static func read<Value>(
         _ name: String, or fault: InvalidJWT, _ read: (String) throws(JSONObject.Failure) -> Value
-    ) throws(BrokerError) -> Value {
+    ) throws -> Value {
         do throws(JSONObject.Failure) {
             return try read(name)
         } catch {
-            if case .repeated = error { throw .invalidJWT(.repeated(name)) }
-            throw .invalidJWT(fault)
+            if case .repeated = error { throw BrokerError.invalidJWT(.repeated(name)) }
+            throw BrokerError.invalidJWT(fault)
         }
     }
 
     private static func withDecoded<Value>(
-        _ text: Span<UInt8>, _ use: (Span<UInt8>) throws(BrokerError) -> Value
-    ) throws(BrokerError) -> Value {
+        _ text: Span<UInt8>, _ use: (Span<UInt8>) throws -> Value
+    ) throws -> Value {
         var bytes = [UInt8](repeating: 0, count: text.count / 4 * 3 + 3)
         defer { wipe(&bytes) }
         var room = bytes.mutableSpan
-        guard let count = Base64.url.decode(text, into: &room) else { throw .invalidJWT(.malformed) }
+        guard let count = Base64.url.decode(text, into: &room) else { throw BrokerError.invalidJWT(.malformed) }
         return try use(bytes.span.extracting(first: count))
     }
 }
@@ -97,14 +97,14 @@ struct JSONWebClaims: Sendable {
     /// The end of the year 9999, the last one in RFC 3339.
     private static let latest = 253_402_300_799
 
-    func principal(_ bytes: Span<UInt8>, nowMs: UInt64) throws(BrokerError) -> Principal {
+    func principal(_ bytes: Span<UInt8>, nowMs: UInt64) throws -> Principal {
         let claims = try Self.object(bytes)
         let end = try checkTimes(claims, bytes, nowMs: nowMs)
         if let issuer {
             let own = try JSONWebToken.read("iss", or: .wrongIssuer) { name throws(JSONObject.Failure) in
                 try claims.bytes(name, in: bytes)
             }
-            guard own == issuer else { throw .invalidJWT(.wrongIssuer) }
+            guard own == issuer else { throw BrokerError.invalidJWT(.wrongIssuer) }
         }
         try checkAudience(claims, bytes)
         let user = try user(claims, bytes)
@@ -112,38 +112,38 @@ struct JSONWebClaims: Sendable {
         return Principal(user: user, isBackEnd: isBackEnd, expiresMs: UInt64(end) * 1_000)
     }
 
-    private static func object(_ bytes: Span<UInt8>) throws(BrokerError) -> JSONObject {
+    private static func object(_ bytes: Span<UInt8>) throws -> JSONObject {
         do throws(JSONError) {
             return try JSONObject(parsing: bytes)
-        } catch { throw .invalidJWT(.malformedClaims(error.words(in: bytes))) }
+        } catch { throw BrokerError.invalidJWT(.malformedClaims(error.words(in: bytes))) }
     }
 
-    private func user(_ claims: JSONObject, _ bytes: Span<UInt8>) throws(BrokerError) -> [UInt8] {
+    private func user(_ claims: JSONObject, _ bytes: Span<UInt8>) throws -> [UInt8] {
         let user = try JSONWebToken.read(userClaim, or: .badUser(claim: userClaim)) {
             name throws(JSONObject.Failure) -> [UInt8]? in
             // `sub` is always text (RFC 7519 section 4.1.2). An app's own claim is often a row number.
             if name != "sub", let number = try? claims.integer(name, in: bytes) { return Array(String(number).utf8) }
             return try claims.bytes(name, in: bytes)
         }
-        guard let user, Principal.userRange.contains(user.count) else { throw .invalidJWT(.badUser(claim: userClaim)) }
+        guard let user, Principal.userRange.contains(user.count) else { throw BrokerError.invalidJWT(.badUser(claim: userClaim)) }
         return user
     }
 
     /// Returns the expiry in unix seconds.
-    private func checkTimes(_ claims: JSONObject, _ bytes: Span<UInt8>, nowMs: UInt64) throws(BrokerError) -> Int {
+    private func checkTimes(_ claims: JSONObject, _ bytes: Span<UInt8>, nowMs: UInt64) throws -> Int {
         let now = Int(clamping: nowMs / 1_000)
-        guard let end = try Self.time("exp", claims, bytes) else { throw .invalidJWT(.noExpiry) }
-        guard now < end + Self.leewaySeconds else { throw .jwtExpired }
+        guard let end = try Self.time("exp", claims, bytes) else { throw BrokerError.invalidJWT(.noExpiry) }
+        guard now < end + Self.leewaySeconds else { throw BrokerError.jwtExpired }
         for name in ["nbf", "iat"] {
             if let start = try Self.time(name, claims, bytes), start > now + Self.leewaySeconds {
-                throw .invalidJWT(.notYet(name))
+                throw BrokerError.invalidJWT(.notYet(name))
             }
         }
         return end
     }
 
     /// Reads a NumericDate (RFC 7519 section 2), which may have a fraction or an exponent. Rounds it down.
-    private static func time(_ name: String, _ claims: JSONObject, _ bytes: Span<UInt8>) throws(BrokerError) -> Int? {
+    private static func time(_ name: String, _ claims: JSONObject, _ bytes: Span<UInt8>) throws -> Int? {
         try JSONWebToken.read(name, or: .badTime(name)) { name throws(JSONObject.Failure) in
             guard let time = try claims.seconds(name, in: bytes) else { return nil }
             guard (0...latest).contains(time) else { throw .outOfRange }
@@ -151,19 +151,19 @@ struct JSONWebClaims: Sendable {
         }
     }
 
-    private func checkAudience(_ claims: JSONObject, _ bytes: Span<UInt8>) throws(BrokerError) {
+    private func checkAudience(_ claims: JSONObject, _ bytes: Span<UInt8>) throws {
         guard let audience else {
-            guard !claims.has("aud", in: bytes) else { throw .invalidJWT(.unexpectedAudience) }
+            guard !claims.has("aud", in: bytes) else { throw BrokerError.invalidJWT(.unexpectedAudience) }
             return
         }
         let named = try JSONWebToken.read("aud", or: .wrongAudience) { name throws(JSONObject.Failure) in
             try claims.texts(name, in: bytes)
         }
-        guard let named, named.contains(audience) else { throw .invalidJWT(.wrongAudience) }
+        guard let named, named.contains(audience) else { throw BrokerError.invalidJWT(.wrongAudience) }
     }
 
     /// Returns the words of `scope` (RFC 8693 section 4.2) and `scp`. Both may be a text with spaces or a list.
-    private static func words(_ claims: JSONObject, _ bytes: Span<UInt8>) throws(BrokerError) -> [[UInt8]] {
+    private static func words(_ claims: JSONObject, _ bytes: Span<UInt8>) throws -> [[UInt8]] {
         var words: [[UInt8]] = []
         for name in ["scope", "scp"] {
             let texts = try JSONWebToken.read(name, or: .badScope) { name throws(JSONObject.Failure) in

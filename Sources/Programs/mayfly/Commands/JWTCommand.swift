@@ -42,9 +42,9 @@ enum JWTCommand {
         guard var text = try Terminal.inputLine(limit: 65_536, usage), !text.isEmpty else { throw UsageError(usage) }
         defer { wipe(&text) }
         let principal: Principal
-        do throws(BrokerError) {
+        do {
             principal = try authenticator.principal(of: text.span, nowMs: Clock.wallMs)
-        } catch { throw CheckFailed("\(error.code): \(error.detail)") }
+        } catch let error as BrokerError { throw CheckFailed("\(error.code): \(error.detail)") }
         Terminal.out(
             "good: the user is \(Terminal.quoted(String(decoding: principal.user, as: UTF8.self)))"
                 + (principal.isBackEnd ? ", by a back end" : ""))
