@@ -272,8 +272,8 @@ final class PushCharge: Sendable {
 
 extension ShareTable {
     /// Returns the standard table with a policy's limits.
-    /// - Parameter backEndCreations: the limit of a back end in ten minutes.
-    public static func standard(_ limits: Limits, backEndCreations: Int = defaultBackEndCreations) -> ShareTable {
+    /// - Parameter backEndCreations: the limit of a back end in ten minutes. Nil for the standard one.
+    public static func standard(_ limits: Limits, backEndCreations: Int? = nil) -> ShareTable {
         var table = standard(limits.creations, backEndCreations: backEndCreations)
         table[.shortCodes].total = limits.pendingShortCodes
         table[.shortCreations].total = limits.shortCreations.count
@@ -281,17 +281,16 @@ extension ShareTable {
         return table
     }
 
-    static func standard(_ creations: Budgets, backEndCreations: Int = defaultBackEndCreations) -> ShareTable {
+    static func standard(_ creations: Budgets, backEndCreations: Int? = nil) -> ShareTable {
         let (own, all) = (creations.perAddress, creations.overall)
         var table = standard
         let total = Int(Double(all.count) * Double(own.windowMs) / Double(all.windowMs))
-        let backEnd = Int(Double(backEndCreations) * Double(own.windowMs) / 600_000)
+        let inTenMinutes = backEndCreations ?? table[.creations].backEnd?.cap ?? 0
+        let backEnd = Int(Double(inTenMinutes) * Double(own.windowMs) / 600_000)
         table[.creations] = Quota(
             max(1, total), network: Share(own.count), backEnd: Share(max(own.count, backEnd)), windowMs: own.windowMs)
         return table
     }
-
-    public static let defaultBackEndCreations = 200_000
 }
 
 extension Shares {

@@ -243,10 +243,11 @@ actor HonestLog: LoopActor {
             Task(executorPreference: loop) {
                 do {
                     try await self.perform(call, room, broker)
-                } catch let error as BrokerError {
+                } catch {
                     // The call was refused. The log counts such refusals like those of the API.
-                    broker.recordRefusal(call < 50 ? .memberRequired : error)
-                } catch {}
+                    guard let refusal = BrokerError(thrown: error) else { return }
+                    broker.recordRefusal(call < 50 ? .memberRequired : refusal)
+                }
             }
         }
     }

@@ -89,6 +89,12 @@ def page(name):
 OPERATORS_PAGES = ["production", "reference", "troubleshooting"]
 
 
+def test_the_settings_in_the_reference_are_up_to_date():
+    words = [sys.executable, REPOSITORY / "packaging/generate", BINARY, "--reference", "--check"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_every_setting_is_in_the_reference():
     """No operator's page names an unknown setting."""
     helped = [mayfly(command, "--help") for command in ("serve", "apns-simulator")]

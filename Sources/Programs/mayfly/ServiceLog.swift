@@ -8,7 +8,7 @@ import Vocabulary
 ///
 /// Text lines for the journal begin with their level as `<N>` (sd-daemon(3)) and have no time, which the journal adds.
 enum ServiceLog {
-    static let keys: [Key] = [.logFormat, .logLevel]
+    static let keys: [Setting] = [.logFormat, .logLevel]
 
     private enum Format: String { case text, json }
 
@@ -33,10 +33,10 @@ enum ServiceLog {
     }
 
     private static func parse(_ configuration: Configuration) throws -> (Format, Logger.Level) {
-        guard let format = Format(rawValue: configuration[.logFormat] ?? "text") else {
+        guard let format = Format(rawValue: configuration.value(.logFormat)) else {
             throw configuration.invalid(.logFormat, "must be text or json")
         }
-        guard let least = Logger.Level(rawValue: configuration[.logLevel] ?? "info") else {
+        guard let least = Logger.Level(rawValue: configuration.value(.logLevel)) else {
             throw configuration.invalid(.logLevel, "must be error, warning or info")
         }
         return (format, least)

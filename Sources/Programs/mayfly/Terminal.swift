@@ -44,11 +44,16 @@ enum Terminal {
         } catch { throw UsageError("\(usage): \(error)") }
     }
 
-    /// Returns the text of `--help` for a command: `head`, then its keys with their manual.
-    static func help(_ head: String, _ keys: [Key], shortFlags: Bool = false) -> String {
+    /// Returns the text of `--help` for a command: `head`, then its settings by group, each with its manual.
+    static func help(_ head: String, _ settings: [Setting], shortFlags: Bool = false) -> String {
         var text = head
-        for key in keys {
-            text += "\n  --\(shortFlags ? key.shortFlag ?? key.rawValue : key.rawValue) (\(key.environment))\n      \(key.manual)"
+        for group in Setting.Group.allCases {
+            let members = settings.filter { $0.group == group }
+            if !members.isEmpty { text += "\n\n\(group.rawValue):" }
+            for setting in members {
+                let flag = shortFlags ? setting.shortFlag ?? setting.rawValue : setting.rawValue
+                text += "\n  --\(flag) (\(setting.environment))\n      \(setting.manual)"
+            }
         }
         return text
     }
@@ -93,9 +98,9 @@ struct Subcommand {
     let text: String
     /// The flags that only this subcommand has, e.g. `--since`, and their meaning.
     let flags: [(name: String, text: String)]
-    let keys: [Key]
+    let keys: [Setting]
 
-    init(_ name: String, _ forms: [String], _ text: String, flags: [(name: String, text: String)] = [], keys: [Key] = []) {
+    init(_ name: String, _ forms: [String], _ text: String, flags: [(name: String, text: String)] = [], keys: [Setting] = []) {
         (self.name, self.forms, self.text, self.flags, self.keys) = (name, forms, text, flags, keys)
     }
 
@@ -106,7 +111,7 @@ struct Subcommand {
         let calls = shown.flatMap { one in one.forms.map { "mayfly \(command) \(one.name)" + ($0.isEmpty ? "" : " " + $0) } }
         var lines = ["usage: " + calls.joined(separator: "\n       ")]
         var flags: [(name: String, text: String)] = []
-        var keys: [Key] = []
+        var keys: [Setting] = []
         for one in shown {
             flags += one.flags.filter { flag in !flags.contains { $0.name == flag.name } }
             keys += one.keys.filter { !keys.contains($0) }

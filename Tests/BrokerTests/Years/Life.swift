@@ -273,7 +273,7 @@ actor Life: LoopActor {
         switch result {
         case .success(let value): then(self, .done(value))
         case .failure(let error):
-            guard let refusal = error as? BrokerError else {
+            guard let refusal = BrokerError(thrown: error) else {
                 chronicle.fail("\(what) failed with \(error)")
                 return then(self, .unknown)
             }

@@ -13,7 +13,7 @@ import Vocabulary
 
 /// `mayfly apns`: tools for push credentials and tokens. Tokens and JWTs come from standard input, which other processes can't read.
 enum APNsCommand {
-    private static let keys: [Key] = [.state, .database, .policy] + APNsSettings.keys
+    private static let keys: [Setting] = [.state, .database, .policy] + APNsSettings.keys
 
     static func run(_ words: [String]) async throws {
         if words.asksForHelp { return Terminal.out(Subcommand.help(words, "apns", subcommands)) }

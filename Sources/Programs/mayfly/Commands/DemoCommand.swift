@@ -12,7 +12,7 @@ import Vocabulary
 
 /// `mayfly demo`: runs broker and simulator with throw-away keys.
 enum DemoCommand {
-    private static let keys: [Key] = ServeCommand.keys + [.apnsSimulatorListen, .apnsSimulatorControl]
+    private static let keys: [Setting] = ServeCommand.keys + [.apnsSimulatorListen, .apnsSimulatorControl]
 
     static func run(_ words: [String]) async throws {
         if words.asksForHelp {
@@ -27,21 +27,21 @@ enum DemoCommand {
         var configuration = try Configuration(words, keys: keys, switches: ["stay"])
         guard configuration.operands.isEmpty else { throw UsageError("demo accepts flags only") }
         try ServiceLog.use(configuration)
-        for key in [Key.tlsCertificate, .tlsKey, .tlsClientCA] where configuration[key] != nil {
+        for key in [Setting.tlsCertificate, .tlsKey, .tlsClientCA] where configuration[key] != nil {
             throw UsageError(
                 "demo serves only cleartext on loopback: remove \(key.named), or use `mayfly serve`")
         }
-        if case .unix = try configuration.address(.listen, default: "127.0.0.1:8787") {
+        if case .unix = try configuration.address(.listen) {
             throw UsageError("demo listens only on ADDRESS:PORT. For a Unix-domain socket use `mayfly serve`")
         }
         let state = try configuration.state
         try KeysCommand.makeThrowaway(
             state, origin: configuration[.origin] ?? "mayfly.localhost/audit", wrapping: try WrappingKeySource(configuration))
         if case .server(let uri) = state.database { try PostgresStore.makeSchema(uri: uri) }
-        let simulatorAddress = configuration[.apnsSimulatorListen] ?? "127.0.0.1:8789"
-        let control = configuration[.apnsSimulatorControl] ?? "127.0.0.1:8790"
+        let simulatorAddress = configuration.value(.apnsSimulatorListen)
+        let control = configuration.value(.apnsSimulatorControl)
         for (key, value) in [
-            (Key.resolution, "1"), (.apnsKeyPath, state.apnsKey), (.apnsKeyID, "THROWAWAY1"), (.apnsTeamID, "THROWAWAY2"),
+            (Setting.resolution, "1"), (.apnsKeyPath, state.apnsKey), (.apnsKeyID, "THROWAWAY1"), (.apnsTeamID, "THROWAWAY2"),
             (.apnsBundleID, "org.example.app"), (.policy, "trial,companion,monitor,calls"), (.apnsEndpoint, simulatorAddress),
             (.apnsCA, state.simulatorCA),
         ] { configuration.setDefault(key, value) }

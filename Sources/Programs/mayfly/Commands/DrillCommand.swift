@@ -42,7 +42,7 @@ enum DrillCommand {
         Progress.show("opening what is stored")
         try ask(question, configuration, state, into: &drill)
         if question == "all" {
-            drill.findings.append(await sockets(try configuration.address(.operatorListen, default: "127.0.0.1:8788")))
+            drill.findings.append(await sockets(try configuration.address(.operatorListen)))
         }
         if let file {
             let key = try SigningKey.load(state.ledgerKey)

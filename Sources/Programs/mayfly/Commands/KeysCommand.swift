@@ -9,7 +9,7 @@ import Vocabulary
 
 /// `mayfly keys init|throwaway|renew|rotate|show`.
 enum KeysCommand {
-    private static let keys: [Key] = [
+    private static let keys: [Setting] = [
         .state, .database, .ratchetKey, .wrappingKey, .origin, .witnessPolicy, .witnessFailure, .ledgerMirror, .notBefore,
     ]
 
@@ -82,10 +82,10 @@ enum KeysCommand {
         let remedy = EntryText(meant) != nil && isHostAndPath(meant) ? "Write \(meant)" : ""
         if parts.count == 2 {
             throw UsageError(
-                "\(Key.origin.named) begins with a scheme. \(remedy.isEmpty ? "Write host and path alone" : remedy)")
+                "\(Setting.origin.named) begins with a scheme. \(remedy.isEmpty ? "Write host and path alone" : remedy)")
         }
         throw UsageError(
-            "\(Key.origin.named): \(SigningKey.Failure.badOrigin); at most \(EntryText.limit) visible ASCII characters, "
+            "\(Setting.origin.named): \(SigningKey.Failure.badOrigin); at most \(EntryText.limit) visible ASCII characters, "
                 + "no quotes, backslashes or slashes at the ends\(remedy.isEmpty ? "" : ". " + remedy)")
     }
 
@@ -182,7 +182,7 @@ enum KeysCommand {
         }
     }
 
-    private static let fileKeys: [Key] = [.state, .database, .ratchetKey, .wrappingKey]
+    private static let fileKeys: [Setting] = [.state, .database, .ratchetKey, .wrappingKey]
 
     private static let subcommands = [
         Subcommand(

@@ -21,13 +21,15 @@ enum PolicyCommand {
     /// The policies of `--policy`, and the built-in one for rooms if none of them is for rooms. The default depends on the configured JWTs
     /// and webhooks.
     static func inForce(_ configuration: Configuration) throws -> Policies {
-        var policies = try load(list: configuration[.policy] ?? byDefault(configuration), Key.policy.named)
-        if !policies.contains(where: { $0.kind == .rooms }) { policies.append(try load(GivenFile("rooms", Key.policy.named))) }
+        var policies = try load(list: configuration[.policy] ?? byDefault(configuration), Setting.policy.named)
+        if !policies.contains(where: { $0.kind == .rooms }) {
+            policies.append(try load(GivenFile("rooms", Setting.policy.named)))
+        }
         do {
             return try Policies(policies)
         } catch {
             switch error {
-            case .noRooms, .kindTwice: throw UsageError("\(Key.policy.named): \(error)")
+            case .noRooms, .kindTwice: throw UsageError("\(Setting.policy.named): \(error)")
             case .nameTwice, .templateTwice, .incompatible: throw CommandFailed("\(error)")
             }
         }

@@ -4,7 +4,7 @@ import Linux
 
 /// `mayfly serve`: runs the broker.
 enum ServeCommand {
-    static let keys: [Key] =
+    static let keys: [Setting] =
         [
             .state, .database, .ratchetKey, .wrappingKey, .listen, .operatorListen, .allowCleartext, .tlsCertificate, .tlsKey,
             .tlsClientCA,

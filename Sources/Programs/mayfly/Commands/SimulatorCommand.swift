@@ -5,7 +5,7 @@ import TLS
 
 /// `mayfly apns-simulator`: runs the APNs simulator.
 enum SimulatorCommand {
-    private static let keys: [Key] = [
+    private static let keys: [Setting] = [
         .apnsSimulatorListen, .apnsSimulatorControl, .apnsSimulatorCertificate, .apnsKeyPath, .apnsKeyID, .apnsTeamID,
         .apnsBundleID,
         .apnsEnvironment,
@@ -44,14 +44,14 @@ enum SimulatorCommand {
             options: ["app", "client-ca", "record", "streams", "with-parent"], shortFlags: true)
         guard configuration.operands.isEmpty else { throw UsageError("apns-simulator accepts flags only") }
 
-        let control = try configuration.address(.apnsSimulatorControl, default: "127.0.0.1:8790")
+        let control = try configuration.address(.apnsSimulatorControl)
         guard control.isLoopback else {
             throw configuration.invalid(
                 .apnsSimulatorControl, "must be on loopback, because it has no authentication and shows tokens")
         }
         let certificate = try configuration.requiredFile(.apnsSimulatorCertificate).read(limit: 1_048_576)
         var settings = APNsSimulator.Configuration(
-            listen: try configuration.address(.apnsSimulatorListen, default: "127.0.0.1:8789"), control: control,
+            listen: try configuration.address(.apnsSimulatorListen), control: control,
             certificateChain: certificate, privateKey: certificate, keys: try providerKeys(configuration),
             isSandbox: !configuration.has("production"))
         if let streams = try configuration.option("streams") {
@@ -86,7 +86,7 @@ enum SimulatorCommand {
     private static func providerKeys(_ configuration: Configuration) throws -> [ProviderKey] {
         let files = configuration.repeated["app"] ?? []
         var keys = try files.map { try app(GivenFile($0, "--app")) }
-        let single: [Key] = [.apnsKeyPath, .apnsKeyID, .apnsTeamID, .apnsBundleID]
+        let single: [Setting] = [.apnsKeyPath, .apnsKeyID, .apnsTeamID, .apnsBundleID]
         if files.isEmpty || single.contains(where: { configuration[$0] != nil }) {
             let publicKey = try APNsApp.signingKey(try configuration.requiredFile(.apnsKeyPath)).publicKeyPEM()
             keys.append(

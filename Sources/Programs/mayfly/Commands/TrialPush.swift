@@ -35,12 +35,12 @@ struct TrialPush {
     /// What to do about a reason. The explanation of `unreachable` is for brokers that push to Apple directly.
     func remedy(_ reason: APNsReason) -> String {
         guard reason == .unreachable else { return reason.explanation.remedy }
-        if settings.proxy != nil { return "check \(Key.apnsProxy.named), its password, and what it allows" }
+        if settings.proxy != nil { return "check \(Setting.apnsProxy.named), its password, and what it allows" }
         if let endpoint = settings.endpoint {
-            return "correct \(Key.apnsEndpoint.named), which sends pushes to \(endpoint.authorityWithPort), or that server"
+            return "correct \(Setting.apnsEndpoint.named), which sends pushes to \(endpoint.authorityWithPort), or that server"
         }
         return
-            "let this machine reach Apple's hosts at port \(settings.port), directly or through \(Key.apnsProxy.named), and let nothing open TLS"
+            "let this machine reach Apple's hosts at port \(settings.port), directly or through \(Setting.apnsProxy.named), and let nothing open TLS"
     }
 
     func check(json: Bool) async throws {

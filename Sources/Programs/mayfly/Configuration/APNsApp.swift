@@ -97,7 +97,7 @@ struct APNsApp {
         } catch ClientCertificateError.needsPassphrase {
             throw CommandFailed(
                 "\(file.source): \(file): \(ClientCertificateError.needsPassphrase). Write it to a file with mode 0600, and name that file with "
-                    + "\(Key.apnsCertificatePassphrase.named) or, in a list of apps, after the certificate in its line"
+                    + "\(Setting.apnsCertificatePassphrase.named) or, in a list of apps, after the certificate in its line"
             )
         } catch {
             throw CommandFailed("\(file.source): \(file): \(error)")

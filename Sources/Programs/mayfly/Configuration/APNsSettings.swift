@@ -9,7 +9,7 @@ import Vocabulary
 
 /// The APNs configuration of `serve` and the `apns` commands: credentials, apps and endpoints.
 struct APNsSettings {
-    static let keys: [Key] = [
+    static let keys: [Setting] = [
         .apnsKeyPath, .apnsKeyID, .apnsTeamID, .apnsBundleID, .apnsCertificate, .apnsCertificatePassphrase, .apnsApps,
         .apnsEnvironment,
         .apnsProduction, .apnsEndpoint, .apnsPort, .apnsCA, .apnsProxy, .apnsProxyPassword,
@@ -50,7 +50,7 @@ struct APNsSettings {
             guard apps.contains(where: { $0.topic == topic }) else {
                 let hint = Spelling.hint(topic, apps.map(\.topic))
                 throw UsageError(
-                    "the list of apps has no line for the default app: \(Key.apnsBundleID.named), or the first line at the start\(hint)"
+                    "the list of apps has no line for the default app: \(Setting.apnsBundleID.named), or the first line at the start\(hint)"
                 )
             }
             (self.apps, self.topic) = (apps, topic)
@@ -74,28 +74,30 @@ struct APNsSettings {
         return trust
     }
 
-    private static let credentials: [Key] = [
+    private static let credentials: [Setting] = [
         .apnsKeyPath, .apnsKeyID, .apnsTeamID, .apnsCertificate, .apnsCertificatePassphrase, .apnsApps,
     ]
 
     private static func topicAlone(_ configuration: Configuration) throws -> String {
         guard let topic = configuration[.apnsBundleID] else {
             throw UsageError(
-                "\(Key.apnsBundleID.named) is missing: the app's bundle id. Registrations need it even if there is no key for APNs"
+                "\(Setting.apnsBundleID.named) is missing: the app's bundle id. Registrations need it even if there is no key for APNs"
             )
         }
-        return try APNsApp.bundleID(topic, Key.apnsBundleID.named)
+        return try APNsApp.bundleID(topic, Setting.apnsBundleID.named)
     }
 
     private static func apps(_ configuration: Configuration) throws -> [APNsApp] {
-        let alone: [Key] = [.apnsKeyPath, .apnsKeyID, .apnsTeamID, .apnsBundleID, .apnsCertificate, .apnsCertificatePassphrase]
+        let alone: [Setting] = [
+            .apnsKeyPath, .apnsKeyID, .apnsTeamID, .apnsBundleID, .apnsCertificate, .apnsCertificatePassphrase,
+        ]
         if let list = try configuration.file(.apnsApps) {
             if let other = alone.first(where: { $0 != .apnsBundleID && configuration[$0] != nil }) {
                 throw configuration.invalid(.apnsApps, "already names keys and apps: remove \(other.named)")
             }
             return try AppList.read(list)
         }
-        let topic = try APNsApp.bundleID(try configuration.required(.apnsBundleID), Key.apnsBundleID.named)
+        let topic = try APNsApp.bundleID(try configuration.required(.apnsBundleID), Setting.apnsBundleID.named)
         let environments = Set(PushEnvironment.allCases)
         guard let file = try configuration.file(.apnsCertificate) else {
             return [APNsApp(topic: topic, environments: environments, identity: .key(try teamKey(configuration)))]
@@ -108,7 +110,7 @@ struct APNsSettings {
         let standard = try environment(configuration)
         do throws(ClientCertificate.LacksEnvironment) {
             try certificate.check(isFor: [standard])
-        } catch { throw CommandFailed("\(file.source): \(file): \(error), or set \(Key.apnsEnvironment.named)") }
+        } catch { throw CommandFailed("\(file.source): \(file): \(error), or set \(Setting.apnsEnvironment.named)") }
         return [APNsApp(topic: topic, environments: certificate.environments, identity: .certificate(certificate))]
     }
 
@@ -182,10 +184,10 @@ struct APNsSettings {
     /// Returns the error with the name of its setting, without the value: a single word could be a secret.
     private static func named(_ error: CourierError) -> String {
         switch error {
-        case .badKeyID: "\(Key.apnsKeyID.named): \(error)"
-        case .badTeamID: "\(Key.apnsTeamID.named): \(error)"
+        case .badKeyID: "\(Setting.apnsKeyID.named): \(error)"
+        case .badTeamID: "\(Setting.apnsTeamID.named): \(error)"
         case .notInCertificate(let topic, let listed) where !topic.contains("."):
-            "\(Key.apnsBundleID.named): the certificate is not for the topic given, but for \(listed.joined(separator: ", "))"
+            "\(Setting.apnsBundleID.named): the certificate is not for the topic given, but for \(listed.joined(separator: ", "))"
         case .notInCertificate, .noTopics: "\(error)"
         }
     }
@@ -216,7 +218,7 @@ struct APNsSettings {
     private static func port(_ configuration: Configuration) throws -> UInt16 {
         guard let text = configuration[.apnsPort] else { return Endpoint.production.port }
         if configuration[.apnsEndpoint] != nil {
-            throw configuration.invalid(.apnsEndpoint, "contains a port: remove \(Key.apnsPort.named)")
+            throw configuration.invalid(.apnsEndpoint, "contains a port: remove \(Setting.apnsPort.named)")
         }
         guard let port = Endpoint.ports.first(where: { String($0) == text }) else {
             throw configuration.invalid(.apnsPort, "must be 443 or 2197, Apple's ports")

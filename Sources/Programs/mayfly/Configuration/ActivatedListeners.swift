@@ -37,11 +37,11 @@ struct ActivatedListeners {
 extension ActivatedSocket? {
     /// The address of the socket, or of the setting if there is no socket.
     /// - Throws: `UsageError` if both exist and differ.
-    func address(_ key: Key, default text: String, _ configuration: Configuration) throws -> SocketAddress {
-        guard let self else { return try configuration.address(key, default: text) }
-        if configuration[key] != nil, try configuration.address(key, default: text) != self.address {
+    func address(_ setting: Setting, _ configuration: Configuration) throws -> SocketAddress {
+        guard let self else { return try configuration.address(setting) }
+        if configuration[setting] != nil, try configuration.address(setting) != self.address {
             throw configuration.invalid(
-                key,
+                setting,
                 "isn't \(self.address.shown), where systemd listens for it. Remove the setting, or change ListenStream= in the socket unit"
             )
         }

@@ -33,7 +33,7 @@ enum Certificates {
         var found = apns.apps.compactMap { app -> Expiry? in
             guard case .certificate(let certificate) = app.identity else { return nil }
             return Expiry(
-                Key.apnsCertificate.rawValue, "the APNs certificate of \(app.topic)", endS: certificate.expiryS,
+                Setting.apnsCertificate.rawValue, "the APNs certificate of \(app.topic)", endS: certificate.expiryS,
                 remedy:
                     "Get another one from Apple, replace it and reload (restart if it is a credential of systemd), or its pushes will fail"
             )
@@ -67,11 +67,11 @@ enum Certificates {
         return found
     }
 
-    private static func certificate(_ key: Key, _ endS: UInt64?, _ remedy: String) -> Expiry? {
+    private static func certificate(_ key: Setting, _ endS: UInt64?, _ remedy: String) -> Expiry? {
         endS.map { Expiry(key.rawValue, "the certificate of \(key.named)", endS: $0, remedy: remedy) }
     }
 
-    private static func authorities(_ key: Key, _ endS: UInt64?, _ remedy: String) -> Expiry? {
+    private static func authorities(_ key: Setting, _ endS: UInt64?, _ remedy: String) -> Expiry? {
         endS.map { Expiry(key.rawValue, "the last authority of \(key.named)", endS: $0, remedy: remedy) }
     }
 

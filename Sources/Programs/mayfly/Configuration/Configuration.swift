@@ -5,7 +5,7 @@ import Vocabulary
 
 /// The parsed flags, environment and operands of one command.
 struct Configuration {
-    private var values: [Key: String] = [:]
+    private var values: [Setting: String] = [:]
     /// The words of the command line that are no flags.
     private(set) var operands: [String] = []
     private(set) var switches: Set<String> = []
@@ -18,13 +18,14 @@ struct Configuration {
     ///   - options: its own flags with a value, e.g. `since`. They may be repeated.
     /// - Throws: `UsageError` if a flag is unknown to the command, or a MAYFLY_ variable to all commands.
     init(
-        _ arguments: [String], keys: [Key], switches known: Set<String> = [], options: Set<String> = [], shortFlags: Bool = false
+        _ arguments: [String], keys: [Setting], switches known: Set<String> = [], options: Set<String> = [],
+        shortFlags: Bool = false
     ) throws {
         self.shortFlags = shortFlags
-        var given: Set<Key> = []
+        var given: Set<Setting> = []
         for (name, value) in Environment.all {
-            if let key = Key.allCases.first(where: { $0.environment == name }) {
-                values[key] = value
+            if let setting = Setting.allCases.first(where: { $0.environment == name }) {
+                values[setting] = value
             } else {
                 try Self.checkUnknown(name)
             }
@@ -41,17 +42,17 @@ struct Configuration {
                 switches.insert(flag)
                 continue
             }
-            let key = keys.first { $0.rawValue == flag || shortFlags && $0.shortFlag == flag }
-            guard key != nil || options.contains(flag) else {
+            let setting = keys.first { $0.rawValue == flag || shortFlags && $0.shortFlag == flag }
+            guard setting != nil || options.contains(flag) else {
                 let names =
                     keys.map(\.rawValue) + (shortFlags ? keys.compactMap(\.shortFlag) : []) + known.sorted() + options.sorted()
                 let hint = Spelling.hint(flag, names, prefix: "--")
                 throw UsageError("--\(ShownWord(flag)) is not a flag of this command\(hint.isEmpty ? ": see --help" : hint)")
             }
             guard let value = parts.count == 2 ? parts[1] : rest.popFirst() else { throw UsageError("--\(flag) needs a value") }
-            if let key {
-                guard given.insert(key).inserted else { throw UsageError("--\(flag) is given twice. Remove one of them") }
-                values[key] = value
+            if let setting {
+                guard given.insert(setting).inserted else { throw UsageError("--\(flag) is given twice. Remove one of them") }
+                values[setting] = value
             } else {
                 repeated[flag, default: []].append(value)
             }
@@ -65,7 +66,7 @@ struct Configuration {
         let (first, families) = (String(name.prefix { $0 != "_" }), ["MAYFLY", "APNS", "COMETCHAT"])
         guard families.contains(first) || Spelling.nearest(to: first, in: families) != nil, name != WebhookSettings.variable
         else { return }
-        let names = Key.allCases.map(\.environment) + [WebhookSettings.variable]
+        let names = Setting.allCases.map(\.environment) + [WebhookSettings.variable]
         if let meant = Spelling.nearest(to: name, in: names, mistakes: isOwn ? 3 : 2) {
             throw UsageError("\(name) is not a setting of Mayfly. Did you mean \(meant)?")
         }
@@ -75,10 +76,10 @@ struct Configuration {
             "\(ShownWord(name)) is not a setting of Mayfly\(hint.isEmpty ? ": `mayfly serve --help` lists them" : hint)")
     }
 
-    subscript(_ key: Key) -> String? { values[key].flatMap { $0.isEmpty ? nil : $0 } }
+    subscript(_ setting: Setting) -> String? { values[setting].flatMap { $0.isEmpty ? nil : $0 } }
 
-    mutating func setDefault(_ key: Key, _ value: String) {
-        if self[key] == nil { values[key] = value }
+    mutating func setDefault(_ setting: Setting, _ value: String) {
+        if self[setting] == nil { values[setting] = value }
     }
 
     /// Returns whether one of the command's own switches is set, e.g. `json`.
@@ -92,41 +93,46 @@ struct Configuration {
         return values.first
     }
 
-    /// The key as errors show it, e.g. `--state (MAYFLY_STATE)`.
-    func name(_ key: Key) -> String { "--\(shortFlags ? key.shortFlag ?? key.rawValue : key.rawValue) (\(key.environment))" }
+    /// The setting as errors show it, e.g. `--state (MAYFLY_STATE)`.
+    func name(_ setting: Setting) -> String {
+        "--\(shortFlags ? setting.shortFlag ?? setting.rawValue : setting.rawValue) (\(setting.environment))"
+    }
 
     /// - Parameter what: the error, as text that follows the setting's name.
-    func invalid(_ key: Key, _ what: String) -> UsageError { UsageError("\(name(key)) \(what)") }
+    func invalid(_ setting: Setting, _ what: String) -> UsageError { UsageError("\(name(setting)) \(what)") }
 
-    func required(_ key: Key) throws -> String {
-        guard let value = self[key] else { throw invalid(key, "is missing: \(key.manual)") }
+    func required(_ setting: Setting) throws -> String {
+        guard let value = self[setting] else { throw invalid(setting, "is missing: \(setting.manual)") }
         return value
     }
 
-    func number(_ key: Key, in range: ClosedRange<Int>, default standard: Int) throws -> Int {
-        guard let text = self[key] else { return standard }
-        guard let number = Int(text), range.contains(number) else {
-            throw invalid(key, "must be a whole number from \(range.lowerBound) to \(range.upperBound)")
+    /// Returns the value, or the standard one if none is set.
+    func value(_ setting: Setting) -> String { self[setting] ?? setting.standard ?? "" }
+
+    func number(_ setting: Setting) throws -> Int {
+        guard let number = Int(value(setting)), setting.range?.contains(number) == true else {
+            throw invalid(
+                setting, "must be a whole number from \(setting.range?.lowerBound ?? 0) to \(setting.range?.upperBound ?? 0)")
         }
         return number
     }
 
-    func address(_ key: Key, default text: String) throws -> SocketAddress {
-        let text = self[key] ?? text
+    func address(_ setting: Setting) throws -> SocketAddress {
+        let text = value(setting)
         guard let address = SocketAddress(parsing: text) else {
             if text.hasPrefix("unix:") {
-                throw invalid(key, "must be a path of 1 to 107 bytes for a Unix-domain socket, not \(text.utf8.count - 5)")
+                throw invalid(setting, "must be a path of 1 to 107 bytes for a Unix-domain socket, not \(text.utf8.count - 5)")
             }
-            throw invalid(key, "must be ADDRESS:PORT, e.g. 127.0.0.1:8787. \(key.manual)")
+            throw invalid(setting, "must be ADDRESS:PORT, e.g. 127.0.0.1:8787. \(setting.manual)")
         }
         return address
     }
 
     /// Returns the setting's file, or nil if it isn't set.
     /// - Throws: `UsageError` if the path is relative and nothing is there. An absolute path may appear later, e.g. with a mount.
-    func file(_ key: Key) throws -> GivenFile? {
-        guard let path = self[key] else { return nil }
-        let file = GivenFile(path, name(key), isSecret: key.isSecret)
+    func file(_ setting: Setting) throws -> GivenFile? {
+        guard let path = self[setting] else { return nil }
+        let file = GivenFile(path, name(setting), isSecret: setting.isSecret)
         try file.refuseRootsCopy()
         guard path.hasPrefix("/") || File.exists(path) else {
             throw UsageError(
@@ -135,9 +141,9 @@ struct Configuration {
         return file
     }
 
-    func requiredFile(_ key: Key) throws -> GivenFile {
-        _ = try required(key)
-        return try file(key)!
+    func requiredFile(_ setting: Setting) throws -> GivenFile {
+        _ = try required(setting)
+        return try file(setting)!
     }
 
     var state: StateFolder {

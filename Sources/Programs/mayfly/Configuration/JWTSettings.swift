@@ -6,7 +6,7 @@ import TLS
 
 /// The algorithm, keys and claims by which users' JWTs are verified.
 struct JWTSettings {
-    static let keys: [Key] = [.jwtAlgorithm, .jwtKey, .jwtJWKS, .jwtIssuer, .jwtAudience, .jwtUserClaim]
+    static let keys: [Setting] = [.jwtAlgorithm, .jwtKey, .jwtJWKS, .jwtIssuer, .jwtAudience, .jwtUserClaim]
 
     let algorithm: JSONWebAlgorithm
     let source: JSONWebKeySource
@@ -56,7 +56,7 @@ struct JWTSettings {
     }
 
     static func userClaim(_ configuration: Configuration) throws -> String {
-        guard let claim = configuration[.jwtUserClaim] else { return "sub" }
+        let claim = configuration.value(.jwtUserClaim)
         // Errors show the claim's name, also in a header.
         let isPlain = claim.utf8.allSatisfy { 0x21...0x7e ~= $0 && $0 != UInt8(ascii: "\"") && $0 != UInt8(ascii: "\\") }
         guard claim.utf8.count <= 128, isPlain else {

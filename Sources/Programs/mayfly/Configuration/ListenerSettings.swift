@@ -9,8 +9,8 @@ struct ListenerSettings {
     let certificate: CertificateFiles?
 
     init(_ configuration: Configuration, _ activated: ActivatedListeners = .none) throws {
-        listen = try activated.apps.address(.listen, default: "127.0.0.1:8787", configuration)
-        operatorListen = try activated.operator.address(.operatorListen, default: "127.0.0.1:8788", configuration)
+        listen = try activated.apps.address(.listen, configuration)
+        operatorListen = try activated.operator.address(.operatorListen, configuration)
         certificate = try CertificateFiles(configuration)
         if certificate == nil { try Self.checkCleartext(listen, configuration) }
         guard operatorListen.isLoopback else {

@@ -12,7 +12,7 @@ struct PolicySettings {
 
     /// Call it before `WebhookSettings` removes the webhook's secret from the environment.
     init(_ configuration: Configuration) throws {
-        resolution = UInt64(try configuration.number(.resolution, in: 1...60, default: 60))
+        resolution = UInt64(try configuration.number(.resolution))
         policies = try PolicyCommand.inForce(configuration)
         try check(configuration)
     }
@@ -39,13 +39,13 @@ struct PolicySettings {
         if !hasWebhooks, let calls {
             throw configuration.invalid(
                 .policy,
-                "\(calls.name) is for calls, which signed webhooks report: set \(Key.webhookSecrets.named) or \(WebhookSettings.variable)"
+                "\(calls.name) is for calls, which signed webhooks report: set \(Setting.webhookSecrets.named) or \(WebhookSettings.variable)"
             )
         }
         if hasWebhooks, calls == nil {
             let missing = [
-                configuration[.jwtAlgorithm] == nil ? "set \(Key.jwtAlgorithm.named) and a key" : nil,
-                configuration[.policy] == nil ? nil : "add calls to \(Key.policy.named)",
+                configuration[.jwtAlgorithm] == nil ? "set \(Setting.jwtAlgorithm.named) and a key" : nil,
+                configuration[.policy] == nil ? nil : "add calls to \(Setting.policy.named)",
             ].compactMap(\.self).joined(separator: ", and ")
             Terminal.log(
                 .warning,

@@ -10,7 +10,7 @@ enum ProxySettings {
     static func read(_ configuration: Configuration) throws -> Proxy? {
         let file = try configuration.file(.apnsProxyPassword)
         guard let text = configuration[.apnsProxy] else {
-            guard file == nil else { throw configuration.invalid(.apnsProxyPassword, "needs \(Key.apnsProxy.named)") }
+            guard file == nil else { throw configuration.invalid(.apnsProxyPassword, "needs \(Setting.apnsProxy.named)") }
             return nil
         }
         let (user, address) = try split(text, configuration)
@@ -21,7 +21,7 @@ enum ProxySettings {
         default:
             throw configuration.invalid(
                 .apnsProxy,
-                "needs both or neither: a user (USER@HOST:PORT) and \(Key.apnsProxyPassword.named)")
+                "needs both or neither: a user (USER@HOST:PORT) and \(Setting.apnsProxyPassword.named)")
         }
     }
 
@@ -40,7 +40,7 @@ enum ProxySettings {
         guard !user.contains(":") else {
             throw configuration.invalid(
                 .apnsProxy,
-                "must not contain a password. Write it to a file with mode 0600, and name that file with \(Key.apnsProxyPassword.named)"
+                "must not contain a password. Write it to a file with mode 0600, and name that file with \(Setting.apnsProxyPassword.named)"
             )
         }
         guard !user.isEmpty, user.utf8.allSatisfy({ $0 >= 0x20 && $0 != 0x7f }) else { throw malformed(configuration) }
@@ -79,7 +79,7 @@ enum ProxySettings {
         else { return }
         Terminal.log(
             .warning,
-            "\(name) is set, but Mayfly doesn't use it. If Apple can be reached only through that proxy, set \(Key.apnsProxy.named)"
+            "\(name) is set, but Mayfly doesn't use it. If Apple can be reached only through that proxy, set \(Setting.apnsProxy.named)"
         )
     }
 }

@@ -47,7 +47,7 @@ struct ServiceSettings {
         (listen, certificate, operatorListen) = (listeners.listen, listeners.certificate, listeners.operatorListen)
         proxies = try Self.proxies(configuration, listen)
         backEnds = try Self.backEnds(configuration)
-        backEndCreations = try Self.backEndCreations(configuration)
+        backEndCreations = try configuration.number(.backEndCreations)
         corsOrigins = try Self.corsOrigins(configuration)
 
         origin = configuration[.origin]
@@ -55,7 +55,7 @@ struct ServiceSettings {
         nodes = try NodeSettings(configuration)
         if nodes != nil, !state.database.isServer {
             throw configuration.invalid(
-                .nodeListen, "needs a PostgreSQL database, which the nodes share: set \(Key.database.named)")
+                .nodeListen, "needs a PostgreSQL database, which the nodes share: set \(Setting.database.named)")
         }
         let rules = try PolicySettings(configuration)
         (resolution, policies) = (rules.resolution, rules.policies)
@@ -69,10 +69,8 @@ struct ServiceSettings {
         ProxySettings.warnOfVariables(configuration)
     }
 
-    static let defaultNode = "node-1"
-
     static func node(_ configuration: Configuration) throws -> EntryText {
-        guard let node = EntryText(configuration[.node] ?? defaultNode) else {
+        guard let node = EntryText(configuration.value(.node)) else {
             throw configuration.invalid(.node, "must be 1 to 128 visible ASCII characters")
         }
         return node
@@ -83,12 +81,12 @@ struct ServiceSettings {
         try RotationMark.refuse(state)
         guard try File.status(state.ledgerKey) != nil else {
             throw CommandFailed(
-                "\(state.shown(state.ledgerKey)) is missing: correct \(Key.state.named), or make a state folder's keys with `mayfly keys init`"
+                "\(state.shown(state.ledgerKey)) is missing: correct \(Setting.state.named), or make a state folder's keys with `mayfly keys init`"
             )
         }
         // With a server, keys may be in memory only.
         guard try state.database.isServer || File.status(state.ratchetKey) != nil else {
-            let source = state.hasRatchetKeyElsewhere ? "\(Key.ratchetKey.named): " : ""
+            let source = state.hasRatchetKeyElsewhere ? "\(Setting.ratchetKey.named): " : ""
             throw CommandFailed(
                 "\(source)\(state.shown(state.ratchetKey)) is missing, but the log's key exists. Check the path. If the file is lost, "
                     + "`mayfly keys renew` makes another and forgets all tokens. For an empty state folder use `mayfly keys init`"
@@ -125,13 +123,9 @@ struct ServiceSettings {
         }
         guard !backEnds.haveCertificates || configuration[.tlsClientCA] != nil else {
             throw configuration.invalid(
-                .backEnds, "names certificates: set \(Key.tlsClientCA.named) to the authorities that sign them")
+                .backEnds, "names certificates: set \(Setting.tlsClientCA.named) to the authorities that sign them")
         }
         return backEnds
-    }
-
-    static func backEndCreations(_ configuration: Configuration) throws -> Int {
-        try configuration.number(.backEndCreations, in: 1...1_000_000, default: ShareTable.defaultBackEndCreations)
     }
 
     static func corsOrigins(_ configuration: Configuration) throws -> AllowedOrigins? {

@@ -17,7 +17,7 @@ struct StateFolder {
 
     /// - Parameter path: nil for the default.
     init(path: String?, ratchetKey: String? = nil, database: DatabaseAddress? = nil) {
-        let (path, isDefault) = (path ?? "var", path == nil)
+        let (path, isDefault) = (path ?? Setting.state.standard!, path == nil)
         (self.path, self.isDefault) = (path, isDefault)
         self.ratchetKey = ratchetKey ?? path + "/keys/ratchet.key"
         hasRatchetKeyElsewhere = ratchetKey != nil
@@ -54,7 +54,7 @@ struct StateFolder {
         try checkKind()
         guard File.exists(path) else {
             throw CommandFailed(
-                "the state folder \(shown) doesn't exist. Correct \(Key.state.named), or make it with `mayfly keys init`")
+                "the state folder \(shown) doesn't exist. Correct \(Setting.state.named), or make it with `mayfly keys init`")
         }
         try checkWritable()
     }
@@ -65,7 +65,7 @@ struct StateFolder {
     /// - Throws: `UsageError` if something else than a folder is there.
     func checkKind() throws {
         guard let kind = try File.status(path)?.kind, kind != .folder else { return }
-        throw UsageError("\(Key.state.named): \(shown) is a \(kind == .file ? "file" : "device"), not a folder. Correct it")
+        throw UsageError("\(Setting.state.named): \(shown) is a \(kind == .file ? "file" : "device"), not a folder. Correct it")
     }
 
     /// - Throws: `CommandFailed` if the SQLite file doesn't exist, and can't be made.
@@ -74,7 +74,7 @@ struct StateFolder {
         let folder = File.folder(of: path)
         guard try File.status(folder)?.kind == .folder else {
             throw CommandFailed(
-                "\(Key.database.named): the folder \(shown(folder)) doesn't exist. Make it for the broker's user, or correct the path"
+                "\(Setting.database.named): the folder \(shown(folder)) doesn't exist. Make it for the broker's user, or correct the path"
             )
         }
         do throws(Errno) {
@@ -222,6 +222,6 @@ extension WrappingKeySource {
     /// Reads the key.
     /// - Throws: `CommandFailed` with the setting's name.
     func get() throws -> WrappingKey {
-        try CommandFailed.naming(Key.wrappingKey.named) { try read() }
+        try CommandFailed.naming(Setting.wrappingKey.named) { try read() }
     }
 }

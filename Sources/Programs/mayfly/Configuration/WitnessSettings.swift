@@ -20,7 +20,7 @@ struct WitnessSettings {
             }
             return nil
         }
-        guard let mode = Sequencer.WitnessFailureMode(rawValue: configuration[.witnessFailure] ?? "closed") else {
+        guard let mode = Sequencer.WitnessFailureMode(rawValue: configuration.value(.witnessFailure)) else {
             throw configuration.invalid(.witnessFailure, "must be open or closed")
         }
         self.file = file
@@ -122,7 +122,7 @@ struct KeptCheckpointSettings {
     }
 
     private static func mirror(_ given: String) throws -> Mirror {
-        let name = Key.ledgerMirror.named
+        let name = Setting.ledgerMirror.named
         if given.hasPrefix("https://") || given.hasPrefix("http://") {
             guard PlainURL.isPlain(given), PlainURL.isProtected(given) else {
                 throw UsageError(
@@ -144,9 +144,9 @@ struct KeptCheckpointSettings {
     func checkpoints(on loop: EventLoop) throws -> [KeptCheckpoint] {
         var all: [KeptCheckpoint] = []
         if let notBefore {
-            all.append(KeptCheckpoint(name: "the file that \(Key.notBefore.named) names") { notBefore.bytes })
+            all.append(KeptCheckpoint(name: "the file that \(Setting.notBefore.named) names") { notBefore.bytes })
         }
-        let name = "the copy that \(Key.ledgerMirror.named) names"
+        let name = "the copy that \(Setting.ledgerMirror.named) names"
         switch mirror {
         case .url(let prefix):
             let tls = prefix.hasPrefix("https:") ? try TLSContext.client(trust: .system, alpn: ["http/1.1"]) : nil

@@ -11,7 +11,7 @@ final class LoneKeys: Sendable {
 
     static let warning =
         "this node is alone, and its keys are only in memory. If it stops or restarts, e.g. for an upgrade, \(loss). "
-        + "Start another node first, or use \(Key.wrappingKey.named)"
+        + "Start another node first, or use \(Setting.wrappingKey.named)"
     /// For commands that run before there is a node.
     static let meaning = "If a node that is alone without a wrapped key file stops or restarts, e.g. for an upgrade, \(loss)"
     private static let loss = "everything sealed is forgotten"

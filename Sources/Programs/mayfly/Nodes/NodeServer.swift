@@ -35,7 +35,7 @@ final class NodeServer: HTTPHandler {
         let audit = AuditFiles(folder, loop: loop, shares: configuration.shares, key: key)
         let server = HTTPServer(
             loop: loop, configuration: configuration, handler: NodeServer(offers: offers, audit: audit))
-        _ = try await server.start(settings.listen, Key.nodeListen.named)
+        _ = try await server.start(settings.listen, Setting.nodeListen.named)
         return server
     }
 
@@ -44,7 +44,7 @@ final class NodeServer: HTTPHandler {
         if path.hasPrefix("/audit/"), request.method == .get {
             do { return try await audit.respond(to: request) } catch {
                 // Only a missing file is 404: the other node would take it for a gap in the log.
-                return HTTPResponse(status: UInt16((error as? BrokerError)?.status ?? 503))
+                return HTTPResponse(status: UInt16(BrokerError(thrown: error)?.status ?? 503))
             }
         }
         guard path == "/keys", request.method == .post else { return HTTPResponse(status: 404) }

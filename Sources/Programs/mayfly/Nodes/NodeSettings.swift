@@ -10,13 +10,13 @@ struct NodeSettings {
 
     /// Returns nil if none is set: then this node is alone.
     init?(_ configuration: Configuration) throws {
-        let keys: [Key] = [.nodeListen, .nodeCertificate, .nodeCA]
+        let keys: [Setting] = [.nodeListen, .nodeCertificate, .nodeCA]
         let given = keys.filter { configuration[$0] != nil }
         if given.isEmpty { return nil }
         guard given.count == keys.count else {
             throw UsageError("\(keys.map { "--\($0.rawValue)" }.joined(separator: ", ")) need each other: set all or none")
         }
-        listen = try configuration.address(.nodeListen, default: "")
+        listen = try configuration.address(.nodeListen)
         guard case .some = listen.port, listen.host != "0.0.0.0", listen.host != "::" else {
             throw configuration.invalid(
                 .nodeListen,
@@ -34,7 +34,7 @@ struct NodeSettings {
             let own = try ClientCertificate(pem: text.span, key: text.span)
             client = try TLSContext.client(trust: .authorities(authorities), alpn: ["http/1.1"], certificate: own)
             isNamed = own.names(listen.host)
-        } catch { throw certificate.failure("or the authorities of \(Key.nodeCA.named) can't be used: \(error)") }
+        } catch { throw certificate.failure("or the authorities of \(Setting.nodeCA.named) can't be used: \(error)") }
         guard isNamed else {
             throw configuration.invalid(.nodeCertificate, "must name the address of --node-listen, or other nodes refuse it")
         }

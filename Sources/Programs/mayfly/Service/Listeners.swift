@@ -86,10 +86,10 @@ struct Listeners: Sendable {
     /// Listens for the operator, resumes the stored jobs, then listens for apps. Returns both addresses.
     func start(_ settings: ServiceSettings, _ parts: ServiceParts) async throws -> (apps: SocketAddress, operator: SocketAddress)
     {
-        let operatorAddress = try await operatorServer.start(settings.operatorListen, Key.operatorListen.named)
+        let operatorAddress = try await operatorServer.start(settings.operatorListen, Setting.operatorListen.named)
         do {
             try await parts.resumeJobs()
-            return (try await publicServer.start(settings.listen, Key.listen.named), operatorAddress)
+            return (try await publicServer.start(settings.listen, Setting.listen.named), operatorAddress)
         } catch {
             await operatorServer.drain(deadlineMs: 0)
             throw error
@@ -163,7 +163,7 @@ struct ShareWatch {
             quietWindows = 0
             Terminal.log(
                 .warning,
-                "most requests come from one address and use up its share. If that is a proxy, name it in \(Key.trustedProxies.named)"
+                "most requests come from one address and use up its share. If that is a proxy, name it in \(Setting.trustedProxies.named)"
             )
         }
     }

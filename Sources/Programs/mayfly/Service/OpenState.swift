@@ -109,7 +109,7 @@ struct OpenState: Sendable {
         let key = try SigningKey.load(folder.ledgerKey)
         if let origin, origin != key.verifierKey.name {
             throw UsageError(
-                "the ledger key is for \(key.verifierKey.name), not for the origin in \(Key.origin.named). Correct --origin, or leave it out: the key already names its origin"
+                "the ledger key is for \(key.verifierKey.name), not for the origin in \(Setting.origin.named). Correct --origin, or leave it out: the key already names its origin"
             )
         }
         try witnesses?.check(key.verifierKey)
@@ -149,10 +149,10 @@ extension NodeRefusal {
     fileprivate var text: String {
         switch self {
         case .nameInUse(let name):
-            "another node serves under the name \(name). Give each node a name of its own with \(Key.node.named)"
+            "another node serves under the name \(name). Give each node a name of its own with \(Setting.node.named)"
         case .noLink(let holder):
-            "\(holder) serves. A node beside it needs \(Key.nodeListen.named), \(Key.nodeCertificate.named) and \(Key.nodeCA.named)"
-        case .givesNoKeys(let holder): "\(holder) serves, but gives its keys to nobody: it needs \(Key.nodeListen.named) too"
+            "\(holder) serves. A node beside it needs \(Setting.nodeListen.named), \(Setting.nodeCertificate.named) and \(Setting.nodeCA.named)"
+        case .givesNoKeys(let holder): "\(holder) serves, but gives its keys to nobody: it needs \(Setting.nodeListen.named) too"
         case .otherLog:
             "the node that leads has another log key or origin: copy keys/ledger.key and ledger.vkey from it"
         case .otherResolution: "the node that leads has another --resolution: set the same"

@@ -66,14 +66,14 @@ struct StartChecks {
         await report.check("proxies") {
             if let listeners { try proxies(listeners) }
             _ = try ServiceSettings.backEnds(configuration)
-            _ = try ServiceSettings.backEndCreations(configuration)
+            _ = try configuration.number(.backEndCreations)
             return configuration[.trustedProxies] == nil ? "none, since apps connect by TLS" : "named by --trusted-proxies"
         }
     }
 
     private func nodes(_ expiries: inout [Expiry]) throws -> String {
         guard let nodes = try NodeSettings(configuration) else {
-            return "no other can join, since \(Key.nodeListen.named) is not set"
+            return "no other can join, since \(Setting.nodeListen.named) is not set"
         }
         expiries += Certificates.expiries(nodes)
         return "they get keys and log at \(nodes.listen.shown)"
@@ -85,14 +85,14 @@ struct StartChecks {
         if !listeners.listen.isLoopback {
             Terminal.log(
                 .warning,
-                "cleartext is allowed on \(listeners.listen.shown), beyond loopback. Let nobody but the proxy reach that address, or set \(Key.tlsCertificate.named)"
+                "cleartext is allowed on \(listeners.listen.shown), beyond loopback. Let nobody but the proxy reach that address, or set \(Setting.tlsCertificate.named)"
             )
         }
         if case .unix = listeners.listen { return }
         if configuration[.trustedProxies] == nil {
             Terminal.log(
                 .warning,
-                "cleartext is served, but no proxy is trusted, so all callers behind one count as one address. Name the proxy in \(Key.trustedProxies.named)"
+                "cleartext is served, but no proxy is trusted, so all callers behind one count as one address. Name the proxy in \(Setting.trustedProxies.named)"
             )
         }
     }
@@ -171,7 +171,7 @@ struct StartChecks {
         }
     }
 
-    private var nodeName: String { configuration[.node] ?? ServiceSettings.defaultNode }
+    private var nodeName: String { configuration.value(.node) }
 
     private func database(_ timing: LedgerTiming?) throws -> (value: StoreFindings?, text: String) {
         try state.checkDatabaseFolder()
