@@ -21,8 +21,9 @@ import Testing
     }
 
     private func call(_ text: String) throws -> (CallInvitation, dropped: [String]) {
-        guard case .call(let invitation, let dropped) = try read(text).get() else { throw BrokerError.notFound }
-        return (invitation, dropped)
+        let body = try RequestBody(text)
+        guard case .call(let invitation) = try body.fields({ CallBody($0) }) else { throw BrokerError.notFound }
+        return (invitation, body.dropped)
     }
 
     private func ignored(_ text: String) -> CallBody.Reason? {

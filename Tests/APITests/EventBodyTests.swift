@@ -11,8 +11,12 @@ import Testing
         return "{\(fields.joined(separator: ","))}"
     }
 
-    private func read(_ type: String?, _ data: String? = nil) throws(InvalidRequest) -> EventBody {
-        try RequestBody(text(type, data)).fields { $0.event() }
+    private func read(
+        _ type: String?, _ data: String? = nil
+    ) throws(InvalidRequest) -> (event: CompanionEvent, ownID: [UInt8]?, dropped: [String]) {
+        let body = try RequestBody(text(type, data))
+        let read = try body.fields { $0.event() }
+        return (read.event, read.ownID, body.dropped)
     }
 
     /// The first error, or nil if there is none.

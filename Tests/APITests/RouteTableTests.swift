@@ -15,8 +15,8 @@ import Testing
     private static let table = RouteTable<Target>([
         Route([.get], "/a") { _, _ in say("read") },
         Route([.delete], "/a") { _, _ in say("delete") },
-        Route([.get], "/a/by/:id") { _, _, id in say("by \(id)") },
-        Route([.patch], "/a/:id/by") { _, _, id in say("of \(id)") },
+        Route([.get], "/a/by/:id") { say("by \($1.name)") },
+        Route([.patch], "/a/:id/by") { say("of \($1.name)") },
         Route([.get, .head], "/files/*", isCharged: false) { _, _ in say("file") },
         Route(nil, "/socket") { _, _ in throw BrokerError.upgradeRequired },
     ])

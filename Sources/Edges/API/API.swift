@@ -49,30 +49,30 @@ public struct API: Sendable {
         Route([.get], "/api/push/status") { try await $0.pushStatus($1) },
         Route([.post], "/api/push/clear-approval") { try await $0.clearApproval($1) },
         Route([.post], "/api/push/live-activity/register") { try await $0.registerActivity($1) },
-        Route([.delete], "/api/push/token/:id") { try await $0.deleteToken($1, $2) },
-        Route([.delete], "/api/push/session/:session/notifications") { try await $0.clearSession($1, $2) },
-        Route([.get], "/api/approval/:request") { try await $0.approval($1, $2) },
-        Route([.post], "/api/approval/:request/respond") { try await $0.respond($1, $2) },
-        Route([.post], "/api/sessions/:session/events", hasLongBody: true) { try await $0.takeEvent($1, $2) },
+        Route([.delete], "/api/push/token/:id") { try await $0.deleteToken($1) },
+        Route([.delete], "/api/push/session/:session/notifications") { try await $0.clearSession($1) },
+        Route([.get], "/api/approval/:request") { try await $0.approval($1) },
+        Route([.post], "/api/approval/:request/respond") { try await $0.respond($1) },
+        Route([.post], "/api/sessions/:session/events", hasLongBody: true) { try await $0.takeEvent($1) },
         Route(nil, SocketPath.sessions.rawValue) { api, _ in
             throw api.companion == nil ? BrokerError.audiencesOff : BrokerError.upgradeRequired
         },
 
         Route([.post], "/api/devices/register") { try await $0.registerMonitor($1) },
-        Route([.delete], "/api/devices/:id") { try await $0.deleteMonitor($1, $2) },
+        Route([.delete], "/api/devices/:id") { try await $0.deleteMonitor($1) },
         // No device id equals `by-printer`: ids are longer.
-        Route([.get], "/api/devices/by-printer/:prefix") { try await $0.monitors($1, $2) },
-        Route([.patch], "/api/devices/:id/settings") { try await $0.setMonitor($1, $2) },
-        Route([.post], "/api/monitors/:prefix/status", hasLongBody: true) { try await $0.takeStatus($1, $2) },
-        Route([.post], "/api/monitors/:prefix/progress", hasLongBody: true) { try await $0.takeProgress($1, $2) },
+        Route([.get], "/api/devices/by-printer/:prefix") { try await $0.monitors($1) },
+        Route([.patch], "/api/devices/:id/settings") { try await $0.setMonitor($1) },
+        Route([.post], "/api/monitors/:prefix/status", hasLongBody: true) { try await $0.takeStatus($1) },
+        Route([.post], "/api/monitors/:prefix/progress", hasLongBody: true) { try await $0.takeProgress($1) },
 
         Route([.post], "/api/voip/token") { try await $0.registerPhone($1) },
         Route([.delete], "/api/voip/token") { try await $0.deletePhone($1) },
         Route([.post], "/webhooks/call", hasLongBody: true) { try await $0.ring($1) },
 
         // They use no store. Their reads have shares of their own.
-        Route([.get, .head], "/audit", isCharged: false) { try await $0.audit.respond(to: $1) },
-        Route([.get, .head], "/audit/*", isCharged: false) { try await $0.audit.respond(to: $1) },
+        Route([.get, .head], "/audit", isCharged: false) { try await $0.audit.respond(to: $1.request) },
+        Route([.get, .head], "/audit/*", isCharged: false) { try await $0.audit.respond(to: $1.request) },
     ])
 
     /// The limit of the body of events and webhooks, and of messages of authenticated sockets: their content is dropped, however long it is.
@@ -113,9 +113,9 @@ public struct API: Sendable {
 
     /// Authenticates the caller of a route for apps with accounts, and charges the request to that user.
     /// - Throws: `.audiencesOff`, `.noJWT`, `.invalidJWT`, `.jwtExpired`, `.keysUnavailable`, or the refusal of a share.
-    func principal(_ request: HTTPRequest) async throws -> Principal {
+    func principal(_ call: Call) async throws -> Principal {
         guard let authenticator else { throw BrokerError.audiencesOff }
-        let principal = try await authenticator.principal(request) { broker.wallMs }
+        let principal = try await authenticator.principal(call.request) { broker.wallMs }
         try RequestCharges.current?.charge(principal)
         return principal
     }

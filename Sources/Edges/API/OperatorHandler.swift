@@ -51,7 +51,7 @@ public final class OperatorHandler: HTTPHandler {
         Route([.get, .head], "/readyz") { handler, _ in handler.readiness },
         Route([.get, .head], "/metrics") { handler, _ in await handler.metrics() },
         Route([.get, .head], "/api/config/apns/status") { handler, _ in handler.apns.status },
-        Route([.post], "/api/config/apns/init") { await $0.apns.renewal($1) },
+        Route([.post], "/api/config/apns/init") { await $0.apns.renewal($1.request) },
     ])
 
     private var readiness: HTTPResponse {

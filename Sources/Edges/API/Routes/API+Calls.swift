@@ -5,59 +5,55 @@ import Vocabulary
 
 /// Routes for calls: registrations of phones, and the webhook that reports a call.
 extension API {
-    func registerPhone(_ request: HTTPRequest) async throws -> HTTPResponse {
+    func registerPhone(_ call: Call) async throws -> HTTPResponse {
         guard let calls else { throw BrokerError.audiencesOff }
-        let principal = try await principal(request)
-        let asked = try request.fields { body in
+        let principal = try await principal(call)
+        let asked = try call.fields { body in
             let user = body.name("uid", required: true)
             let address = body.address("token", .voip, of: broker.settings, required: true)
             let previous = body.onlyToken("previousToken")
-            return if let user, let address { (user: user, address: address, previous: previous, dropped: body.dropped) } else {
-                nil
-            }
+            return if let user, let address { (user: user, address: address, previous: previous) } else { nil }
         }
         let registered = try await calls.register(
             principal, user: asked.user, address: asked.address, previous: asked.previous)
-        return Self.registered(registered, "voip_", asked.dropped)
+        return Self.registered(registered, "voip_", call)
     }
 
-    func deletePhone(_ request: HTTPRequest) async throws -> HTTPResponse {
+    func deletePhone(_ call: Call) async throws -> HTTPResponse {
         guard let calls else { throw BrokerError.audiencesOff }
-        let principal = try await principal(request)
-        let (user, token, dropped) = try request.fields { body in
+        let principal = try await principal(call)
+        let (user, token) = try call.fields { body in
             let user = body.name("uid", required: true)
             let token = body.tokenUnlessAll()
-            return user.map { ($0, token, body.dropped) }
+            return user.map { ($0, token) }
         }
         let purged = try await calls.delete(principal, user: user, token: token)
-        return .json(200) { json in
+        return call.answer { json in
             json.add("success", true)
             json.add("purged", purged)
-            json.add(dropped: dropped)
         }
     }
 
-    func ring(_ request: HTTPRequest) async throws -> HTTPResponse {
+    func ring(_ call: Call) async throws -> HTTPResponse {
         guard let calls, let webhookSecrets else { throw BrokerError.audiencesOff }
         // The signature comes first: an unsigned body is not parsed.
-        let isSigned = request.withBody { body in
-            request.withHeader("x-cometchat-signature") { webhookSecrets.haveSigned(body, $0) } ?? false
+        let isSigned = call.request.withBody { body in
+            call.request.withHeader("x-cometchat-signature") { webhookSecrets.haveSigned(body, $0) } ?? false
         }
         guard isSigned else { throw BrokerError.invalidSignature }
         try RequestCharges.current?.chargeBackEnd(named: "webhooks")
-        switch try request.fields({ CallBody($0) }) {
-        case .call(let invitation, let dropped):
+        switch try call.fields({ CallBody($0) }) {
+        case .call(let invitation):
             let receipt = try await calls.ring(invitation)
-            return .json(200) { json in
+            return call.answer { json in
                 json.add("success", true)
                 json.add("rang", receipt.rang)
                 if receipt.throttled > 0 { json.add("throttled", receipt.throttled) }
                 if receipt.isRepeated { json.add("repeated", true) }
-                json.add(dropped: dropped)
             }
         case .ignored(let reason):
             // An error would make the sender repeat the webhook.
-            return .json(200) { json in
+            return call.answer { json in
                 json.add("success", true)
                 json.add("rang", 0)
                 json.add("ignored", reason.rawValue)
@@ -68,8 +64,8 @@ extension API {
 
 /// A webhook about a call. Names of people are dropped unread.
 enum CallBody {
-    /// A call that rings phones. `dropped` has the sorted paths of unread fields.
-    case call(CallInvitation, dropped: [String])
+    /// A call that rings phones.
+    case call(CallInvitation)
     case ignored(Reason)
 
     /// Why a webhook rings no phone.
@@ -105,10 +101,9 @@ enum CallBody {
         let receiver = Self.person("receiver", call, body)
         guard let media, let session, let caller, let receiver else { return nil }
         let known: Set = ["id", "sessionId", "type", "initiator", "receiver", "receiverType"]
-        let dropped =
-            body.unread(but: ["trigger", "data"]) + body.unread(of: call, but: known) + caller.dropped + receiver.dropped
-        self = .call(
-            CallInvitation(session: session, caller: caller.uid, receiver: receiver.uid, media: media), dropped: dropped.sorted())
+        body.drop(
+            body.unread(but: ["trigger", "data"]) + body.unread(of: call, but: known) + caller.dropped + receiver.dropped)
+        self = .call(CallInvitation(session: session, caller: caller.uid, receiver: receiver.uid, media: media))
     }
 
     private static func person(

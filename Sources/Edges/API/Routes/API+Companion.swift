@@ -7,61 +7,59 @@ import Vocabulary
 extension API {
     // MARK: Registrations
 
-    func registerDevice(_ request: HTTPRequest) async throws -> HTTPResponse {
-        let (companion, principal) = try await companion(request)
-        let (address, dropped) = try request.fields { body in
-            body.address("deviceToken", .alert, of: broker.settings, required: true).map { ($0, body.dropped) }
-        }
+    func registerDevice(_ call: Call) async throws -> HTTPResponse {
+        let (companion, principal) = try await companion(call)
+        let address = try call.fields { $0.address("deviceToken", .alert, of: broker.settings, required: true) }
         let registered = try await companion.registerDevice(principal, address: address)
-        return Self.registered(registered, "tok_", dropped)
+        return Self.registered(registered, "tok_", call)
     }
 
-    func registerActivity(_ request: HTTPRequest) async throws -> HTTPResponse {
-        let (companion, principal) = try await companion(request)
-        let asked = try request.fields { body in
+    func registerActivity(_ call: Call) async throws -> HTTPResponse {
+        let (companion, principal) = try await companion(call)
+        let asked = try call.fields { body in
             let address = body.address("activityToken", .liveActivity, of: broker.settings, required: true)
             let activity = body.name("activityId", required: true)
             let session = body.name("sessionId", required: true)
             let previous = body.onlyToken("previousToken")
             return if let address, let activity, let session {
-                (address: address, activity: activity, session: session, previous: previous, dropped: body.dropped)
+                (address: address, activity: activity, session: session, previous: previous)
             } else { nil }
         }
         let registered = try await companion.registerActivity(
             principal, address: asked.address, activity: asked.activity, session: asked.session, previous: asked.previous)
-        return Self.registered(registered, "lat_", asked.dropped)
+        return Self.registered(registered, "lat_", call)
     }
 
-    static func registered(_ registered: Registered, _ prefix: String, _ dropped: [String]) -> HTTPResponse {
-        .json(200) { json in
+    static func registered(_ registered: Registered, _ prefix: String, _ call: Call) -> HTTPResponse {
+        call.answer { json in
             json.add("success", true)
             json.add("tokenId", prefix + registered.id.base64url)
-            write(registered, dropped, to: &json)
+            write(registered, to: &json)
         }
     }
 
     /// Writes the fields that all answers to registrations have.
-    static func write(_ registered: Registered, _ dropped: [String], to json: inout JSONWriter) {
+    static func write(_ registered: Registered, to json: inout JSONWriter) {
         json.add("ref", plain: registered.ref.hex.span)
         json.add("expiresAt", timeMs: registered.expires)
         json.add("handleKey", registered.handleKey)
-        json.add(dropped: dropped)
     }
 
-    func deleteToken(_ request: HTTPRequest, _ id: Substring) async throws -> HTTPResponse {
-        let (companion, principal) = try await companion(request)
-        guard id.hasPrefix("tok_") || id.hasPrefix("lat_"), let id = RegistrationID(base64url: id.dropFirst(4)),
+    func deleteToken(_ call: Call) async throws -> HTTPResponse {
+        let (companion, principal) = try await companion(call)
+        guard call.name.hasPrefix("tok_") || call.name.hasPrefix("lat_"),
+            let id = RegistrationID(base64url: call.name.dropFirst(4)),
             try await companion.delete(principal, registration: id)
         else {
             throw BrokerError.tokenNotFound
         }
-        return .json(200) { $0.add("success", true) }
+        return call.answer { $0.add("success", true) }
     }
 
-    func pushStatus(_ request: HTTPRequest) async throws -> HTTPResponse {
-        let (companion, principal) = try await companion(request)
+    func pushStatus(_ call: Call) async throws -> HTTPResponse {
+        let (companion, principal) = try await companion(call)
         let status = try await companion.status(principal)
-        return .json(200) { json in
+        return call.answer { json in
             json.add("deviceTokenRegistered", status.hasDevice)
             json.add("liveActivityTokens", objects: status.activities) { json, activity in
                 json.add("activityId", String(decoding: activity.activity, as: UTF8.self))
@@ -73,89 +71,84 @@ extension API {
 
     // MARK: Clearing
 
-    func clearApproval(_ request: HTTPRequest) async throws -> HTTPResponse {
-        let (companion, principal) = try await companion(request)
-        let (id, excluded, dropped) = try request.fields { body in
+    func clearApproval(_ call: Call) async throws -> HTTPResponse {
+        let (companion, principal) = try await companion(call)
+        let (id, excluded) = try call.fields { body in
             let id = body.text("requestId", required: true)
             let excluded = body.token("excludeDeviceToken")
-            return id.map { (RequestName($0), excluded, body.dropped) }
+            return id.map { (RequestName($0), excluded) }
         }
         // Clients of this route clear what may be gone, so an unknown id is no error. Its answer is that of an approval that has ended.
         let notified = try await companion.clearApproval(principal, request: id, excluding: excluded) ?? 0
-        return .json(200) { json in
+        return call.answer { json in
             json.add("success", true)
             json.add("devicesNotified", notified)
-            json.add(dropped: dropped)
         }
     }
 
-    func clearSession(_ request: HTTPRequest, _ session: Substring) async throws -> HTTPResponse {
-        let (companion, principal) = try await companion(request)
-        let session = try Self.name(session)
+    func clearSession(_ call: Call) async throws -> HTTPResponse {
+        let (companion, principal) = try await companion(call)
+        let session = try Self.name(call.name)
         // Most clients send no body.
-        let hasBody = request.withBody { !$0.isEmpty }
-        let (user, dropped) = hasBody ? try request.fields { ($0.name("userId"), $0.dropped) } : (nil, [])
+        let hasBody = call.request.withBody { !$0.isEmpty }
+        let user = hasBody ? try call.fields { .some($0.name("userId")) } : nil
         let cleared = try await companion.clearSession(principal, of: user, session: session)
-        return .json(200) { json in
+        return call.answer { json in
             json.add("success", true)
             json.add("clearedCount", cleared)
-            json.add(dropped: dropped)
         }
     }
 
     // MARK: Approvals and events
 
-    func respond(_ request: HTTPRequest, _ id: Substring) async throws -> HTTPResponse {
-        let (companion, principal) = try await companion(request)
-        let (approved, excluded, dropped) = try request.fields { body in
+    func respond(_ call: Call) async throws -> HTTPResponse {
+        let (companion, principal) = try await companion(call)
+        let (approved, excluded) = try call.fields { body in
             let approved = body.choice("approved", required: true)
             let excluded = body.token("deviceToken")
-            return approved.map { ($0, excluded, body.dropped) }
+            return approved.map { ($0, excluded) }
         }
         let isTaken = try await companion.respond(
-            principal, request: RequestName(segment: id), approved: approved, excluding: excluded)
-        return .json(200) { json in
+            principal, request: RequestName(segment: call.name), approved: approved, excluding: excluded)
+        return call.answer { json in
             json.add("success", isTaken)
             // Clients of this route read `success`, not the status. To them a late answer is no error.
             if !isTaken {
                 json.add("error", BrokerError.requestNotFound.detail)
                 json.add("code", BrokerError.requestNotFound.code)
             }
-            json.add(dropped: dropped)
         }
     }
 
-    func approval(_ request: HTTPRequest, _ id: Substring) async throws -> HTTPResponse {
-        let (companion, principal) = try await companion(request)
-        let name = RequestName(segment: id)
+    func approval(_ call: Call) async throws -> HTTPResponse {
+        let (companion, principal) = try await companion(call)
+        let name = RequestName(segment: call.name)
         guard let approval = try await companion.approval(principal, request: name) else {
             throw BrokerError.requestNotFound
         }
-        return .json(200) { json in
-            json.add("requestId", name.own.map { String(decoding: $0, as: UTF8.self) } ?? String(id))
+        return call.answer { json in
+            json.add("requestId", name.own.map { String(decoding: $0, as: UTF8.self) } ?? String(call.name))
             json.add("sessionId", String(decoding: approval.session, as: UTF8.self))
             json.add("status", approval.state.name)
             json.add("expiresAt", timeMs: approval.expires)
         }
     }
 
-    func takeEvent(_ request: HTTPRequest, _ session: Substring) async throws -> HTTPResponse {
-        let (companion, principal) = try await companion(request)
-        let session = try Self.name(session)
-        let (event, user, eventID, ownID, dropped) = try request.fields { body in
+    func takeEvent(_ call: Call) async throws -> HTTPResponse {
+        let (companion, principal) = try await companion(call)
+        let session = try Self.name(call.name)
+        let (event, user, eventID) = try call.fields { body in
             let event = body.event()
             let user = body.name("userId")
             let eventID = body.name("eventId")
-            return event.map { ($0.event, user, eventID, $0.ownID, (body.dropped + $0.dropped).sorted()) }
+            return event.map { ($0, user, eventID) }
         }
         let receipt = try await companion.take(
-            event, of: user, session: session, eventID: eventID, ownID: ownID, from: principal)
-        return .json(202) { Self.write(receipt, dropped, to: &$0) }
+            event.event, of: user, session: session, eventID: eventID, ownID: event.ownID, from: principal)
+        return call.answer(202) { Self.write(receipt, to: &$0) }
     }
 
-    static func write(
-        _ receipt: EventReceipt, notification: String? = nil, _ dropped: [String], to json: inout JSONWriter
-    ) {
+    static func write(_ receipt: EventReceipt, notification: String? = nil, to json: inout JSONWriter) {
         json.add("success", true)
         if let notification { json.add("notification", notification) }
         if let request = receipt.request { json.add("requestId", request.base64url) }
@@ -163,12 +156,11 @@ extension API {
         json.add("pushes", receipt.pushes)
         if receipt.throttled > 0 { json.add("throttled", receipt.throttled) }
         if receipt.isRepeated { json.add("repeated", true) }
-        json.add(dropped: dropped)
     }
 
-    private func companion(_ request: HTTPRequest) async throws -> (Companion, Principal) {
+    private func companion(_ call: Call) async throws -> (Companion, Principal) {
         guard let companion else { throw BrokerError.audiencesOff }
-        return (companion, try await principal(request))
+        return (companion, try await principal(call))
     }
 
     /// Decodes a name that an app chose from a segment of the path (RFC 3986 section 2.1).
@@ -223,9 +215,6 @@ struct EventBody {
     var event: CompanionEvent
     /// The back end's own id for an approval or a question.
     var ownID: [UInt8]?
-    /// The sorted paths of unread fields.
-    var dropped: [String]
-
     static let types = [
         "approval_request", "question_asked", "task_complete", "task_failed", "claude-complete", "progress_update",
         "state_change",
@@ -271,7 +260,7 @@ struct EventBody {
             body.note(.outOfRange("type", allowed: "one of \(Self.types.joined(separator: ", "))"))
             return nil
         }
-        dropped = ((data.map { body.unread(of: $0, but: known) } ?? []) + nested).sorted()
+        body.drop((data.map { body.unread(of: $0, but: known) } ?? []) + nested)
     }
 
     private static func todo(of data: RequestBody.Part, _ body: RequestBody) -> RequestBody.Part? {

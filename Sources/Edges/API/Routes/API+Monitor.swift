@@ -7,25 +7,25 @@ import Vocabulary
 extension API {
     // MARK: Devices
 
-    func registerMonitor(_ request: HTTPRequest) async throws -> HTTPResponse {
-        let (monitor, principal) = try await monitor(request)
-        let asked = try Self.monitorFields(request) { body in
+    func registerMonitor(_ call: Call) async throws -> HTTPResponse {
+        let (monitor, principal) = try await monitor(call)
+        let asked = try Self.monitorFields(call) { body in
             let address = body.address("apnsToken", .alert, of: broker.settings, required: true)
             let printer = body.name("printerPrefix")
-            return address.map { (address: $0, printer: printer, dropped: body.dropped) }
+            return address.map { (address: $0, printer: printer) }
         }
         let registered = try await monitor.register(principal, address: asked.address, printer: asked.printer)
-        return .json(200) { json in
+        return call.answer { json in
             json.add("success", true)
             json.add("deviceId", registered.id.base64url)
             json.add("message", registered.isNew ? "Device registered" : "Device updated")
-            Self.write(registered, asked.dropped, to: &json)
+            Self.write(registered, to: &json)
         }
     }
 
-    func setMonitor(_ request: HTTPRequest, _ id: Substring) async throws -> HTTPResponse {
-        let (monitor, principal) = try await monitor(request)
-        let (adding, removing, dropped) = try Self.monitorFields(request) { body in
+    func setMonitor(_ call: Call) async throws -> HTTPResponse {
+        let (monitor, principal) = try await monitor(call)
+        let (adding, removing) = try Self.monitorFields(call) { body in
             var (adding, removing): (DevicePreferences, DevicePreferences) = ([], [])
             for (name, _, preference) in Self.preferences {
                 switch body.choice(name) {
@@ -34,14 +34,14 @@ extension API {
                 case nil: break
                 }
             }
-            return (adding, removing, body.dropped)
+            return (adding, removing)
         }
-        guard let id = RegistrationID(base64url: id),
+        guard let id = RegistrationID(base64url: call.name),
             try await monitor.set(principal, device: id, adding: adding, removing: removing)
         else {
             throw BrokerError.deviceNotFound
         }
-        return Self.success("Settings updated", dropped)
+        return Self.success("Settings updated", call)
     }
 
     private static let preferences: [(name: String, column: String, DevicePreferences)] = [
@@ -50,26 +50,25 @@ extension API {
         ("onMilestone", "on_milestone", .milestone),
     ]
 
-    func deleteMonitor(_ request: HTTPRequest, _ id: Substring) async throws -> HTTPResponse {
-        let (monitor, principal) = try await monitor(request)
+    func deleteMonitor(_ call: Call) async throws -> HTTPResponse {
+        let (monitor, principal) = try await monitor(call)
         // A device that doesn't exist or belongs to another user gets the same answer.
-        if let id = RegistrationID(base64url: id) { try await monitor.delete(principal, device: id) }
-        return Self.success("Device unregistered", [])
+        if let id = RegistrationID(base64url: call.name) { try await monitor.delete(principal, device: id) }
+        return Self.success("Device unregistered", call)
     }
 
-    private static func success(_ message: String, _ dropped: [String]) -> HTTPResponse {
-        .json(200) { json in
+    private static func success(_ message: String, _ call: Call) -> HTTPResponse {
+        call.answer { json in
             json.add("success", true)
             json.add("message", message)
-            json.add(dropped: dropped)
         }
     }
 
-    func monitors(_ request: HTTPRequest, _ printer: Substring) async throws -> HTTPResponse {
-        let (monitor, principal) = try await monitor(request)
+    func monitors(_ call: Call) async throws -> HTTPResponse {
+        let (monitor, principal) = try await monitor(call)
         guard principal.isBackEnd else { throw BrokerError.backEndOnly }
-        let devices = try await monitor.devices(principal, watching: try Self.printer(printer))
-        return .json(200) { json in
+        let devices = try await monitor.devices(principal, watching: try Self.printer(call.name))
+        return call.answer { json in
             json.add("success", true)
             json.add("devices", objects: devices) { json, device in
                 json.add("id", device.id.base64url)
@@ -89,8 +88,8 @@ extension API {
         case unknownStatus
     }
 
-    func takeStatus(_ request: HTTPRequest, _ printer: Substring) async throws -> HTTPResponse {
-        try await take(request, of: printer) { body in
+    func takeStatus(_ call: Call) async throws -> HTTPResponse {
+        try await take(call) { body in
             let old = body.text("oldStatus", required: true)
             let new = body.text("newStatus", required: true)
             guard let old, let new else { return nil }
@@ -99,38 +98,37 @@ extension API {
         }
     }
 
-    func takeProgress(_ request: HTTPRequest, _ printer: Substring) async throws -> HTTPResponse {
-        try await take(request, of: printer) { body in
+    func takeProgress(_ call: Call) async throws -> HTTPResponse {
+        try await take(call) { body in
             body.percentage("progress", required: true).map { .event(.progress($0)) }
         }
     }
 
     private func take(
-        _ request: HTTPRequest, of printer: Substring, _ read: (RequestBody) -> Report?
+        _ call: Call, _ read: (RequestBody) -> Report?
     ) async throws -> HTTPResponse {
-        let (monitor, principal) = try await monitor(request)
+        let (monitor, principal) = try await monitor(call)
         guard principal.isBackEnd else { throw BrokerError.backEndOnly }
-        let printer = try Self.printer(printer)
-        let (report, eventID, dropped) = try Self.monitorFields(request) { body in
+        let printer = try Self.printer(call.name)
+        let (report, eventID) = try Self.monitorFields(call) { body in
             let report = read(body)
             let eventID = body.name("eventId")
-            return report.map { ($0, eventID, body.dropped) }
+            return report.map { ($0, eventID) }
         }
         guard case .event(let event) = report else {
-            return .json(200) { json in
+            return call.answer { json in
                 json.add("success", true)
                 json.add("pushes", 0)
                 json.add("ignored", "unknown_status")
-                json.add(dropped: dropped)
             }
         }
         let (news, receipt) = try await monitor.take(event, of: printer, eventID: eventID, from: principal)
-        return .json(202) { Self.write(receipt, notification: news?.template, dropped, to: &$0) }
+        return call.answer(202) { Self.write(receipt, notification: news?.template, to: &$0) }
     }
 
-    private func monitor(_ request: HTTPRequest) async throws -> (Monitor, Principal) {
+    private func monitor(_ call: Call) async throws -> (Monitor, Principal) {
         guard let monitor else { throw BrokerError.audiencesOff }
-        return (monitor, try await principal(request))
+        return (monitor, try await principal(call))
     }
 
     private static func printer(_ segment: Substring) throws -> [UInt8] {
@@ -145,10 +143,10 @@ extension API {
     private static let invalid = "Invalid request"
 
     private static func monitorFields<Value>(
-        _ request: HTTPRequest, _ read: (RequestBody) -> Value?
+        _ call: Call, _ read: (RequestBody) -> Value?
     ) throws -> Value {
         do {
-            return try request.fields(read)
+            return try call.fields(read)
         } catch let error as InvalidRequest {
             throw InvalidRequest(error.errors, summary: invalid)
         }

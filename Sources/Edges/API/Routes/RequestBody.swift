@@ -33,6 +33,7 @@ final class RequestBody {
     private var faults: [BrokerError] = []
     /// An error that outranks faulty fields: the caller isn't allowed, or the broker is unavailable.
     private var refusal: BrokerError?
+    private var alsoDropped: [String] = []
     /// The number of calls of `note`. Readers compare it to find out whether they noted an error.
     private(set) var noted = 0
 
@@ -339,7 +340,13 @@ final class RequestBody {
     static let mostListed = 16
 
     /// The sorted names of dropped content.
-    var dropped: [String] { list(root) { name in Self.plain(name).flatMap { Self.content.contains($0) ? $0 : nil } } }
+    var dropped: [String] {
+        let content = list(root) { name in Self.plain(name).flatMap { Self.content.contains($0) ? $0 : nil } }
+        return Set(content + alsoDropped).sorted()
+    }
+
+    /// Adds fields that a reader leaves unread, by their paths.
+    func drop(_ paths: [String]) { alsoDropped += paths }
 
     /// Returns the sorted paths of a part's other fields, at most `mostListed` of them.
     /// - Parameters:
@@ -373,19 +380,6 @@ final class RequestBody {
             guard 0x61...0x7a ~= name[index] | 0x20 || 0x30...0x39 ~= name[index] || name[index] == 0x5f else { return nil }
         }
         return String(decoding: name.indices.map { name[$0] }, as: UTF8.self)
-    }
-}
-
-extension HTTPRequest {
-    /// Reads the fields of the body.
-    /// - Throws: `InvalidRequest` with all errors of the body; `.appNotServed`, which isn't about its form.
-    func fields<Value>(_ read: (RequestBody) -> Value?) throws -> Value {
-        do throws(InvalidRequest) {
-            return try RequestBody(of: self).fields(read)
-        } catch {
-            if error.errors == [.appNotServed] { throw BrokerError.appNotServed }
-            throw error
-        }
     }
 }
 

@@ -5,8 +5,7 @@ import HTTPServer
 /// The handler of some methods at a path. One segment may be a parameter, as in `/api/approval/:request`. A final `*` matches one or more
 /// segments.
 struct Route<Target>: Sendable {
-    /// `name` is the parameter as the client sent it, still percent-encoded. It may be empty.
-    typealias Answer = @Sendable (Target, HTTPRequest, _ name: Substring) async throws -> HTTPResponse
+    typealias Answer = @Sendable (Target, Call) async throws -> HTTPResponse
 
     /// The methods that the route answers; nil means any method.
     fileprivate let methods: [Method]?
@@ -20,22 +19,13 @@ struct Route<Target>: Sendable {
     ///   - hasLongBody: true if its callers send content that is dropped.
     init(
         _ methods: [Method]?, _ pattern: String, isCharged: Bool = true, hasLongBody: Bool = false,
-        named answer: @escaping Answer
+        _ answer: @escaping Answer
     ) {
         self.methods = methods
         self.pattern = pattern
         self.isCharged = isCharged
         self.hasLongBody = hasLongBody
         self.answer = answer
-    }
-
-    init(
-        _ methods: [Method]?, _ pattern: String, isCharged: Bool = true, hasLongBody: Bool = false,
-        _ answer: @escaping @Sendable (Target, HTTPRequest) async throws -> HTTPResponse
-    ) {
-        self.init(methods, pattern, isCharged: isCharged, hasLongBody: hasLongBody) { target, request, _ in
-            try await answer(target, request)
-        }
     }
 }
 
@@ -79,7 +69,7 @@ struct RouteTable<Target>: Sendable {
                 let allowed = routes.flatMap { $0.methods ?? [] }.map { "\($0.name)" }
                 throw BrokerError.methodNotAllowed(allowed: allowed.joined(separator: ", "))
             }
-            return try await route.answer(target, request, name)
+            return try await route.answer(target, Call(request, name: name))
         }
     }
 

@@ -147,7 +147,8 @@ public actor SessionSocketEdge: LoopActor, CompanionSockets {
                     json.add("event", request.type)
                     json.add("sessionId", String(decoding: session, as: UTF8.self))
                     if let eventID { json.add("eventId", String(decoding: eventID, as: UTF8.self)) }
-                    API.write(receipt, dropped, to: &json)
+                    API.write(receipt, to: &json)
+                    json.add(dropped: dropped)
                 })
         case .answer(let name, let approved, let token):
             guard
@@ -309,7 +310,7 @@ struct SessionRequest: Sendable {
             let event = body.event()
             let eventID = body.name("eventId")
             guard let session, let event else { return nil }
-            kind = .event(event, session: session, eventID: eventID, dropped: (body.dropped + event.dropped).sorted())
+            kind = .event(event, session: session, eventID: eventID, dropped: body.dropped)
         case _ where device != nil: kind = .claimOnly
         default:
             // An invalid `deviceId` is the only error then: the message may be a claim.

@@ -1,0 +1,41 @@
+import Broker
+import HTTPServer
+import JSON
+
+/// A request to a route, and the answer to it.
+///
+/// Answers name the content of the body that was dropped unread, so a call keeps these names from its body to its answer.
+final class Call {
+    let request: HTTPRequest
+    /// The parameter in the path as the client sent it, still percent-encoded. Empty for a route without one.
+    let name: Substring
+    private var dropped: [String] = []
+
+    init(_ request: HTTPRequest, name: Substring = "") {
+        self.request = request
+        self.name = name
+    }
+
+    /// Reads the body's fields.
+    /// - Parameter read: returns nil only after noting an error.
+    /// - Throws: `InvalidRequest` with all errors of the body; `.appNotServed`, which isn't about its form.
+    func fields<Value>(_ read: (RequestBody) -> Value?) throws -> Value {
+        do throws(InvalidRequest) {
+            let body = try RequestBody(of: request)
+            let value = try body.fields(read)
+            dropped = body.dropped
+            return value
+        } catch {
+            if error.errors == [.appNotServed] { throw BrokerError.appNotServed }
+            throw error
+        }
+    }
+
+    /// Returns an answer with a JSON object.
+    func answer(_ status: UInt16 = 200, _ write: (inout JSONWriter) -> Void) -> HTTPResponse {
+        .json(status) { json in
+            write(&json)
+            json.add(dropped: dropped)
+        }
+    }
+}
