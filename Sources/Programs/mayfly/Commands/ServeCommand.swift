@@ -4,14 +4,7 @@ import Linux
 
 /// `mayfly serve`: runs the broker.
 enum ServeCommand {
-    static let keys: [Setting] =
-        [
-            .state, .database, .ratchetKey, .wrappingKey, .listen, .operatorListen, .allowCleartext, .tlsCertificate, .tlsKey,
-            .tlsClientCA,
-            .trustedProxies, .backEnds, .backEndCreations, .corsOrigins,
-            .origin, .node, .nodeListen, .nodeCertificate, .nodeCA, .resolution, .policy, .witnessPolicy, .witnessFailure,
-            .ledgerMirror, .notBefore,
-        ] + JWTSettings.keys + [.webhookSecrets] + APNsSettings.keys + ServiceLog.keys
+    static let keys = Setting.allCases.filter { $0.group != .simulator }
 
     static func run(_ words: [String]) async throws {
         if words.asksForHelp {

@@ -207,8 +207,9 @@ struct APNsSettings {
     }
 
     private static func environment(_ configuration: Configuration) throws -> PushEnvironment {
-        switch (configuration[.apnsEnvironment], configuration[.apnsProduction]) {
-        case ("production", _), (nil, nil), (nil, "true"), (nil, "1"): return .production
+        let isUnset = configuration[.apnsEnvironment] == nil && configuration[.apnsProduction] == nil
+        switch (isUnset ? Setting.apnsEnvironment.standard : configuration[.apnsEnvironment], configuration[.apnsProduction]) {
+        case ("production", _), (nil, "true"), (nil, "1"): return .production
         case ("sandbox", _), ("development", _), (nil, "false"), (nil, "0"): return .sandbox
         case (nil, _): throw configuration.invalid(.apnsProduction, "must be true or false")
         default: throw configuration.invalid(.apnsEnvironment, "must be production, sandbox or development")
@@ -216,8 +217,8 @@ struct APNsSettings {
     }
 
     private static func port(_ configuration: Configuration) throws -> UInt16 {
-        guard let text = configuration[.apnsPort] else { return Endpoint.production.port }
-        if configuration[.apnsEndpoint] != nil {
+        let text = configuration.value(.apnsPort)
+        if configuration[.apnsPort] != nil, configuration[.apnsEndpoint] != nil {
             throw configuration.invalid(.apnsEndpoint, "contains a port: remove \(Setting.apnsPort.named)")
         }
         guard let port = Endpoint.ports.first(where: { String($0) == text }) else {

@@ -1,7 +1,7 @@
 /// Every setting of Mayfly, as a flag (`--listen`) or in the environment (`MAYFLY_LISTEN`). A flag wins.
 ///
-/// A setting is a case and its row. `mayfly COMMAND --help` prints the rows, and `packaging/generate` makes man pages, completions, `mayfly.env` and the
-/// settings of `docs/reference.md` from that.
+/// A setting is a case and its row. `mayfly COMMAND --help` prints the rows. `packaging/generate` makes man pages, completions, `mayfly.env` and the
+/// settings of `docs/reference.md` from this help.
 enum Setting: String, CaseIterable {
     case listen
     case tlsCertificate = "tls-certificate"
@@ -99,7 +99,7 @@ enum Setting: String, CaseIterable {
                 "PEM file with the server certificate and its intermediates. The public listener then speaks TLS and HTTP/2. SIGHUP reads it and the key again."
             )
         case .tlsKey:
-            Row(.listeners, "PEM file with that certificate's private key, unencrypted. Mode 0600.")
+            Row(.listeners, "Private key of --tls-certificate: PEM, unencrypted, mode 0600.")
         case .tlsClientCA:
             Row(
                 .listeners,
@@ -118,12 +118,12 @@ enum Setting: String, CaseIterable {
         case .trustedProxies:
             Row(
                 .listeners,
-                "Addresses and networks of proxies whose X-Forwarded-For or Forwarded is trusted, separated by commas; unix for a proxy on a Unix socket. Default: none."
+                "Addresses and networks of proxies whose X-Forwarded-For or Forwarded is trusted, separated by commas. The word unix means a proxy on a Unix socket. Default: none."
             )
         case .backEnds:
             Row(
                 .listeners,
-                "Addresses and networks of the operator's own back ends, separated by commas, e.g. 10.0.0.7,2001:db8::/48; certificates for clients with one of --tls-client-ca. Each gets larger shares. Default: none."
+                "Addresses and networks of the operator's own back ends, separated by commas, e.g. 10.0.0.7,2001:db8::/48; the word certificates means every client with a certificate from --tls-client-ca. Each gets larger shares. Default: none."
             )
         case .backEndCreations:
             Row(
@@ -160,18 +160,18 @@ enum Setting: String, CaseIterable {
             )
         case .resolution:
             Row(
-                .log, "Length of a ledger window in seconds, 1 to 60. It divides the policy's ledger.hourSeconds.",
+                .log, "Length of a ledger window in seconds, 1 to 60. The policy's ledger.hourSeconds must be a multiple of it.",
                 standard: "60",
                 range: 1...60)
         case .policy:
             Row(
                 .log,
-                "Policy files and names of built-in policies (rooms, companion, monitor, calls, trial), separated by commas, at most one of a kind. Default: rooms, which is always in force unless another one is for rooms; with --jwt-algorithm also companion and monitor, and with a webhook secret calls."
+                "Policy files and names of built-in policies (rooms, companion, monitor, calls, trial), separated by commas, at most one of a kind. Default: rooms. With --jwt-algorithm also companion and monitor. With a webhook secret also calls."
             )
         case .witnessPolicy:
             Row(
                 .log,
-                "A C2SP tlog-policy file: the witnesses that cosign each checkpoint, with their URLs, and the quorum. Default: no witnesses."
+                "A C2SP tlog-policy file: the witnesses that cosign each checkpoint, 60 at most, with their URLs, and the quorum. Default: no witnesses."
             )
         case .witnessFailure:
             Row(
@@ -186,7 +186,7 @@ enum Setting: String, CaseIterable {
         case .notBefore:
             Row(.log, "A checkpoint file kept elsewhere. The broker doesn't start if the log doesn't continue it. Default: none.")
         case .node:
-            Row(.nodes, "This broker's name in the log.", standard: "node-1")
+            Row(.nodes, "This broker's name in the log, different for each node.", standard: "node-1")
         case .nodeListen:
             Row(
                 .nodes,
@@ -210,7 +210,7 @@ enum Setting: String, CaseIterable {
         case .jwtKey:
             Row(
                 .users,
-                "The key of JWTs. HS256: a file with the secret, 32 bytes or more, mode 0600. Otherwise the public key that verifies them, in PEM; only `mayfly jwt --sub` uses the private key. SIGHUP reads it again.",
+                "The key of JWTs. HS256: a file with the secret, 32 bytes or more, mode 0600. Otherwise the public key that verifies them, in PEM. Only `mayfly jwt --sub` needs a private key. SIGHUP reads it again.",
                 shortFlag: "key")
         case .jwtJWKS:
             Row(
@@ -233,12 +233,12 @@ enum Setting: String, CaseIterable {
         case .webhookSecrets:
             Row(
                 .users,
-                "File with the secrets that sign webhooks of calls, one per line, 1 to 128 bytes, better 32, mode 0600. SIGHUP reads it again. \(WebhookSettings.variable) may contain one itself. Default: none, and calls are not served.",
+                "File with the secrets that sign webhooks of calls, one per line, 1 to 128 bytes, better 32, mode 0600. SIGHUP reads it again. \(WebhookSettings.variable) may contain one such secret itself. Default: none, and calls are not served.",
                 isSecret: true)
         case .apnsBundleID:
             Row(
                 .apns,
-                "The app's bundle id: the topic of its pushes. With --apns-apps: the default app; without it the first in the list.",
+                "Required. The app's bundle id, the topic of its pushes. With --apns-apps it names the default app; if unset, the list's first app is the default.",
                 environment: "APNS_BUNDLE_ID")
         case .apnsKeyPath:
             Row(.apns, "Apple's token signing key, a .p8 file.", environment: "APNS_KEY_PATH")
@@ -252,7 +252,7 @@ enum Setting: String, CaseIterable {
                 "A client certificate instead of a key: a .p12 file, or PEM with its private key. Apple refuses VoIP, Live Activity and location pushes with one."
             )
         case .apnsCertificatePassphrase:
-            Row(.apns, "File whose first line is that file's passphrase.", isSecret: true)
+            Row(.apns, "File whose first line is the passphrase of --apns-certificate.", isSecret: true)
         case .apnsApps:
             Row(
                 .apns,
@@ -260,12 +260,12 @@ enum Setting: String, CaseIterable {
             )
         case .apnsEnvironment:
             Row(
-                .apns, "The default environment of tokens: production, sandbox or development.",
+                .apns, "The environment of tokens without one: production, or sandbox (also called development).",
                 standard: "production",
                 environment: "APNS_ENVIRONMENT")
         case .apnsProduction:
             Row(
-                .apns, "true or false: another spelling of the same setting. APNS_ENVIRONMENT takes precedence.",
+                .apns, "true means production, false sandbox. --apns-environment wins.",
                 environment: "APNS_PRODUCTION")
         case .apnsEndpoint:
             Row(.apns, "HOST:PORT to send pushes to instead of Apple, e.g. the simulator.")
@@ -282,10 +282,12 @@ enum Setting: String, CaseIterable {
             )
         case .apnsProxyPassword:
             Row(
-                .apns, "File whose first line is that user's password. Mode 0600. SIGHUP reads it again.",
+                .apns, "File whose first line is the password of the user in --apns-proxy. Mode 0600. SIGHUP reads it again.",
                 isSecret: true)
         case .logFormat:
-            Row(.lines, "Lines on standard error as text or as json, one object a line.", standard: "text")
+            Row(
+                .lines, "Lines on standard error as text, or as json: one object a line with time, level and message.",
+                standard: "text")
         case .logLevel:
             Row(.lines, "The least level that is written: error, warning or info.", standard: "info")
         case .apnsSimulatorListen:
@@ -294,10 +296,11 @@ enum Setting: String, CaseIterable {
                 shortFlag: "listen")
         case .apnsSimulatorControl:
             Row(
-                .simulator, "The simulator's control listener, ADDRESS:PORT.", standard: "127.0.0.1:8790",
+                .simulator, "The simulator's control listener, ADDRESS:PORT on loopback. It shows tokens.",
+                standard: "127.0.0.1:8790",
                 shortFlag: "control")
         case .apnsSimulatorCertificate:
-            Row(.simulator, "PEM file with the simulator's certificate and private key.", shortFlag: "certificate")
+            Row(.simulator, "Required. PEM file with the simulator's certificate and private key.", shortFlag: "certificate")
         }
     }
 
