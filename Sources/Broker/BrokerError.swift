@@ -6,7 +6,7 @@ import Storage
 /// Every error that a caller can get. Status, stable code, wording and metric are exhaustive matches, so that none of them can miss a new
 /// case.
 ///
-/// The rules throw it, and let errors of sealing and of shares pass. `init(thrown:)` turns each of these into the caller's error.
+/// Broker code throws this error, `SealingError`, `SlotShortage` or `Shortage`. `init(thrown:)` maps all of them.
 public enum BrokerError: Error, Sendable, Equatable {
     /// - Parameter cause: line, column and problem, without anything of the text.
     case malformedJSON(String)

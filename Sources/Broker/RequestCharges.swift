@@ -6,15 +6,14 @@ import Synchronization
 import Vocabulary
 
 /// The owners to which a request or a socket's message is charged, and the charges that it holds while it runs.
+///
+/// Calls of the rules name it as `charging`. Nil charges nobody: the broker's own tasks pass it.
 public final class RequestCharges: Sendable {
-    /// The charges of the current request. Nil in the broker's own tasks.
-    @TaskLocal public static var current: RequestCharges?
-
     private let shares: Shares
     private let state: Mutex<(owners: Owners, held: [Charge])>
 
     /// Charges an operation at the store and two slots for secrets, until `end`.
-    /// - Throws: `.tooManyRequests` if an owner is over its share, `.outOf` if all is in use.
+    /// - Throws: `Shortage`.
     public init(_ shares: Shares, _ owners: Owners) throws {
         self.shares = shares
         state = Mutex((owners, try Self.hold(shares, owners)))
@@ -78,7 +77,7 @@ public final class RequestCharges: Sendable {
     }
 }
 
-/// Charges the caller of the current request for entries in the log and for queued pushes.
+/// Charges callers for entries in the log and for queued pushes.
 ///
 /// The broker's own tasks are not charged. It belongs to the engine's loop.
 final class CallerCharges: Sendable {
@@ -103,65 +102,67 @@ final class CallerCharges: Sendable {
 
     /// Admits entries to the public log. The budget of creations bounds them, and so does their share of the backlog while the log can't be
     /// published.
-    func admitEntries() throws -> Admission {
+    func admitEntries(charging payer: RequestCharges?) throws -> Admission {
         let admission = Admission(shares)
-        if let owners = RequestCharges.current?.owners { try chargeEntries(1, to: owners, urgency: .creation, in: admission) }
+        if let owners = payer?.owners { try chargeEntries(1, to: owners, urgency: .creation, in: admission) }
         return admission
     }
 
-    /// Admits a room's creation. Without a request, the network of this address is charged.
-    func admitCreation(from address: SocketAddress) throws -> Admission {
+    /// Admits a room's creation. Without a payer, the network of this address is charged.
+    func admitCreation(from address: SocketAddress, charging payer: RequestCharges?) throws -> Admission {
         let admission = Admission(shares)
-        try chargeEntries(1, to: payers(address), urgency: .creation, in: admission)
+        try chargeEntries(1, to: owners(payer, address), urgency: .creation, in: admission)
         return admission
     }
 
-    /// Admits a guess of a short code: a creation with one shows whether the code is free. Without a request, the network of this address is charged.
+    /// Charges a guess. A creation with a short code reveals whether the code is free. Without a payer, the network of this address is charged.
     /// - Throws: `.tooManyRequests` if the guesses of the window are used up.
-    func admitGuess(from address: SocketAddress) throws -> Admission {
+    func admitGuess(from address: SocketAddress, charging payer: RequestCharges?) throws -> Admission {
         let admission = Admission(shares)
         do {
-            try charge(.shortCreations, to: payers(address), in: admission)
+            try charge(.shortCreations, to: owners(payer, address), in: admission)
         } catch Shortage.overShare(_, let seconds), Shortage.exhausted(_, let seconds) {
             throw BrokerError.tooManyRequests(retryAfterSeconds: seconds)
         }
         return admission
     }
 
-    /// Charges a pending room with a short code. Without a request, the network of this address is charged.
+    /// Charges a pending room with a short code. Without a payer, the network of this address is charged.
     /// - Throws: `.tooManyShortCodes` for an own share and for a shortage, since both end with a longer code.
-    func chargeShortCode(from address: SocketAddress) throws -> Charge {
+    func chargeShortCode(from address: SocketAddress, charging payer: RequestCharges?) throws -> Charge {
         do {
-            return try shares.charge(.shortCodes, to: payers(address))
+            return try shares.charge(.shortCodes, to: owners(payer, address))
         } catch { throw BrokerError.tooManyShortCodes }
     }
 
-    private func payers(_ address: SocketAddress) -> Owners { RequestCharges.current?.owners ?? Owners(shares.network(address)) }
+    private func owners(_ payer: RequestCharges?, _ address: SocketAddress) -> Owners {
+        payer?.owners ?? Owners(shares.network(address))
+    }
 
     /// Admits a token's replacement, which adds to the public log as a creation does.
     /// - Parameter side: the room side whose token is replaced.
-    func admitReplacement(by side: Owner) throws -> Admission {
+    func admitReplacement(by side: Owner, charging payer: RequestCharges?) throws -> Admission {
         let admission = Admission(shares)
         try charge(.tokenReplacements, to: Owners(side), in: admission)
-        admission.add(try admitEntries())
+        admission.add(try admitEntries(charging: payer))
         return admission
     }
 
-    /// Admits a push to a room side, and its entries in the log. Without a request nothing is charged.
-    func admitKnock(at side: Owner) throws -> Admission {
+    /// Admits a push to a room side, and its entries in the log. Without a payer nothing is charged.
+    func admitKnock(at side: Owner, charging payer: RequestCharges?) throws -> Admission {
         let admission = Admission(shares)
-        guard var owners = RequestCharges.current?.owners else { return admission }
+        guard var owners = payer?.owners else { return admission }
         owners.side = side
         try charge(.queuedPushes, to: owners, urgency: .knock, in: admission)
         try chargeEntries(1, to: owners, urgency: .knock, in: admission)
         return admission
     }
 
-    /// Charges pushes that are about to be queued. Without a request nothing is charged.
+    /// Charges pushes that are about to be queued. Without a payer nothing is charged.
     ///
     /// A back end's pushes are not charged as creations: the policy's `tokenPushes` bounds how much they add to the log.
-    func charge(pushes count: Int, in admission: Admission) throws {
-        guard count > 0, let owners = RequestCharges.current?.owners else { return }
+    func charge(pushes count: Int, in admission: Admission, charging payer: RequestCharges?) throws {
+        guard count > 0, let owners = payer?.owners else { return }
         try charge(.queuedPushes, count, to: owners, urgency: .knock, in: admission)
         if !owners.payer.isBackEnd { try chargeEntries(count, to: owners, urgency: .knock, in: admission) }
     }
@@ -210,14 +211,14 @@ final class CallerCharges: Sendable {
     }
 }
 
-/// The charges and reservations of one operation. `end` refunds them unless the operation is stored.
+/// The charges and reservations of one operation. `end` refunds whatever was not committed.
 final class Admission: Sendable {
     private let shares: Shares
     private let held = Mutex<(charges: [Charge], reservations: [KeyedBudget.Reservation])>(([], []))
 
     init(_ shares: Shares) { self.shares = shares }
 
-    /// A fan-out that fails while it is built has no other end.
+    /// Refunds a fan-out that failed before `apply`.
     deinit { end() }
 
     func add(_ charge: Charge) { held.withLock { $0.charges.append(charge) } }
@@ -272,7 +273,7 @@ final class PushCharge: Sendable {
 
 extension ShareTable {
     /// Returns the standard table with a policy's limits.
-    /// - Parameter backEndCreations: the limit of a back end in ten minutes. Nil for the standard one.
+    /// - Parameter backEndCreations: the limit of a back end in ten minutes. Nil for the table's default.
     public static func standard(_ limits: Limits, backEndCreations: Int? = nil) -> ShareTable {
         var table = standard(limits.creations, backEndCreations: backEndCreations)
         table[.shortCodes].total = limits.pendingShortCodes

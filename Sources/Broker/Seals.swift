@@ -30,7 +30,7 @@ extension AddressSize {
 }
 
 /// Opens something sealed. Returns nil if it is invalid or its key is gone.
-/// - Throws: `SealingError.outOf` after a shortage, which doesn't show whether the secret is valid.
+/// - Throws: `SealingError.outOf` after a shortage. Whether it opens is then unknown.
 func ifItOpens<Value>(_ open: () throws -> Value) throws -> Value? {
     do {
         return try open()

@@ -199,11 +199,11 @@ struct CompanionStage: AudienceStage {
     @discardableResult
     func take(
         _ event: CompanionEvent, of principal: Principal = alice, session: [UInt8] = session, eventID: String? = nil,
-        ownID: String? = nil, from caller: Principal = backEnd
+        ownID: String? = nil, from caller: Principal = backEnd, charging payer: RequestCharges? = nil
     ) async throws -> EventReceipt {
         try await companion.take(
             event, of: principal.user, session: session, eventID: eventID.map { Array($0.utf8) },
-            ownID: ownID.map { Array($0.utf8) }, from: caller)
+            ownID: ownID.map { Array($0.utf8) }, from: caller, charging: payer)
     }
 
     /// Requests an approval.

@@ -61,12 +61,13 @@ struct BrokerFixture {
 
     func create(
         _ code: String = "123456", client: String = "creator", life: Int = 600, codeLife: Int = 300, token: Secret? = nil,
-        environment: PushEnvironment = .production, from address: SocketAddress = Self.here
+        environment: PushEnvironment = .production, from address: SocketAddress = Self.here,
+        charging payer: RequestCharges? = nil
     ) async throws -> Membership {
         try await broker.rooms.create(
             CreateRoom(
                 joinid: Array(code.utf8), lifeSeconds: life, codeLifeSeconds: codeLife, client: Array(client.utf8),
-                address: token.map { .test($0, environment) }), from: address)
+                address: token.map { .test($0, environment) }), from: address, charging: payer)
     }
 
     func accept(_ code: String = "123456", client: String = "joiner", token: Secret? = nil) async throws -> Membership {

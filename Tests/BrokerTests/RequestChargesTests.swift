@@ -15,11 +15,11 @@ import Vocabulary
 
     private func charged<Value>(
         isolation: isolated (any Actor)? = #isolation, _ fixture: BrokerFixture, _ address: SocketAddress = BrokerFixture.here,
-        _ call: () async throws -> Value
+        _ call: (RequestCharges) async throws -> Value
     ) async throws -> Value {
         let charges = try RequestCharges(fixture.broker.shares, Owners(fixture.broker.shares.network(address)))
         defer { charges.end() }
-        return try await RequestCharges.$current.withValue(charges) { try await call() }
+        return try await call(charges)
     }
 
     /// The length of the write-ahead log, which grows with every write.
@@ -105,27 +105,31 @@ import Vocabulary
         let shares = fixture.broker.shares
         func used() -> Int { shares.used(.creations, now: fixture.clock.now) }
         let token = try fixture.token(1)
-        let room = try await charged(fixture) { try await fixture.create(token: token) }
+        let room = try await charged(fixture) { try await fixture.create(token: token, charging: $0) }
         #expect(used() == 1)
-        _ = try await charged(fixture) { try await fixture.create(token: token) }
+        _ = try await charged(fixture) { try await fixture.create(token: token, charging: $0) }
         #expect(used() == 1, "a repeat costs nothing")
-        let joined = try await charged(fixture, Self.other) { try await fixture.accept() }
+        let joined = try await charged(fixture, Self.other) { _ in try await fixture.accept() }
         await #expect(throws: BrokerError.joinCodeInUse) {
-            try await charged(fixture) { try await fixture.create(client: "another") }
+            try await charged(fixture) { try await fixture.create(client: "another", charging: $0) }
         }
         #expect(used() == 1)
         let creator = fixture.caller(room.room, "creator", room.member)
-        _ = try await charged(fixture) { try await fixture.broker.rooms.replaceToken(creator, with: .test(token)) }
+        _ = try await charged(fixture) { try await fixture.broker.rooms.replaceToken(creator, with: .test(token), charging: $0) }
         #expect(used() == 1)
         _ = try await charged(fixture) {
-            try await fixture.broker.rooms.replaceToken(creator, with: .test(fixture.token(2)))
+            try await fixture.broker.rooms.replaceToken(creator, with: .test(fixture.token(2)), charging: $0)
         }
         #expect(used() == 2)
         let joiner = fixture.caller(room.room, "joiner", joined.member)
-        let knock = try await charged(fixture, Self.other) { try await fixture.broker.rooms.report(joiner, leaving: false) }
+        let knock = try await charged(fixture, Self.other) {
+            try await fixture.broker.rooms.report(joiner, leaving: false, charging: $0)
+        }
         #expect(knock == .queued)
         #expect(used() == 3 && shares.used(.queuedPushes) == 1)
-        let again = try await charged(fixture, Self.other) { try await fixture.broker.rooms.report(joiner, leaving: false) }
+        let again = try await charged(fixture, Self.other) {
+            try await fixture.broker.rooms.report(joiner, leaving: false, charging: $0)
+        }
         #expect(again == .throttled)
         #expect(used() == 3 && shares.used(.queuedPushes) == 1)
         try await fixture.end()
@@ -139,7 +143,7 @@ import Vocabulary
             try await stage.register(2)
             let charges = try RequestCharges(broker.shares, Owners(broker.shares.network(Self.other)))
             try charges.charge(CompanionStage.alice)
-            try await RequestCharges.$current.withValue(charges) { _ = try await stage.take(.question) }
+            _ = try await stage.take(.question, charging: charges)
             #expect(broker.shares.used(.queuedPushes) == 2)
             #expect(broker.shares.used(.creations, now: stage.now) == 2)
             #expect(broker.shares.used(.storeOperations) == 1 && broker.shares.used(.arenaSlots) == 2)
@@ -191,9 +195,7 @@ import Vocabulary
         func ask(_ client: String, _ member: MemberSecret?, _ address: UInt32) async throws {
             let charges = try RequestCharges(shares, Owners(shares.network(.v4(address, port: 1))))
             held.append(charges)
-            _ = try await RequestCharges.$current.withValue(charges) {
-                try await fixture.broker.rooms.withdrawToken(fixture.caller(room.room, client, member))
-            }
+            _ = try await fixture.broker.rooms.withdrawToken(fixture.caller(room.room, client, member), charging: charges)
         }
         for address: UInt32 in 1...8 { try await ask("creator", room.member, address) }
         await #expect(throws: Shortage.overShare(.storeOperations, retryAfterSeconds: 5)) {
@@ -213,27 +215,27 @@ import Vocabulary
         let shares = fixture.broker.shares
         let (flood, other) = (Owners(shares.network(BrokerFixture.here)), Owners(shares.network(Self.other)))
         let token = try fixture.token(1)
-        let room = try await charged(fixture) { try await fixture.create(token: token) }
+        let room = try await charged(fixture) { try await fixture.create(token: token, charging: $0) }
         #expect(shares.used(.ledgerBacklog) == 1)
-        _ = try await charged(fixture) { try await fixture.create(token: token) }
+        _ = try await charged(fixture) { try await fixture.create(token: token, charging: $0) }
         #expect(shares.used(.ledgerBacklog) == 1, "a repeat writes nothing")
         let most = shares.table[.ledgerBacklog].total / 8
         _ = try shares.charge(.ledgerBacklog, most * 5 / 8, to: flood)
         let creator = fixture.caller(room.room, "creator", room.member)
         await #expect(throws: Shortage.overShare(.ledgerBacklog, retryAfterSeconds: 5)) {
             try await charged(fixture) {
-                try await fixture.broker.rooms.replaceToken(creator, with: .test(fixture.token(2)))
+                try await fixture.broker.rooms.replaceToken(creator, with: .test(fixture.token(2)), charging: $0)
             }
         }
         #expect(shares.used(.creations, now: fixture.clock.now) == 1, "what was refused is given back")
         _ = try await charged(fixture, Self.other) {
-            try await fixture.broker.rooms.replaceToken(creator, with: .test(fixture.token(2)))
+            try await fixture.broker.rooms.replaceToken(creator, with: .test(fixture.token(2)), charging: $0)
         }
         #expect(shares.allows(.ledgerBacklog, 1_000, to: other))
         // The log is published.
         shares.clear(.ledgerBacklog)
         _ = try await charged(fixture) {
-            try await fixture.broker.rooms.replaceToken(creator, with: .test(fixture.token(3)))
+            try await fixture.broker.rooms.replaceToken(creator, with: .test(fixture.token(3)), charging: $0)
         }
         #expect(shares.used(.ledgerBacklog) == 1)
         try await fixture.end()

@@ -129,21 +129,23 @@ import Vocabulary
         await #expect(throws: BrokerError.notAMember) { try await fixture.accept(client: "creator") }
         let joined = try await fixture.accept()
         let broker = fixture.broker
-        #expect(try await broker.rooms.authorize(fixture.caller(made.room, "creator")).slot == 1)
-        #expect(try await broker.rooms.authorize(fixture.caller(made.room, "joiner")).slot == 2)
-        await #expect(throws: BrokerError.notAMember) { try await broker.rooms.authorize(fixture.caller(made.room, "third")) }
+        #expect(try await broker.rooms.authorize(fixture.caller(made.room, "creator"), charging: nil).slot == 1)
+        #expect(try await broker.rooms.authorize(fixture.caller(made.room, "joiner"), charging: nil).slot == 2)
+        await #expect(throws: BrokerError.notAMember) {
+            try await broker.rooms.authorize(fixture.caller(made.room, "third"), charging: nil)
+        }
         // Each side has its own member secret.
         await #expect(throws: BrokerError.notAMember) {
-            try await broker.rooms.authorize(fixture.caller(made.room, "creator", joined.member))
+            try await broker.rooms.authorize(fixture.caller(made.room, "creator", joined.member), charging: nil)
         }
         // After its first use the member secret is required.
-        #expect(try await broker.rooms.authorize(fixture.caller(made.room, "creator", made.member)).slot == 1)
+        #expect(try await broker.rooms.authorize(fixture.caller(made.room, "creator", made.member), charging: nil).slot == 1)
         await #expect(throws: BrokerError.memberRequired) {
-            try await broker.rooms.authorize(fixture.caller(made.room, "creator"))
+            try await broker.rooms.authorize(fixture.caller(made.room, "creator"), charging: nil)
         }
-        #expect(try await broker.rooms.authorize(fixture.caller(made.room, "joiner")).slot == 2)
+        #expect(try await broker.rooms.authorize(fixture.caller(made.room, "joiner"), charging: nil).slot == 2)
         await #expect(throws: BrokerError.roomNotFound) {
-            try await broker.rooms.authorize(fixture.caller(try RoomID.random(), "creator"))
+            try await broker.rooms.authorize(fixture.caller(try RoomID.random(), "creator"), charging: nil)
         }
         try await fixture.end()
     }

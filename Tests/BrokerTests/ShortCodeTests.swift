@@ -107,4 +107,26 @@ import Vocabulary
         #expect(shares.used(.shortCodes) == 1 && shares.used(.shortCreations, now: fixture.clock.now) == 2)
         try await fixture.end()
     }
+
+    /// Whoever learns that a code is taken has guessed, also if the broker then lacks a slot to look whose code it is.
+    @Test func aShortageAfterTheLookUpIsAGuess() async throws {
+        let fixture = try await BrokerFixture()
+        try await Task(executorPreference: fixture.loop) {
+            _ = try await fixture.create()
+            let taken = try TakenSlots()
+            var charged = 0
+            for _ in 0..<64 {
+                let before = fixture.broker.shares.used(.shortCreations, now: fixture.clock.now)
+                do {
+                    _ = try await fixture.create(client: "another")
+                } catch SealingError.outOf {
+                    charged += fixture.broker.shares.used(.shortCreations, now: fixture.clock.now) - before
+                } catch { break }
+                taken.giveBack(1)
+            }
+            taken.giveBackAll()
+            #expect(charged > 0)
+        }.value
+        try await fixture.end()
+    }
 }

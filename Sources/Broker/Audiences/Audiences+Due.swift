@@ -74,7 +74,7 @@ extension Audiences {
     private func sendTogether(_ activities: ArraySlice<RegistrationRecord>) async throws -> ChangeOutcome {
         var fanout = newFanout()
         for activity in activities { try add(activity, to: &fanout) }
-        return try await apply(fanout)
+        return try await apply(fanout, charging: nil)
     }
 
     private func add(_ activity: RegistrationRecord, to fanout: inout Fanout) throws {

@@ -27,10 +27,8 @@ struct Fanout: Sendable {
     var pushes = 0
     /// Pushes beyond a token's budget. Alerts are left out, updates wait.
     var throttled = 0
-    /// The units of the tokens' budgets, and the event's. They are refunded if the fan-out is not stored.
+    /// The reserved units of token budgets. `claim` adds its event.
     let admission: Admission
-
-    init(_ shares: Shares) { admission = Admission(shares) }
 
     static func += (all: inout Fanout, more: Fanout) {
         all.change.jobs += more.change.jobs
@@ -83,7 +81,7 @@ extension Audiences {
     }
 
     /// Returns an empty fan-out.
-    nonisolated func newFanout() -> Fanout { Fanout(charges.shares) }
+    nonisolated func newFanout() -> Fanout { Fanout(admission: Admission(charges.shares)) }
 
     /// Builds an update of each of these Live Activities: a push if its window is open. Otherwise the update waits for the window, and replaces
     /// any that waits already.
@@ -145,12 +143,12 @@ extension Audiences {
 
     /// Stores a change and queues its pushes. Any outcome but `.done` changed nothing and cost no budget. A change that may leave out
     /// registrations which are gone is `.done` without them.
-    func apply(_ fanout: Fanout) async throws -> ChangeOutcome {
+    func apply(_ fanout: Fanout, charging payer: RequestCharges?) async throws -> ChangeOutcome {
         let now = time.now
         let change = fanout.change
         var jobs = change.jobs.map(\.job.record)
         defer { fanout.admission.end() }
-        try charges.charge(pushes: jobs.count, in: fanout.admission)
+        try charges.charge(pushes: jobs.count, in: fanout.admission, charging: payer)
         await outbox.reserve(jobs)
         var outcome: ChangeOutcome
         do {

@@ -44,7 +44,7 @@ extension Audiences {
     /// Seals a token for its audience, or renews it. The same token of the same owner keeps its id and its handle key. Registrations of other
     /// owners are not changed, even for the same token.
     /// - Throws: `.tooManyRegistrations` and `.tooManyRequests`; `.storageUnavailable`.
-    func register(_ asked: Registration) async throws -> Registered {
+    func register(_ asked: Registration, charging payer: RequestCharges?) async throws -> Registered {
         try await beginRegistering(asked.owner)
         defer { endRegistering(asked.owner) }
         // A failed try means that an update of a Live Activity or a change of preferences came between.
@@ -78,9 +78,10 @@ extension Audiences {
             }
             try await carry(sameActivity, of: asked.audience, over: &record.row)
             let limit = asked.kind == .liveActivity ? limits.activities?.perOwner ?? 0 : limits.registrationsPerOwner
-            let admission = try charges.admitEntries()
+            let admission = Admission(charges.shares)
             defer { admission.end() }
             admission.add(try chargeEvent(of: asked.owner))
+            admission.add(try charges.admitEntries(charging: payer))
             let (new, old) = (NewRegistration(record.row, sealedID: record.sealedID), replaced)
             let (owners, devices) = (try ownerIndexes(asked.owner), try deviceIndexes(asked))
             let outcome = try await store.write {
@@ -198,11 +199,6 @@ extension Audiences {
         if registrations.isEmpty { return }
         await outbox.revoke(registrations.map(\.purgeID))
         await sweeper.scheduleScrub()
-    }
-
-    /// Returns nil if the row does not open.
-    func details(of record: RegistrationRecord) throws -> RegistrationDetails? {
-        try keys.details(of: record)
     }
 }
 

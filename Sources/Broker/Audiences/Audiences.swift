@@ -27,13 +27,13 @@ public actor Audiences: LoopActor, BrokerPart {
     var nextDue: UInt64 = 0
     /// The end of the sleep of `run`. 0 while it works.
     var sleepsUntil: UInt64 = 0
-    let sleeper: Sleeper
+    let sleeper: WakeableSleep
     /// By owner, registrations that wait for the one before them.
     private var registering: [[UInt8]: [CheckedContinuation<Void, Never>]] = [:]
 
     public init(broker: Broker, policy: Policy, limits: AudienceLimits) {
         loop = broker.loop
-        sleeper = Sleeper(broker.loop)
+        sleeper = WakeableSleep(broker.loop)
         shared = broker.shared
         self.broker = broker
         outbox = broker.outbox
@@ -268,10 +268,10 @@ extension RegistrationSlot {
     var expirySlot: ExpirySlot { ExpirySlot(generation: generation, expiryMs: expires) }
 }
 
-/// Runs an operation again while it returns nil, because somebody else changed a row between its read and its write.
+/// Repeats an operation while it returns nil. Nil means that a row changed after it was read.
 /// - Throws: `.storageUnavailable` if that happens each time.
-nonisolated(nonsending) func retrying<Value>(
-    _ tries: Int = 5, _ operation: nonisolated(nonsending) (_ attempt: Int) async throws -> Value?
+func retrying<Value>(
+    _ tries: Int = 5, _ operation: (_ attempt: Int) async throws -> Value?
 ) async throws -> Value {
     for attempt in 0..<tries {
         if let value = try await operation(attempt) { return value }

@@ -23,11 +23,12 @@ public actor Calls: LoopActor {
     ///   - previous: the phone's previous token, which is destroyed.
     /// - Throws: `.anotherUser`, and what `Audiences.register` throws.
     public func register(
-        _ principal: Principal, user: [UInt8], address: PushAddress, previous: Secret? = nil
+        _ principal: Principal, user: [UInt8], address: PushAddress, previous: Secret? = nil,
+        charging payer: RequestCharges?
     ) async throws -> Registered {
         try Self.check(user, principal)
         return try await audiences.register(
-            Registration(audience: user, owner: user, address: address, kind: .voip, previous: previous))
+            Registration(audience: user, owner: user, address: address, kind: .voip, previous: previous), charging: payer)
     }
 
     /// Destroys a user's PushKit token, or all of them if `token` is nil.
@@ -48,7 +49,7 @@ public actor Calls: LoopActor {
 
     /// Rings all phones of the receiver, once for each session. Nothing is kept of a call that rings no phone.
     /// - Throws: `.tooManyPushes`, and what the store throws. Then no phone rings, and the call may be repeated.
-    public func ring(_ call: CallInvitation) async throws -> CallReceipt {
+    public func ring(_ call: CallInvitation, charging payer: RequestCharges?) async throws -> CallReceipt {
         let session = AudienceEvent.Value.handle(kind: "session", id: call.session)
         let event = AudienceEvent(
             template: "incoming_call", collapse: session,
@@ -62,7 +63,7 @@ public actor Calls: LoopActor {
             var fanout = try await audiences.pushes(event, to: audiences.devices(of: call.receiver), of: call.receiver)
             guard fanout.pushes > 0 else { return CallReceipt(throttled: fanout.throttled) }
             fanout.change.seen = try await audiences.repeatMark(call.receiver, call.session)
-            switch try await audiences.apply(fanout) {
+            switch try await audiences.apply(fanout, charging: payer) {
             case .done: return CallReceipt(rang: fanout.pushes, throttled: fanout.throttled)
             case .repeated: return CallReceipt(isRepeated: true)
             case .changed, .settled, .leftOut: return nil

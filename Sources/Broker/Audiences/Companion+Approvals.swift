@@ -103,7 +103,7 @@ extension Companion {
     /// - Returns: the number of pushes to devices. Nil if the request is unknown, or of another user and another back end.
     /// - Throws: `.tooManyPushes` if there is no room for all of them. Then none is sent.
     public func clearApproval(
-        _ principal: Principal, request name: RequestName, excluding: Secret?
+        _ principal: Principal, request name: RequestName, excluding: Secret?, charging payer: RequestCharges?
     ) async throws -> Int? {
         guard let (timer, content) = try await request(name, by: principal) else { return nil }
         let hasAsked = content.isAsked(by: principal)
@@ -111,12 +111,12 @@ extension Companion {
         if hasAsked, timer.answer != Self.question {
             guard timer.answer == 0 else { return 0 }
             try await audiences.chargeEvent(of: content.user)
-            return try await withdraw(timer.id, excluding: excluding)
+            return try await withdraw(timer.id, excluding: excluding, charging: payer)
         }
         try await audiences.chargeEvent(of: content.user)
         return try await retrying { _ in
             let fanout = try await clearing(timer.id, of: content.user, excluding: excluding, because: .answered)
-            if try await audiences.apply(fanout) == .done { return fanout.pushes }
+            if try await audiences.apply(fanout, charging: payer) == .done { return fanout.pushes }
             return nil
         }
     }
@@ -125,7 +125,8 @@ extension Companion {
     /// - Parameter excluding: the token of the device that answers.
     /// - Returns: false if the approval is unknown, another user's, answered, or timed out. The caller can't distinguish these.
     public func respond(
-        _ principal: Principal, request name: RequestName, approved: Bool, excluding: Secret?
+        _ principal: Principal, request name: RequestName, approved: Bool, excluding: Secret?,
+        charging payer: RequestCharges?
     ) async throws -> Bool {
         return try await retrying { _ in
             guard let (timer, content) = try await request(name, by: principal), content.user == principal.user,
@@ -133,7 +134,7 @@ extension Companion {
             else { return false }
             let id = timer.id
             let end = try await end((timer, content), as: approved ? .approved : .denied, excluding: excluding)
-            switch try await audiences.apply(end.fanout) {
+            switch try await audiences.apply(end.fanout, charging: payer) {
             case .done:
                 let message = CompanionMessage.approvalResponse(request: id, session: content.session, approved: approved)
                 await tell(content, message)
@@ -166,11 +167,13 @@ extension Companion {
 
     /// Ends an approval that its back end no longer needs. Every device clears it. The user and the back end are informed.
     /// - Returns: the number of pushes to devices. 0 if the approval has ended meanwhile.
-    private func withdraw(_ id: RequestID, excluding: Secret? = nil) async throws -> Int {
+    private func withdraw(
+        _ id: RequestID, excluding: Secret? = nil, charging payer: RequestCharges?
+    ) async throws -> Int {
         return try await retrying { _ in
             guard let (timer, content) = try await request(id), timer.answer == 0, timer.due > time.now else { return 0 }
             let end = try await end((timer, content), as: .withdrawn, excluding: excluding)
-            switch try await audiences.apply(end.fanout) {
+            switch try await audiences.apply(end.fanout, charging: payer) {
             case .done:
                 await tell(content, .approvalWithdrawn(request: id, session: content.session))
                 return end.devices
@@ -181,11 +184,13 @@ extension Companion {
     }
 
     /// Withdraws the pending approvals that this back end has asked a user for in a session.
-    func withdrawAll(of session: [UInt8], _ user: [UInt8], askedBy backEnd: Principal) async throws {
+    func withdrawAll(
+        of session: [UInt8], _ user: [UInt8], askedBy backEnd: Principal, charging payer: RequestCharges?
+    ) async throws {
         let (indexes, now) = (try await indexes(of: .pending, user, session), time.now)
         for timer in try await store.read({ try $0.pendingTimers(listed: indexes, now: now) }) {
             guard try RequestContent(timer, keys)?.isAsked(by: backEnd) == true else { continue }
-            _ = try await withdraw(timer.id)
+            _ = try await withdraw(timer.id, charging: payer)
         }
     }
 
@@ -254,11 +259,11 @@ extension Companion {
             var fanout = audiences.newFanout()
             fanout.change.timer = .settle(
                 id: timer.id, expires: timer.expires, answer: Approval.State.timedOut.rawValue)
-            _ = try await audiences.apply(fanout)
+            _ = try await audiences.apply(fanout, charging: nil)
             return
         }
         let end = try await end((timer, content), as: .timedOut)
-        guard try await audiences.apply(end.fanout) == .done else { return }
+        guard try await audiences.apply(end.fanout, charging: nil) == .done else { return }
         let message = CompanionMessage.approvalTimeout(request: timer.id, session: content.session)
         await tell(content, message)
     }

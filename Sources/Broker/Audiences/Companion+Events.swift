@@ -85,7 +85,7 @@ extension Companion {
     ///   allow a value; `.tooManyPushes`. Then nothing of the event is kept.
     public func take(
         _ event: CompanionEvent, of user: [UInt8]?, session: [UInt8], eventID: [UInt8]?, ownID: [UInt8]? = nil,
-        from principal: Principal
+        from principal: Principal, charging payer: RequestCharges?
     ) async throws -> EventReceipt {
         let user = try Self.subject(user, principal)
         try await audiences.chargeEvent(of: user)
@@ -96,7 +96,7 @@ extension Companion {
             var (fanout, receipt, news) = try await fanout(
                 of: event, user: user, session: session, eventID: eventID, ownID: ownID, creator: principal)
             fanout.change.seen = seen
-            switch try await audiences.apply(fanout) {
+            switch try await audiences.apply(fanout, charging: payer) {
             case .done:
                 receipt.pushes = fanout.pushes
                 receipt.throttled = fanout.throttled
@@ -329,7 +329,8 @@ extension Companion {
     /// - Returns: true if it took over from another client.
     /// - Throws: `.missingField` and `.anotherUser` like `take`; `.tooManyPushes`. Then nothing has changed.
     public func claim(
-        _ principal: Principal, of user: [UInt8]?, session name: [UInt8], device: [UInt8], type: ClientType, token: Secret?
+        _ principal: Principal, of user: [UInt8]?, session name: [UInt8], device: [UInt8], type: ClientType, token: Secret?,
+        charging payer: RequestCharges?
     ) async throws -> Bool {
         let user = try Self.subject(user, principal)
         // A failed try means that another claim won, and each claim wins once.
@@ -346,11 +347,11 @@ extension Companion {
             var registration: RegistrationID?
             if let token { registration = try await audiences.registrations(own, for: token, owner: user).first?.id }
             if isSame, registration == nil || registration == current?.registration { return false }
-            let event = try await audiences.chargeEvent(of: user)
             var fanout = audiences.newFanout()
+            fanout.admission.add(try await audiences.chargeEvent(of: user))
             if !isSame, let before = current?.registration, before != registration {
                 let handle = AudienceEvent.Value.session(name)
-                fanout = try await audiences.pushes(
+                fanout += try await audiences.pushes(
                     AudienceEvent(
                         // Not the session's own handle, so that no notification is replaced.
                         template: "session_handoff", collapse: .handle(kind: "handoff", id: name),
@@ -360,8 +361,7 @@ extension Companion {
             (next.client, next.registration) = (client, registration)
             next.version += 1
             fanout.change.session = .set(next, after: current?.version)
-            fanout.admission.add(event)
-            if try await audiences.apply(fanout) == .done { return current?.client != nil && !isSame }
+            if try await audiences.apply(fanout, charging: payer) == .done { return current?.client != nil && !isSame }
             return nil
         }
     }

@@ -47,9 +47,11 @@ public actor Companion: LoopActor, BrokerPart {
 
     /// Registers a device's token for the caller, or renews it.
     /// - Throws: `.tooManyRegistrations`, and what the store throws.
-    public func registerDevice(_ principal: Principal, address: PushAddress) async throws -> Registered {
+    public func registerDevice(
+        _ principal: Principal, address: PushAddress, charging payer: RequestCharges?
+    ) async throws -> Registered {
         try await audiences.register(
-            Registration(audience: principal.user, owner: principal.user, address: address, kind: .alert))
+            Registration(audience: principal.user, owner: principal.user, address: address, kind: .alert), charging: payer)
     }
 
     /// Registers a Live Activity's token, or renews it. With another token its window and its waiting update are carried over.
@@ -59,12 +61,13 @@ public actor Companion: LoopActor, BrokerPart {
     ///   - previous: the activity's previous token, which is destroyed.
     /// - Throws: what `registerDevice` throws.
     public func registerActivity(
-        _ principal: Principal, address: PushAddress, activity: [UInt8], session: [UInt8], previous: Secret?
+        _ principal: Principal, address: PushAddress, activity: [UInt8], session: [UInt8], previous: Secret?,
+        charging payer: RequestCharges?
     ) async throws -> Registered {
         try await audiences.register(
             Registration(
                 audience: principal.user, owner: principal.user, address: address, kind: .liveActivity,
-                activity: (activity, session), previous: previous))
+                activity: (activity, session), previous: previous), charging: payer)
     }
 
     /// Destroys the token of a device or a Live Activity.
@@ -103,13 +106,13 @@ public actor Companion: LoopActor, BrokerPart {
     /// - Throws: `.missingField` and `.anotherUser` if the caller may not name the user. `.tooManyPushes` if there is no room for all pushes. Then
     ///   some approvals may be withdrawn, and a repeated call withdraws the others.
     public func clearSession(
-        _ principal: Principal, of user: [UInt8]? = nil, session: [UInt8]
+        _ principal: Principal, of user: [UInt8]? = nil, session: [UInt8], charging payer: RequestCharges?
     ) async throws -> Int {
         var user = user
         if user == nil, principal.isBackEnd { user = try await onlyUser(of: session, askedBy: principal) }
         let subject = try Self.subject(user, principal)
         try await audiences.chargeEvent(of: subject)
-        if principal.isBackEnd { try await withdrawAll(of: session, subject, askedBy: principal) }
+        if principal.isBackEnd { try await withdrawAll(of: session, subject, askedBy: principal, charging: payer) }
         return try await retrying { _ in
             var fanout = try await ending(session, of: subject, success: true)
             fanout.change.session = try await audiences.session(subject, session).map {
@@ -120,7 +123,7 @@ public actor Companion: LoopActor, BrokerPart {
                     template: "clear_session", collapse: .session(session),
                     fields: ["sessionId": .session(session)]),
                 to: audiences.devices(of: subject), of: subject)
-            if try await audiences.apply(fanout) == .done { return fanout.pushes }
+            if try await audiences.apply(fanout, charging: payer) == .done { return fanout.pushes }
             return nil
         }
     }

@@ -27,10 +27,10 @@ public actor Monitor: LoopActor {
     /// - Parameter printer: its prefix, 1 to 128 bytes. Nil for none yet.
     /// - Throws: `.tooManyRegistrations`, `.tooManyRequests`, and what the store throws.
     public func register(
-        _ principal: Principal, address: PushAddress, printer: [UInt8]?
+        _ principal: Principal, address: PushAddress, printer: [UInt8]?, charging payer: RequestCharges?
     ) async throws -> Registered {
         try await audiences.register(
-            Registration(audience: printer ?? [], owner: principal.user, address: address, kind: .alert))
+            Registration(audience: printer ?? [], owner: principal.user, address: address, kind: .alert), charging: payer)
     }
 
     /// Changes which news a device gets. News in neither set stay as they are.
@@ -45,13 +45,15 @@ public actor Monitor: LoopActor {
             guard let device = try await device(id, of: principal) else { return false }
             let preferences = DevicePreferences(rawValue: device.preferences)
             if preferences.subtracting(removing).union(adding) == preferences { return true }
-            let event = try await audiences.chargeEvent(of: principal.user)
+            let admission = Admission(audiences.charges.shares)
+            defer { admission.end() }
+            admission.add(try await audiences.chargeEvent(of: principal.user))
             let isSet = try await audiences.store.write {
                 try $0.setPreferences(device.row, removing: removing.rawValue, adding: adding.rawValue)
             }
-            if isSet { return true }
-            event.cancel()
-            return nil
+            guard isSet else { return nil }
+            admission.commit()
+            return true
         }
     }
 
@@ -85,7 +87,7 @@ extension Monitor {
     /// - Returns: the news, even if no device asked for it, and the result.
     /// - Throws: `.backEndOnly`, `.tooManyRequests` for one printer, `.tooManyPushes`. Then nothing of the event is kept.
     public func take(
-        _ event: PrinterEvent, of printer: [UInt8], eventID: [UInt8]?, from principal: Principal
+        _ event: PrinterEvent, of printer: [UInt8], eventID: [UInt8]?, from principal: Principal, charging payer: RequestCharges?
     ) async throws -> (news: PrinterNews?, receipt: EventReceipt) {
         guard principal.isBackEnd else { throw BrokerError.backEndOnly }
         try await audiences.chargeEvent(of: Self.counted(printer))
@@ -97,7 +99,7 @@ extension Monitor {
             // The second try includes devices that were sealed again. From then on the pushes to devices that are gone are left out.
             fanout.change.leavesOutGone = attempt > 0
             if let eventID { fanout.change.seen = try await audiences.repeatMark(printer, eventID, principal.callerSpace) }
-            let outcome = fanout.change.isEmpty ? .done : try await audiences.apply(fanout)
+            let outcome = fanout.change.isEmpty ? .done : try await audiences.apply(fanout, charging: payer)
             switch outcome {
             case .done: return (news, EventReceipt(pushes: fanout.pushes, throttled: fanout.throttled))
             case .repeated: return (nil, EventReceipt(isRepeated: true))

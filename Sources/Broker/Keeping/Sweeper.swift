@@ -36,7 +36,7 @@ public actor Sweeper: LoopActor {
     /// The next expiry after the last sweep.
     private var nextExpiry = UInt64.max
     private var wakeAt: UInt64 = 0
-    private let sleeper: Sleeper
+    private let sleeper: WakeableSleep
     /// Since when the write-ahead log has purged rows.
     private var unscrubbedSince: UInt64?
     /// When to empty the write-ahead log. At once after a start, because a crash may have left purged rows.
@@ -48,7 +48,7 @@ public actor Sweeper: LoopActor {
         log: Logger
     ) {
         self.loop = loop
-        sleeper = Sleeper(loop)
+        sleeper = WakeableSleep(loop)
         self.store = store
         self.time = time
         self.metrics = metrics

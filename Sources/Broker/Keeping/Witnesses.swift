@@ -73,7 +73,7 @@ public actor Witnesses: LoopActor {
     /// The current head, and its cosignatures by the witnesses' positions in the policy.
     private var text = ""
     private var collected: [Int: SignedNote.Signature] = [:]
-    private let sleeper: Sleeper
+    private let sleeper: WakeableSleep
 
     /// The first pause after a failure, and the longest.
     private static let firstPauseMs: UInt64 = 1_000
@@ -87,7 +87,7 @@ public actor Witnesses: LoopActor {
         roundMs: UInt64 = 5_000, steady: @escaping @Sendable () -> UInt64 = { Clock.monotonicMs }, post: @escaping Post
     ) {
         self.loop = loop
-        sleeper = Sleeper(loop)
+        sleeper = WakeableSleep(loop)
         self.policy = policy
         self.time = time
         self.metrics = metrics

@@ -49,7 +49,7 @@ struct OutboxQueue {
     private let shuffles: Bool
 
     /// - Parameters:
-    ///   - limit: the number of jobs after which further ones are refused. Otherwise pushes could wait longer than two minutes.
+    ///   - limit: the most jobs that are held. With more, a push could wait longer than two minutes.
     ///   - shuffles: false if every push leaves at once. Then a test runs the same way twice.
     init(limit: Int, shuffles: Bool) {
         self.limit = limit
@@ -156,7 +156,7 @@ struct OutboxQueue {
 ///
 /// One actor owns it and uses it in its own isolation.
 final class Limiter {
-    let limit: Int
+    private let limit: Int
     private var running = 0
     private var waiting = Queue<CheckedContinuation<Void, Never>>()
 

@@ -252,8 +252,8 @@ extension BrokerError {
     /// True if the broker was short of something, so that the same call may succeed later.
     var isRetryable: Bool { status == 503 && self != .shuttingDown }
 
-    /// True if other callers have used up what the call needs.
-    var isShortage: Bool {
+    /// True if the broker lacks queue places, slots or shares.
+    var isOverload: Bool {
         switch self {
         case .tooManyPushes, .overloaded, .outOf: true
         default: false

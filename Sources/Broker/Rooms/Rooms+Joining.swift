@@ -10,7 +10,9 @@ import Vocabulary
 extension Rooms {
     /// Creates a room. A repeat by the same client with the same code returns the same room while it is pending.
     /// - Throws: `.joinCodeInUse`; `.tooManyRequests` if a budget is used up; `.tooManyShortCodes`.
-    public func create(_ request: CreateRoom, from address: SocketAddress) async throws -> Membership {
+    public func create(
+        _ request: CreateRoom, from address: SocketAddress, charging payer: RequestCharges?
+    ) async throws -> Membership {
         try admitGuess(request.joinid, address)
         let now = time.now
         let expires = now + UInt64(request.lifeSeconds) * 1_000
@@ -41,7 +43,8 @@ extension Rooms {
 
         let creation: (entries: Admission, guess: Admission?, shortLimit: Int)
         do {
-            creation = try chargeCreation(request.joinid, of: index, codeLifeMs: codeExpires - now, from: address)
+            creation = try chargeCreation(
+                request.joinid, of: index, codeLifeMs: codeExpires - now, from: address, charging: payer)
         } catch {
             // A repeat costs no budget, so that a lost answer can always be requested again. Other callers get the budget's error. Reporting a taken
             // code would be a free guess.
@@ -77,13 +80,19 @@ extension Rooms {
             return Membership(
                 room: room, member: member, expires: expires, joinExpires: codeExpires, ref: token?.ref, isNew: true)
         case .taken(let taken):
-            guard let again = try await ownRoom(request, with: taken) else {
+            let again: Membership?
+            do {
+                again = try await ownRoom(request, with: taken)
+            } catch {
+                // An answer other than success shows that the code is taken.
                 creation.guess?.commit()
-                spendGuess(request.joinid, address)
-                throw BrokerError.joinCodeInUse
+                throw error
             }
             // The guess is refunded: the caller learned nothing about the code.
-            return again
+            if let again { return again }
+            creation.guess?.commit()
+            spendGuess(request.joinid, address)
+            throw BrokerError.joinCodeInUse
         case .tooManyShort:
             creation.guess?.commit()
             throw BrokerError.tooManyShortCodes

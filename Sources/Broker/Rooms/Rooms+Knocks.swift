@@ -15,9 +15,9 @@ extension Rooms {
     /// - Returns: nil if the socket ended meanwhile.
     /// - Throws: what `authorize` and `knock` throw. A knock that failed for a shortage is reported as throttled and tried again.
     public func join(
-        _ caller: Caller, socket: UInt64, isOpen: @Sendable () -> Bool
+        _ caller: Caller, socket: UInt64, charging payer: RequestCharges?, isOpen: @Sendable () -> Bool
     ) async throws -> (expires: UInt64, peerPresent: Bool, delivery: Delivery)? {
-        let (record, slot) = try await authorize(caller)
+        let (record, slot) = try await authorize(caller, charging: payer)
         guard isOpen() else { return nil }
         let side = RoomSide(room: record.room, slot: slot)
         try chargePresenceChange(side)
@@ -37,18 +37,18 @@ extension Rooms {
         case .absent: break
         }
         do {
-            return (current.expires, false, try await knock(in: caller.room, current, at: side.peer.slot))
+            return (current.expires, false, try await knock(in: caller.room, current, at: side.peer.slot, charging: payer))
         } catch {
             // Keep the socket: if it were closed, the app would open another at once.
-            guard let refusal = BrokerError(thrown: error), refusal.isShortage else { throw error }
+            guard let refusal = BrokerError(thrown: error), refusal.isOverload else { throw error }
             await presence.checkAgain(side.peer, in: caller.room, afterMs: refusal.retryMs)
             return (current.expires, false, .throttled)
         }
     }
 
     /// Records that a side is present, or that it leaves, as the app reports over HTTP. Knocks at the peer if it is absent.
-    public func report(_ caller: Caller, leaving: Bool) async throws -> Delivery {
-        let (record, slot) = try await authorize(caller)
+    public func report(_ caller: Caller, leaving: Bool, charging payer: RequestCharges?) async throws -> Delivery {
+        let (record, slot) = try await authorize(caller, charging: payer)
         let side = RoomSide(room: record.room, slot: slot)
         try chargePresenceChange(side)
         if leaving {
@@ -61,7 +61,7 @@ extension Rooms {
             metrics.add(.knocksUnneeded)
             return .peerPresent
         case .probing: return try await presence.resultOfProbe(of: side.peer)
-        case .absent: return try await knock(in: caller.room, record, at: side.peer.slot)
+        case .absent: return try await knock(in: caller.room, record, at: side.peer.slot, charging: payer)
         }
     }
 
@@ -73,12 +73,14 @@ extension Rooms {
     /// Knocks at a side whose peer waits, without a caller.
     func knock(at side: RoomSide, in id: RoomID) async throws -> Delivery {
         guard let record = try await live(side.room) else { throw BrokerError.roomNotFound }
-        return try await knock(in: id, record, at: side.slot)
+        return try await knock(in: id, record, at: side.slot, charging: nil)
     }
 
     /// Queues a push to the side in `slot`, unless that side is present. When this returns `.queued`, the push is durable.
     /// - Throws: `.roomNotFound`; `.tooManyPushes` and `.overloaded` after a shortage; what the store throws.
-    func knock(in roomID: RoomID, _ record: RoomRecord, at slot: UInt8) async throws -> Delivery {
+    func knock(
+        in roomID: RoomID, _ record: RoomRecord, at slot: UInt8, charging payer: RequestCharges?
+    ) async throws -> Delivery {
         var room = record
         for _ in 0..<3 {
             let now = time.now
@@ -90,7 +92,7 @@ extension Rooms {
             guard let name = room[slot]?.token else { return .noToken }
             let expires = room.expires
             let token = try await store.read { try $0.token(name, expires: expires) }
-            let attempt: KnockAttempt = if let token { try await queue(token, room: roomID, now: now) } else { .gone }
+            let attempt: KnockAttempt = if let token { try await queue(token, room: roomID, now: now, payer) } else { .gone }
             if case .ended(let delivery) = attempt { return delivery }
             guard let again = try await live(record.room) else { throw BrokerError.roomNotFound }
             if attempt == .invalid { return .noToken }
@@ -108,7 +110,9 @@ extension Rooms {
     }
 
     /// Stores a job that pushes to this token, if its side and the token itself may be knocked at now.
-    private func queue(_ token: TokenRecord, room: RoomID, now: UInt64) async throws -> KnockAttempt {
+    private func queue(
+        _ token: TokenRecord, room: RoomID, now: UInt64, _ payer: RequestCharges?
+    ) async throws -> KnockAttempt {
         if now >= token.expires { return .gone }
         guard let template = policies.template(Self.template) else { throw BrokerError.storageUnavailable }
         let context = token.context
@@ -127,7 +131,7 @@ extension Rooms {
         watchWindows()
         let admission: Admission
         do {
-            admission = try charges.admitKnock(at: charges.shares.side(token.room, slot: context.slot))
+            admission = try charges.admitKnock(at: charges.shares.side(token.room, slot: context.slot), charging: payer)
         } catch {
             reservation.cancel()
             guard case Shortage.overShare = error else { throw BrokerError.tooManyPushes }

@@ -67,7 +67,7 @@ public actor Rooms: LoopActor, BrokerPart {
 
     /// Finds the caller's side, and charges it for the operation. A member secret that is used for the first time is recorded.
     /// - Throws: `.roomNotFound`; `.notAMember`; `.memberRequired` if the side has used its secret before and none was sent.
-    func authorize(_ caller: Caller) async throws -> (room: RoomRecord, slot: UInt8) {
+    func authorize(_ caller: Caller, charging payer: RequestCharges?) async throws -> (room: RoomRecord, slot: UInt8) {
         guard let room = try await live(index(of: caller.room)) else { throw BrokerError.roomNotFound }
         for slot: UInt8 in [1, 2] {
             guard let side = room[slot] else { continue }
@@ -76,11 +76,11 @@ public actor Rooms: LoopActor, BrokerPart {
             guard client == side.client else { continue }
             guard let member = caller.member else {
                 if side.proven { throw BrokerError.memberRequired }
-                try chargeOperation(room.room, slot)
+                try payer?.charge(side: charges.shares.side(room.room, slot: slot))
                 return (room, slot)
             }
             guard keys.memberHash(member) == side.member else { throw BrokerError.notAMember }
-            try chargeOperation(room.room, slot)
+            try payer?.charge(side: charges.shares.side(room.room, slot: slot))
             if !side.proven {
                 let known = try await store.write { try $0.markProven(room: room.room, slot: slot) }
                 guard known else { throw BrokerError.roomNotFound }
@@ -94,12 +94,8 @@ public actor Rooms: LoopActor, BrokerPart {
 
     /// Explains a change that found no row. Either the room has ended, or the side has used its secret since `authorize`.
     func refusal(of caller: Caller) async throws -> BrokerError {
-        _ = try await authorize(caller)
+        _ = try await authorize(caller, charging: nil)
         return .roomNotFound
-    }
-
-    private func chargeOperation(_ room: Digest, _ slot: UInt8) throws {
-        try RequestCharges.current?.charge(side: charges.shares.side(room, slot: slot))
     }
 
     /// Returns the index of a caller's room.
@@ -150,12 +146,12 @@ public actor Rooms: LoopActor, BrokerPart {
     /// - Returns: the creation's charges. For a short code also the charge of a guess, since the answer shows whether the code is free. `shortLimit`: with
     ///   so many short codes in the store, this caller may not add one. The store also counts those of earlier runs and other nodes.
     func chargeCreation(
-        _ joinid: [UInt8], of room: Digest, codeLifeMs: UInt64, from address: SocketAddress
+        _ joinid: [UInt8], of room: Digest, codeLifeMs: UInt64, from address: SocketAddress, charging payer: RequestCharges?
     ) throws -> (entries: Admission, guess: Admission?, shortLimit: Int) {
-        let entries = try charges.admitCreation(from: address)
+        let entries = try charges.admitCreation(from: address, charging: payer)
         guard policies.rooms.isShort(codeOf: joinid.count) else { return (entries, nil, .max) }
-        let guess = try charges.admitGuess(from: address)
-        let pending = try charges.chargeShortCode(from: address)
+        let guess = try charges.admitGuess(from: address, charging: payer)
+        let pending = try charges.chargeShortCode(from: address, charging: payer)
         let timer = loop.after(codeLifeMs) { self.assumeIsolated { $0.refundShortCode(of: room) } }
         shortCodes[room] = (pending, timer)
         return (entries, guess, policies.rooms.pendingShortCodes - charges.shares.mustStayFree(pending))
@@ -193,19 +189,19 @@ public actor Rooms: LoopActor, BrokerPart {
 extension Rooms {
     /// Replaces the token of the caller's side. The same token again changes nothing and returns the same ref.
     public func replaceToken(
-        _ caller: Caller, with address: PushAddress
+        _ caller: Caller, with address: PushAddress, charging payer: RequestCharges?
     ) async throws -> (ref: Ref, expires: UInt64) {
         // Of several calls at once, each compares its token with the one that the call before has stored.
         while true {
-            if let answer = try await replaceOnce(caller, address) { return answer }
+            if let answer = try await replaceOnce(caller, address, payer) { return answer }
         }
     }
 
     /// Returns nil if the side's token changed meanwhile.
     private func replaceOnce(
-        _ caller: Caller, _ address: PushAddress
+        _ caller: Caller, _ address: PushAddress, _ payer: RequestCharges?
     ) async throws -> (ref: Ref, expires: UInt64)? {
-        let (record, slot) = try await authorize(caller)
+        let (record, slot) = try await authorize(caller, charging: payer)
         if let current = try await currentToken(of: record, slot, in: caller.room), current.address == address {
             return (current.ref, record.expires)
         }
@@ -213,7 +209,7 @@ extension Rooms {
             address, room: caller.room, index: record.room, slot: slot, expires: record.expires, now: time.now)
         // A side that sends its member secret has a quota of its own, which a caller who guesses its client id can't exhaust.
         let side = charges.shares.side(record.room, slot: caller.member != nil ? slot | 0x80 : slot)
-        let admission = try charges.admitReplacement(by: side)
+        let admission = try charges.admitReplacement(by: side, charging: payer)
         defer { admission.end() }
         let previous = record[slot]?.token
         let outcome = try await store.write {
@@ -231,8 +227,8 @@ extension Rooms {
     }
 
     /// - Returns: how many tokens were purged: 0 or 1.
-    public func withdrawToken(_ caller: Caller) async throws -> Int {
-        let (record, slot) = try await authorize(caller)
+    public func withdrawToken(_ caller: Caller, charging payer: RequestCharges?) async throws -> Int {
+        let (record, slot) = try await authorize(caller, charging: payer)
         if record[slot]?.token == nil { return 0 }
         let purged = try await store.write {
             try $0.withdrawToken(room: record.room, slot: slot, proven: caller.member != nil)

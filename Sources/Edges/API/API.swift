@@ -91,10 +91,8 @@ public struct API: Sendable {
             if let found, !found.isCharged { return try await found.answer(request, self) }
             let charges = try RequestCharges(broker.shares, request.owners)
             defer { charges.end() }
-            return try await RequestCharges.$current.withValue(charges) {
-                guard let found else { throw BrokerError.notFound }
-                return try await found.answer(request, self)
-            }
+            guard let found else { throw BrokerError.notFound }
+            return try await found.answer(request, self, charging: charges)
         } catch let error as InvalidRequest {
             broker.recordRefusal(error.errors[0])
             return HTTPResponse(error)
@@ -116,7 +114,7 @@ public struct API: Sendable {
     func principal(_ call: Call) async throws -> Principal {
         guard let authenticator else { throw BrokerError.audiencesOff }
         let principal = try await authenticator.principal(call.request) { broker.wallMs }
-        try RequestCharges.current?.charge(principal)
+        try call.charges?.charge(principal)
         return principal
     }
 }
@@ -170,11 +168,10 @@ public struct PublicHandler: HTTPHandler {
 
     public func received(_ message: TextMessage, on socket: WebSocketHandle) async {
         guard let (path, owners) = sockets[socket] else { return }
-        await RequestCharges.$current.withValue(RequestCharges(api.broker.shares, ofSocket: owners)) {
-            switch path {
-            case .rooms: await edge.received(message, on: socket)
-            case .sessions: await sessions?.received(message, on: socket)
-            }
+        let charges = RequestCharges(api.broker.shares, ofSocket: owners)
+        switch path {
+        case .rooms: await edge.received(message, on: socket, charging: charges)
+        case .sessions: await sessions?.received(message, on: socket, charging: charges)
         }
     }
 

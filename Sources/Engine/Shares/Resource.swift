@@ -68,7 +68,7 @@ public struct Share: Sendable, Equatable {
 public enum Urgency: Int, Sendable, CaseIterable {
     case creation, knock, acknowledged
 
-    /// The part of the ledger's backlog that is open to it. New tokens are refused first, since each causes more entries later.
+    /// Thousandths of the backlog limit up to which this urgency is admitted. New tokens are refused first, since each causes more entries later.
     public var backlogThousandths: Int {
         switch self {
         case .creation: 700

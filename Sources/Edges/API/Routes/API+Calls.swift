@@ -15,7 +15,7 @@ extension API {
             return if let user, let address { (user: user, address: address, previous: previous) } else { nil }
         }
         let registered = try await calls.register(
-            principal, user: asked.user, address: asked.address, previous: asked.previous)
+            principal, user: asked.user, address: asked.address, previous: asked.previous, charging: call.charges)
         return Self.registered(registered, "voip_", call)
     }
 
@@ -41,10 +41,10 @@ extension API {
             call.request.withHeader("x-cometchat-signature") { webhookSecrets.haveSigned(body, $0) } ?? false
         }
         guard isSigned else { throw BrokerError.invalidSignature }
-        try RequestCharges.current?.chargeBackEnd(named: "webhooks")
+        try call.charges?.chargeBackEnd(named: "webhooks")
         switch try call.fields({ CallBody($0) }) {
         case .call(let invitation):
-            let receipt = try await calls.ring(invitation)
+            let receipt = try await calls.ring(invitation, charging: call.charges)
             return call.answer { json in
                 json.add("success", true)
                 json.add("rang", receipt.rang)
@@ -53,7 +53,7 @@ extension API {
             }
         case .ignored(let reason):
             // An error would make the sender repeat the webhook.
-            return call.answer { json in
+            return .json(200) { json in
                 json.add("success", true)
                 json.add("rang", 0)
                 json.add("ignored", reason.rawValue)

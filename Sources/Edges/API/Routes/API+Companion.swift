@@ -10,7 +10,7 @@ extension API {
     func registerDevice(_ call: Call) async throws -> HTTPResponse {
         let (companion, principal) = try await companion(call)
         let address = try call.fields { $0.address("deviceToken", .alert, of: broker.settings, required: true) }
-        let registered = try await companion.registerDevice(principal, address: address)
+        let registered = try await companion.registerDevice(principal, address: address, charging: call.charges)
         return Self.registered(registered, "tok_", call)
     }
 
@@ -26,7 +26,8 @@ extension API {
             } else { nil }
         }
         let registered = try await companion.registerActivity(
-            principal, address: asked.address, activity: asked.activity, session: asked.session, previous: asked.previous)
+            principal, address: asked.address, activity: asked.activity, session: asked.session, previous: asked.previous,
+            charging: call.charges)
         return Self.registered(registered, "lat_", call)
     }
 
@@ -79,7 +80,7 @@ extension API {
             return id.map { (RequestName($0), excluded) }
         }
         // Clients of this route clear what may be gone, so an unknown id is no error. Its answer is that of an approval that has ended.
-        let notified = try await companion.clearApproval(principal, request: id, excluding: excluded) ?? 0
+        let notified = try await companion.clearApproval(principal, request: id, excluding: excluded, charging: call.charges) ?? 0
         return call.answer { json in
             json.add("success", true)
             json.add("devicesNotified", notified)
@@ -92,7 +93,7 @@ extension API {
         // Most clients send no body.
         let hasBody = call.request.withBody { !$0.isEmpty }
         let user = hasBody ? try call.fields { .some($0.name("userId")) } : nil
-        let cleared = try await companion.clearSession(principal, of: user, session: session)
+        let cleared = try await companion.clearSession(principal, of: user, session: session, charging: call.charges)
         return call.answer { json in
             json.add("success", true)
             json.add("clearedCount", cleared)
@@ -109,7 +110,7 @@ extension API {
             return approved.map { ($0, excluded) }
         }
         let isTaken = try await companion.respond(
-            principal, request: RequestName(segment: call.name), approved: approved, excluding: excluded)
+            principal, request: RequestName(segment: call.name), approved: approved, excluding: excluded, charging: call.charges)
         return call.answer { json in
             json.add("success", isTaken)
             // Clients of this route read `success`, not the status. To them a late answer is no error.
@@ -144,7 +145,8 @@ extension API {
             return event.map { ($0, user, eventID) }
         }
         let receipt = try await companion.take(
-            event.event, of: user, session: session, eventID: eventID, ownID: event.ownID, from: principal)
+            event.event, of: user, session: session, eventID: eventID, ownID: event.ownID, from: principal, charging: call.charges
+        )
         return call.answer(202) { Self.write(receipt, to: &$0) }
     }
 
@@ -215,6 +217,7 @@ struct EventBody {
     var event: CompanionEvent
     /// The back end's own id for an approval or a question.
     var ownID: [UInt8]?
+
     static let types = [
         "approval_request", "question_asked", "task_complete", "task_failed", "claude-complete", "progress_update",
         "state_change",
@@ -260,7 +263,7 @@ struct EventBody {
             body.note(.outOfRange("type", allowed: "one of \(Self.types.joined(separator: ", "))"))
             return nil
         }
-        body.drop((data.map { body.unread(of: $0, but: known) } ?? []) + nested)
+        body.drop(body.dropped + (data.map { body.unread(of: $0, but: known) } ?? []) + nested)
     }
 
     private static func todo(of data: RequestBody.Part, _ body: RequestBody) -> RequestBody.Part? {

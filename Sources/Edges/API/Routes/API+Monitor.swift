@@ -14,7 +14,8 @@ extension API {
             let printer = body.name("printerPrefix")
             return address.map { (address: $0, printer: printer) }
         }
-        let registered = try await monitor.register(principal, address: asked.address, printer: asked.printer)
+        let registered = try await monitor.register(
+            principal, address: asked.address, printer: asked.printer, charging: call.charges)
         return call.answer { json in
             json.add("success", true)
             json.add("deviceId", registered.id.base64url)
@@ -122,7 +123,8 @@ extension API {
                 json.add("ignored", "unknown_status")
             }
         }
-        let (news, receipt) = try await monitor.take(event, of: printer, eventID: eventID, from: principal)
+        let (news, receipt) = try await monitor.take(
+            event, of: printer, eventID: eventID, from: principal, charging: call.charges)
         return call.answer(202) { Self.write(receipt, notification: news?.template, to: &$0) }
     }
 

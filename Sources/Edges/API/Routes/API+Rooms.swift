@@ -22,7 +22,7 @@ extension API {
                 joinid: joinid, lifeSeconds: life, codeLifeSeconds: limits.codeLifeSeconds(asked: code, roomSeconds: life),
                 client: client, address: address)
         }
-        let room = try await broker.rooms.create(create, from: proxies.origin(of: call.request))
+        let room = try await broker.rooms.create(create, from: proxies.origin(of: call.request), charging: call.charges)
         return Self.membership(room, status: room.isNew ? 201 : 200, call)
     }
 
@@ -62,7 +62,7 @@ extension API {
             let address = body.address("token", .alert, of: broker.settings, required: true)
             return if let caller, let address { (caller, address) } else { nil }
         }
-        let (ref, expires) = try await broker.rooms.replaceToken(caller, with: address)
+        let (ref, expires) = try await broker.rooms.replaceToken(caller, with: address, charging: call.charges)
         return call.answer { json in
             json.add("ref", plain: ref.hex.span)
             json.add("expiresAt", timeMs: expires)
@@ -71,7 +71,7 @@ extension API {
 
     func withdrawToken(_ call: Call) async throws -> HTTPResponse {
         let (caller, _) = try caller(call)
-        let purged = try await broker.rooms.withdrawToken(caller)
+        let purged = try await broker.rooms.withdrawToken(caller, charging: call.charges)
         return call.answer { json in
             json.add("purged", purged)
         }
@@ -79,7 +79,7 @@ extension API {
 
     func reportPresence(_ call: Call) async throws -> HTTPResponse {
         let (caller, leaving) = try caller(call)
-        let delivery = try await broker.rooms.report(caller, leaving: leaving)
+        let delivery = try await broker.rooms.report(caller, leaving: leaving, charging: call.charges)
         return call.answer(202) { json in
             json.add("delivery", delivery.rawValue)
         }

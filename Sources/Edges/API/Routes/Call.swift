@@ -4,16 +4,19 @@ import JSON
 
 /// A request to a route, and the answer to it.
 ///
-/// Answers name the content of the body that was dropped unread, so a call keeps these names from its body to its answer.
+/// An answer lists fields that were not read. The call keeps their names.
 final class Call {
     let request: HTTPRequest
     /// The parameter in the path as the client sent it, still percent-encoded. Empty for a route without one.
     let name: Substring
+    /// Nil for a route that is not charged.
+    let charges: RequestCharges?
     private var dropped: [String] = []
 
-    init(_ request: HTTPRequest, name: Substring = "") {
+    init(_ request: HTTPRequest, name: Substring, _ charges: RequestCharges?) {
         self.request = request
         self.name = name
+        self.charges = charges
     }
 
     /// Reads the body's fields.

@@ -33,7 +33,7 @@ final class RequestBody {
     private var faults: [BrokerError] = []
     /// An error that outranks faulty fields: the caller isn't allowed, or the broker is unavailable.
     private var refusal: BrokerError?
-    private var alsoDropped: [String] = []
+    private var unreadPaths: [String]?
     /// The number of calls of `note`. Readers compare it to find out whether they noted an error.
     private(set) var noted = 0
 
@@ -339,14 +339,13 @@ final class RequestBody {
     /// The most names in an answer. A body may have thousands.
     static let mostListed = 16
 
-    /// The sorted names of dropped content.
+    /// Sorted names of content fields, or the paths that a reader passed to `drop`.
     var dropped: [String] {
-        let content = list(root) { name in Self.plain(name).flatMap { Self.content.contains($0) ? $0 : nil } }
-        return Set(content + alsoDropped).sorted()
+        unreadPaths ?? list(root) { name in Self.plain(name).flatMap { Self.content.contains($0) ? $0 : nil } }
     }
 
-    /// Adds fields that a reader leaves unread, by their paths.
-    func drop(_ paths: [String]) { alsoDropped += paths }
+    /// Sets the paths of all fields that a reader leaves unread.
+    func drop(_ paths: [String]) { unreadPaths = paths.sorted() }
 
     /// Returns the sorted paths of a part's other fields, at most `mostListed` of them.
     /// - Parameters:

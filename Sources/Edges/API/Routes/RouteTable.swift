@@ -62,14 +62,16 @@ struct RouteTable<Target>: Sendable {
         }
 
         /// - Throws: `.methodNotAllowed`, or the route's error.
-        func answer(_ request: HTTPRequest, _ target: Target) async throws -> HTTPResponse {
+        func answer(
+            _ request: HTTPRequest, _ target: Target, charging charges: RequestCharges? = nil
+        ) async throws -> HTTPResponse {
             // HEAD gets GET's answer. The engine omits the body.
             let method = request.method == .head ? .get : request.method
             guard let route = routes.first(where: { $0.methods?.contains(method) ?? true }) else {
                 let allowed = routes.flatMap { $0.methods ?? [] }.map { "\($0.name)" }
                 throw BrokerError.methodNotAllowed(allowed: allowed.joined(separator: ", "))
             }
-            return try await route.answer(target, Call(request, name: name))
+            return try await route.answer(target, Call(request, name: name, charges))
         }
     }
 

@@ -49,12 +49,12 @@ public actor SessionSocketEdge: LoopActor, CompanionSockets {
         }
     }
 
-    nonisolated func received(_ message: TextMessage, on socket: WebSocketHandle) async {
+    nonisolated func received(_ message: TextMessage, on socket: WebSocketHandle, charging charges: RequestCharges) async {
         do {
             if let principal = await principal(of: socket) {
-                try RequestCharges.current?.charge(principal)
+                try charges.charge(principal)
                 let request = try message.fields { SessionRequest($0) }
-                try await answer(request, of: principal, on: socket)
+                try await answer(request, of: principal, on: socket, charges)
             } else {
                 let (principal, withdrawals) = try await firstPrincipal(message)
                 try await authenticate(principal, socket, withdrawals)
@@ -121,12 +121,14 @@ public actor SessionSocketEdge: LoopActor, CompanionSockets {
         await socket.send(SocketMessage.message("authenticated") { $0.add("expiresAt", timeMs: principal.expiresMs) })
     }
 
-    private func answer(_ request: SessionRequest, of principal: Principal, on socket: WebSocketHandle) async throws {
+    private func answer(
+        _ request: SessionRequest, of principal: Principal, on socket: WebSocketHandle, _ charges: RequestCharges
+    ) async throws {
         if let claim = request.claim {
             do {
                 _ = try await companion.claim(
                     principal, of: request.user, session: claim.session, device: claim.device, type: claim.type,
-                    token: claim.token)
+                    token: claim.token, charging: charges)
             } catch {
                 // A claim that fails for lack of resources doesn't stop the rest of the message.
                 guard let refusal = BrokerError(thrown: error), refusal.status == 429 || refusal.status == 503 else {
@@ -141,7 +143,8 @@ public actor SessionSocketEdge: LoopActor, CompanionSockets {
         case .claimOnly: break
         case .event(let event, let session, let eventID, let dropped):
             let receipt = try await companion.take(
-                event.event, of: request.user, session: session, eventID: eventID, ownID: event.ownID, from: principal)
+                event.event, of: request.user, session: session, eventID: eventID, ownID: event.ownID, from: principal,
+                charging: charges)
             await socket.send(
                 SocketMessage.message("accepted") { json in
                     json.add("event", request.type)
@@ -152,7 +155,8 @@ public actor SessionSocketEdge: LoopActor, CompanionSockets {
                 })
         case .answer(let name, let approved, let token):
             guard
-                try await companion.respond(principal, request: RequestName(name), approved: approved, excluding: token)
+                try await companion.respond(
+                    principal, request: RequestName(name), approved: approved, excluding: token, charging: charges)
             else { throw BrokerError.requestNotFound }
             await socket.send(
                 SocketMessage.message("accepted") { json in

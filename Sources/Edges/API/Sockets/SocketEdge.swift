@@ -22,18 +22,20 @@ public actor SocketEdge: LoopActor, RoomSockets {
 
     // MARK: From the socket
 
-    nonisolated func received(_ message: TextMessage, on socket: WebSocketHandle) async {
+    nonisolated func received(_ message: TextMessage, on socket: WebSocketHandle, charging charges: RequestCharges) async {
         do {
-            await handle(.success(try message.fields { Request($0) }), on: socket)
+            await handle(.success(try message.fields { Request($0) }), on: socket, charges)
         } catch {
-            await handle(.failure(error), on: socket)
+            await handle(.failure(error), on: socket, charges)
         }
     }
 
-    private func handle(_ request: Result<Request, InvalidRequest>, on socket: WebSocketHandle) async {
+    private func handle(
+        _ request: Result<Request, InvalidRequest>, on socket: WebSocketHandle, _ charges: RequestCharges
+    ) async {
         do {
             switch (try request.get(), numbers[socket]) {
-            case (.join(let caller), nil): try await join(caller, socket)
+            case (.join(let caller), nil): try await join(caller, socket, charges)
             case (.ping, _?): await socket.send(SocketMessage.message("pong"))
             case (.leave, _?):
                 await end(socket, isDeliberate: true)
@@ -68,7 +70,7 @@ public actor SocketEdge: LoopActor, RoomSockets {
         if let member = numbers[socket] { await broker.presence.pong(socket: member, number: number) }
     }
 
-    private func join(_ caller: Caller, _ socket: WebSocketHandle) async throws {
+    private func join(_ caller: Caller, _ socket: WebSocketHandle, _ charges: RequestCharges) async throws {
         last += 1
         let number = last
         // Registered before the broker answers, because an event or the socket's end may come first.
@@ -76,7 +78,7 @@ public actor SocketEdge: LoopActor, RoomSockets {
         members[number] = socket
         early[number] = []
         do {
-            let joined = try await broker.rooms.join(caller, socket: number) { [weak self] in
+            let joined = try await broker.rooms.join(caller, socket: number, charging: charges) { [weak self] in
                 self?.assumeIsolated { $0.members[number] != nil } ?? false
             }
             guard let joined else { return }

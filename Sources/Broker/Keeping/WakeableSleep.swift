@@ -2,7 +2,7 @@ import EventLoop
 import Synchronization
 
 /// A sleep that can end early. At most one task sleeps at a time.
-final class Sleeper: Sendable {
+final class WakeableSleep: Sendable {
     private let loop: EventLoop
     private let sleeping = Mutex<(timer: TimerID, continuation: CheckedContinuation<Void, Never>)?>(nil)
 
@@ -16,7 +16,7 @@ final class Sleeper: Sendable {
         }
     }
 
-    /// Ends the sleep. Does nothing if no task sleeps.
+    /// Ends the sleep. Does nothing if no task sleeps. Must be called on the loop.
     func wake() {
         guard let (timer, continuation) = sleeping.withLock({ $0.take() }) else { return }
         loop.cancel(timer)
