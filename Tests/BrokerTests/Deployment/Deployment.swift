@@ -70,6 +70,8 @@ actor Deployment {
     private static let recoveryMs: UInt64 = 18_000
     /// In which time all nodes are ready once there are no faults: a restart, the end of a term, and the keys.
     private static let readyMs: UInt64 = 60_000
+    /// How long people live on after that.
+    private static let calmMs: UInt64 = 240_000
 
     init(seed: UInt64, nodes count: Int, pace: Pace, server: PostgresServer? = nil) throws {
         self.server = server
@@ -183,6 +185,8 @@ actor Deployment {
         while !open.isEmpty { try await pass(1_000) }
         try await pass(Self.readyMs)
         try checkReady()
+        // Faults come so often that most rules for calm times hold only here.
+        if world.pace == .minutes { try await pass(Self.calmMs) }
         life.checkAll()
         life.beQuiet()
         try await pass(20_000)
@@ -475,15 +479,19 @@ actor Deployment {
     private func stepClock() {
         let (machine, step) = (chance.pick(nodes).machine, someStep())
         count("clock")
+        let ms = someTime()
         machine.step(step)
-        trouble("the clock of node-\(machine.number + 1) steps by \(step) ms", for: someTime()) { machine.setRight() }
+        life.clockStepped(at: machine.number, by: step, for: ms)
+        trouble("the clock of node-\(machine.number + 1) steps by \(step) ms", for: ms) { machine.setRight() }
     }
 
     private func stepDatabaseClock() {
         let (database, step) = (world.database, someStep())
         count("databaseclock")
+        let ms = shortTime()
         database.step(step)
-        trouble("the database's clock steps by \(step) ms", for: shortTime()) { database.setRight() }
+        life.clockStepped(at: -1, by: step, for: ms)
+        trouble("the database's clock steps by \(step) ms", for: ms) { database.setRight() }
     }
 
     private func troubleApple() {
