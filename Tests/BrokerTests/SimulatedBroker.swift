@@ -153,7 +153,7 @@ actor SimulatedBroker: LoopActor {
             Task(executorPreference: loop) { [run] in await run.keeper.run() },
             Task(executorPreference: loop) { [run] in await run.sequencer.run() },
             Task(executorPreference: loop) { [run] in await run.sweeper.run() },
-            Task(executorPreference: loop) { [run] in await run.companion?.audiences.run() },
+            Task(executorPreference: loop) { [run] in await run.companion?.run() },
         ]
         self.run = run
     }
@@ -202,7 +202,7 @@ actor SimulatedBroker: LoopActor {
         }
         var companion: Companion?
         if let audiences = try await audiences(.companion) {
-            companion = await Companion(audiences: audiences)
+            companion = Companion(audiences: audiences)
         }
         let sequencer = Sequencer(
             loop: loop, store: store, folder: ledger, key: key, resolution: resolution, time: time, metrics: metrics, log: log,

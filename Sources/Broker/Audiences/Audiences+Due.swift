@@ -15,11 +15,12 @@ extension Audiences {
     private static let pause: UInt64 = 5_000
 
     /// Does the work that is due, until the task is cancelled. After an error it retries a second later.
-    public func run() async {
+    /// - Parameter timedOut: called when one of the app's timers runs out.
+    func run(_ timedOut: @Sendable (TimerRecord) async throws -> Void) async {
         while !Task.isCancelled {
             do {
                 nextDue = .max
-                let next = try await work()
+                let next = try await work(timedOut)
                 expectDue(next)
             } catch {
                 // Nothing was settled or dropped, so all of it is still due.
@@ -41,7 +42,7 @@ extension Audiences {
 
     /// Does the work that is due.
     /// - Returns: when the next work is due.
-    func work() async throws -> UInt64 {
+    func work(_ timedOut: @Sendable (TimerRecord) async throws -> Void) async throws -> UInt64 {
         // A timer whose pushes don't fit into the queue doesn't delay the others.
         var held: Set<RequestID> = []
         while true {
@@ -51,7 +52,7 @@ extension Audiences {
             if timers.isEmpty, due.updates.isEmpty { return min(due.next ?? .max, held.isEmpty ? .max : now + Self.pause) }
             for timer in timers {
                 do {
-                    try await timedOut?(timer)
+                    try await timedOut(timer)
                 } catch {
                     guard BrokerError(thrown: error) == .tooManyPushes, await !outbox.isFull else { throw error }
                     held.insert(timer.id)

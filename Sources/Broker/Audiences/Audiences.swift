@@ -21,8 +21,6 @@ public actor Audiences: LoopActor, BrokerPart {
     private var windowsEnd: UInt64?
     /// Slots of registrations that were sealed under a policy with other lives.
     private var formerSlots: [(kind: TokenKind, slot: ExpirySlot)] = []
-    /// Called when one of the app's timers runs out.
-    var timedOut: (@Sendable (TimerRecord) async throws -> Void)?
     /// When the next known work is due.
     var nextDue: UInt64 = 0
     /// The end of the sleep of `run`. 0 while it works.
@@ -48,8 +46,6 @@ public actor Audiences: LoopActor, BrokerPart {
 
     /// Counts a refusal for the ledger's next window.
     public nonisolated func recordRefusal(_ error: BrokerError) { broker.recordRefusal(error) }
-
-    func setTimedOut(_ action: @escaping @Sendable (TimerRecord) async throws -> Void) { timedOut = action }
 
     /// Charges an event to this user. Every write for a user counts as an event, so that nobody can fill the disk or the queue.
     /// - Throws: `.tooManyRequests` if the user's budget is used up.

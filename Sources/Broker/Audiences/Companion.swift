@@ -13,13 +13,15 @@ public actor Companion: LoopActor, BrokerPart {
     public nonisolated let audiences: Audiences
     var edge: (any CompanionSockets)?
 
-    public init(audiences: Audiences) async {
+    public init(audiences: Audiences) {
         loop = audiences.loop
         shared = audiences.shared
         self.audiences = audiences
         shared.neighbors?.attach(self)
-        await audiences.setTimedOut { [weak self] timer async throws in try await self?.timedOut(timer) }
     }
+
+    /// Sends what is due and ends approvals that nobody has answered in time, until the task is cancelled.
+    public func run() async { await audiences.run { try await self.timedOut($0) } }
 
     /// Sets the receiver of messages to sockets.
     public func setEdge(_ edge: any CompanionSockets) { self.edge = edge }

@@ -67,244 +67,170 @@ enum Setting: String, CaseIterable {
         case simulator = "Simulator"
     }
 
-    private struct Row {
-        let group: Group
+    private struct Row: ExpressibleByStringLiteral {
         let text: String
         /// The value that a missing setting has. Nil if the text explains what happens then.
-        let standard: String?
-        /// The values of a whole number.
-        let range: ClosedRange<Int>?
-        let environment: String?
-        let shortFlag: String?
-        let isSecret: Bool
+        var standard: String? = nil
+        /// Bounds of a whole number.
+        var range: ClosedRange<Int>? = nil
+        var environment: String? = nil
+        var shortFlag: String? = nil
+        var isSecret = false
+
+        init(stringLiteral text: String) { self.text = text }
 
         init(
-            _ group: Group, _ text: String, standard: String? = nil, range: ClosedRange<Int>? = nil, environment: String? = nil,
+            _ text: String, standard: String? = nil, range: ClosedRange<Int>? = nil, environment: String? = nil,
             shortFlag: String? = nil, isSecret: Bool = false
         ) {
-            (self.group, self.text, self.standard, self.range) = (group, text, standard, range)
+            (self.text, self.standard, self.range) = (text, standard, range)
             (self.environment, self.shortFlag, self.isSecret) = (environment, shortFlag, isSecret)
         }
     }
 
     private var row: Row {
         switch self {
-        case .listen:
-            Row(
-                .listeners, "Where apps connect, ADDRESS:PORT or unix:PATH (107 bytes at most).",
-                standard: "127.0.0.1:8787")
+        case .listen: Row("Where apps connect, ADDRESS:PORT or unix:PATH (107 bytes at most).", standard: "127.0.0.1:8787")
         case .tlsCertificate:
-            Row(
-                .listeners,
-                "PEM file with the server certificate and its intermediates. The public listener then speaks TLS and HTTP/2. SIGHUP reads it and the key again."
-            )
-        case .tlsKey:
-            Row(.listeners, "Private key of --tls-certificate: PEM, unencrypted, mode 0600.")
+            "PEM file with the server certificate and its intermediates. The public listener then speaks TLS and HTTP/2. SIGHUP reads it and the key again."
+        case .tlsKey: "Private key of --tls-certificate: PEM, unencrypted, mode 0600."
         case .tlsClientCA:
-            Row(
-                .listeners,
-                "PEM file with authorities. Only clients with a certificate from one of them are served, e.g. an app's own back end."
-            )
+            "PEM file with authorities. Only clients with a certificate from one of them are served, e.g. an app's own back end."
         case .operatorListen:
             Row(
-                .listeners,
                 "The operator's listener, ADDRESS:PORT on loopback: /healthz, /readyz, /metrics and two calls for APNs.",
                 standard: "127.0.0.1:8788")
         case .allowCleartext:
-            Row(
-                .listeners,
-                "An address (without port) beyond loopback on which cleartext is allowed, e.g. 10.0.0.5 behind a proxy that terminates TLS."
-            )
+            "An address (without port) beyond loopback on which cleartext is allowed, e.g. 10.0.0.5 behind a proxy that terminates TLS."
         case .trustedProxies:
-            Row(
-                .listeners,
-                "Addresses and networks of proxies whose X-Forwarded-For or Forwarded is trusted, separated by commas. The word unix means a proxy on a Unix socket. Default: none."
-            )
+            "Addresses and networks of proxies whose X-Forwarded-For or Forwarded is trusted, separated by commas. The word unix means a proxy on a Unix socket. Default: none."
         case .backEnds:
-            Row(
-                .listeners,
-                "Addresses and networks of the operator's own back ends, separated by commas, e.g. 10.0.0.7,2001:db8::/48; the word certificates means every client with a certificate from --tls-client-ca. Each gets larger shares. Default: none."
-            )
+            "Addresses and networks of the operator's own back ends, separated by commas, e.g. 10.0.0.7,2001:db8::/48; the word certificates means every client with a certificate from --tls-client-ca. Each gets larger shares. Default: none."
         case .backEndCreations:
             Row(
-                .listeners, "Quota of one back end in ten minutes: rooms, registrations and token replacements, 1 to 1000000.",
+                "Quota of one back end in ten minutes: rooms, registrations and token replacements, 1 to 1000000.",
                 standard: "200000", range: 1...1_000_000)
         case .corsOrigins:
-            Row(
-                .listeners,
-                "Origins of web pages that may call the API from a browser, separated by commas, e.g. https://app.example. Default: none."
-            )
-        case .state:
-            Row(
-                .state, "Folder with keys/, mayfly.sqlite, ledger/ and ledger.vkey. Never back up keys/.",
-                standard: "var")
+            "Origins of web pages that may call the API from a browser, separated by commas, e.g. https://app.example. Default: none."
+        case .state: Row("Folder with keys/, mayfly.sqlite, ledger/ and ledger.vkey. Never back up keys/.", standard: "var")
         case .database:
             Row(
-                .state,
                 "The database: a path that ends with .sqlite, or postgresql://USER@HOST/NAME (docs/postgresql.md). Default: mayfly.sqlite in the state folder.",
                 isSecret: true)
         case .ratchetKey:
-            Row(
-                .state,
-                "Another path of the key file, e.g. on a tmpfs: a restart of the machine then forgets all tokens. Default: keys/ratchet.key in the state folder."
-            )
+            "Another path of the key file, e.g. on a tmpfs: a restart of the machine then forgets all tokens. Default: keys/ratchet.key in the state folder."
         case .wrappingKey:
             Row(
-                .state,
                 "The key that wraps the key file: a file of 32 bytes or their base64, e.g. a systemd credential; or command:PROGRAM WORDS, which prints them. Default: not wrapped.",
                 isSecret: true)
         case .origin:
-            Row(
-                .log,
-                "The log's name: its URL without the scheme, e.g. push.example.org/audit. Required by `keys init`; a broker reads it from the key."
-            )
+            "The log's name: its URL without the scheme, e.g. push.example.org/audit. Required by `keys init`; a broker reads it from the key."
         case .resolution:
             Row(
-                .log, "Length of a ledger window in seconds, 1 to 60. The policy's ledger.hourSeconds must be a multiple of it.",
-                standard: "60",
-                range: 1...60)
+                "Length of a ledger window in seconds, 1 to 60. The policy's ledger.hourSeconds must be a multiple of it.",
+                standard: "60", range: 1...60)
         case .policy:
-            Row(
-                .log,
-                "Policy files and names of built-in policies (rooms, companion, monitor, calls, trial), separated by commas, at most one of a kind. Default: rooms. With --jwt-algorithm also companion and monitor. With a webhook secret also calls."
-            )
+            "Policy files and names of built-in policies (rooms, companion, monitor, calls, trial), separated by commas, at most one of a kind. Default: rooms. With --jwt-algorithm also companion and monitor. With a webhook secret also calls."
         case .witnessPolicy:
-            Row(
-                .log,
-                "A C2SP tlog-policy file: the witnesses that cosign each checkpoint, 60 at most, with their URLs, and the quorum. Default: no witnesses."
-            )
+            "A C2SP tlog-policy file: the witnesses that cosign each checkpoint, 60 at most, with their URLs, and the quorum. Default: no witnesses."
         case .witnessFailure:
             Row(
-                .log,
                 "What to do without the quorum: closed (entries wait until it is reached) or open (publish the checkpoint without it).",
                 standard: "closed")
         case .ledgerMirror:
-            Row(
-                .log,
-                "A copy of the published log on another machine: a URL with https (http on loopback), or a folder. The broker doesn't start if the log doesn't continue it, e.g. after a snapshot was restored. Default: none."
-            )
+            "A copy of the published log on another machine: a URL with https (http on loopback), or a folder. The broker doesn't start if the log doesn't continue it, e.g. after a snapshot was restored. Default: none."
         case .notBefore:
-            Row(.log, "A checkpoint file kept elsewhere. The broker doesn't start if the log doesn't continue it. Default: none.")
-        case .node:
-            Row(.nodes, "This broker's name in the log, different for each node.", standard: "node-1")
+            "A checkpoint file kept elsewhere. The broker doesn't start if the log doesn't continue it. Default: none."
+        case .node: Row("This broker's name in the log, different for each node.", standard: "node-1")
         case .nodeListen:
-            Row(
-                .nodes,
-                "Where other nodes of a PostgreSQL deployment fetch keys and log from this one, ADDRESS:PORT, as they reach it. Default: none, and no other node can join."
-            )
+            "Where other nodes of a PostgreSQL deployment fetch keys and log from this one, ADDRESS:PORT, as they reach it. Default: none, and no other node can join."
         case .nodeCertificate:
-            Row(
-                .nodes,
-                "PEM file with this node's certificate and its private key, unencrypted. Mode 0600. It names the address of --node-listen."
-            )
+            "PEM file with this node's certificate and its private key, unencrypted. Mode 0600. It names the address of --node-listen."
         case .nodeCA:
-            Row(
-                .nodes,
-                "PEM file with the authorities that sign nodes' certificates. Whoever has a certificate of theirs gets all keys."
-            )
+            "PEM file with the authorities that sign nodes' certificates. Whoever has a certificate of theirs gets all keys."
         case .jwtAlgorithm:
             Row(
-                .users,
                 "The algorithm of users' JWTs: RS256, ES256, EdDSA (Ed25519) or HS256. Others are refused. Default: none, and only rooms are served.",
                 shortFlag: "algorithm")
         case .jwtKey:
             Row(
-                .users,
                 "The key of JWTs. HS256: a file with the secret, 32 bytes or more, mode 0600. Otherwise the public key that verifies them, in PEM. Only `mayfly jwt --sub` needs a private key. SIGHUP reads it again.",
                 shortFlag: "key")
         case .jwtJWKS:
             Row(
-                .users,
                 "A JWK set (RFC 7517) instead of one key: a file, or the login's https URL, which is read every ten minutes. A JWT names its key by kid. SIGHUP reads it again.",
                 shortFlag: "jwks")
         case .jwtIssuer:
             Row(
-                .users, "The required iss; `mayfly jwt --sub` writes it. Default: any iss is accepted, and none is written.",
+                "The required iss; `mayfly jwt --sub` writes it. Default: any iss is accepted, and none is written.",
                 shortFlag: "issuer")
         case .jwtAudience:
             Row(
-                .users,
                 "The required aud; `mayfly jwt --sub` writes it. Default: a JWT with an aud is refused, and none is written.",
                 shortFlag: "audience")
         case .jwtUserClaim:
-            Row(
-                .users, "The claim that names the user; `mayfly jwt --sub` writes it.", standard: "sub",
-                shortFlag: "user-claim")
+            Row("The claim that names the user; `mayfly jwt --sub` writes it.", standard: "sub", shortFlag: "user-claim")
         case .webhookSecrets:
             Row(
-                .users,
                 "File with the secrets that sign webhooks of calls, one per line, 1 to 128 bytes, better 32, mode 0600. SIGHUP reads it again. \(WebhookSettings.variable) may contain one such secret itself. Default: none, and calls are not served.",
                 isSecret: true)
         case .apnsBundleID:
             Row(
-                .apns,
                 "Required. The app's bundle id, the topic of its pushes. With --apns-apps it names the default app; if unset, the list's first app is the default.",
                 environment: "APNS_BUNDLE_ID")
-        case .apnsKeyPath:
-            Row(.apns, "Apple's token signing key, a .p8 file.", environment: "APNS_KEY_PATH")
-        case .apnsKeyID:
-            Row(.apns, "The key's id: 10 characters.", environment: "APNS_KEY_ID")
-        case .apnsTeamID:
-            Row(.apns, "The team's id: 10 characters.", environment: "APNS_TEAM_ID")
+        case .apnsKeyPath: Row("Apple's token signing key, a .p8 file.", environment: "APNS_KEY_PATH")
+        case .apnsKeyID: Row("The key's id: 10 characters.", environment: "APNS_KEY_ID")
+        case .apnsTeamID: Row("The team's id: 10 characters.", environment: "APNS_TEAM_ID")
         case .apnsCertificate:
-            Row(
-                .apns,
-                "A client certificate instead of a key: a .p12 file, or PEM with its private key. Apple refuses VoIP, Live Activity and location pushes with one."
-            )
-        case .apnsCertificatePassphrase:
-            Row(.apns, "File whose first line is the passphrase of --apns-certificate.", isSecret: true)
+            "A client certificate instead of a key: a .p12 file, or PEM with its private key. Apple refuses VoIP, Live Activity and location pushes with one."
+        case .apnsCertificatePassphrase: Row("File whose first line is the passphrase of --apns-certificate.", isSecret: true)
         case .apnsApps:
-            Row(
-                .apns,
-                "For several apps: a file with one per line, BUNDLE-ID ENVIRONMENTS key FILE KEY-ID TEAM-ID, or … certificate FILE [PASSPHRASE-FILE]. The first is the default for requests without a bundleId."
-            )
+            "For several apps: a file with one per line, BUNDLE-ID ENVIRONMENTS key FILE KEY-ID TEAM-ID, or … certificate FILE [PASSPHRASE-FILE]. The first is the default for requests without a bundleId."
         case .apnsEnvironment:
             Row(
-                .apns, "The environment of tokens without one: production, or sandbox (also called development).",
-                standard: "production",
-                environment: "APNS_ENVIRONMENT")
+                "The environment of tokens without one: production, or sandbox (also called development).",
+                standard: "production", environment: "APNS_ENVIRONMENT")
         case .apnsProduction:
-            Row(
-                .apns, "true means production, false sandbox. --apns-environment wins.",
-                environment: "APNS_PRODUCTION")
-        case .apnsEndpoint:
-            Row(.apns, "HOST:PORT to send pushes to instead of Apple, e.g. the simulator.")
-        case .apnsPort:
-            Row(
-                .apns, "Apple's port in both environments: 443, or 2197 for firewalls that block 443.",
-                standard: "443")
-        case .apnsCA:
-            Row(.apns, "PEM file with the authorities to trust for APNs, instead of the system's.")
+            Row("true means production, false sandbox. --apns-environment wins.", environment: "APNS_PRODUCTION")
+        case .apnsEndpoint: "HOST:PORT to send pushes to instead of Apple, e.g. the simulator."
+        case .apnsPort: Row("Apple's port in both environments: 443, or 2197 for firewalls that block 443.", standard: "443")
+        case .apnsCA: "PEM file with the authorities to trust for APNs, instead of the system's."
         case .apnsProxy:
-            Row(
-                .apns,
-                "HTTP proxy that opens tunnels to Apple (CONNECT): HOST:PORT or USER@HOST:PORT. HTTPS_PROXY is not used. Default: none."
-            )
+            "HTTP proxy that opens tunnels to Apple (CONNECT): HOST:PORT or USER@HOST:PORT. HTTPS_PROXY is not used. Default: none."
         case .apnsProxyPassword:
             Row(
-                .apns, "File whose first line is the password of the user in --apns-proxy. Mode 0600. SIGHUP reads it again.",
+                "File whose first line is the password of the user in --apns-proxy. Mode 0600. SIGHUP reads it again.",
                 isSecret: true)
         case .logFormat:
             Row(
-                .lines, "Lines on standard error as text, or as json: one object a line with time, level and message.",
-                standard: "text")
-        case .logLevel:
-            Row(.lines, "The least level that is written: error, warning or info.", standard: "info")
+                "Lines on standard error as text, or as json: one object a line with time, level and message.", standard: "text")
+        case .logLevel: Row("The least level that is written: error, warning or info.", standard: "info")
         case .apnsSimulatorListen:
-            Row(
-                .simulator, "The simulator's listener for pushes, ADDRESS:PORT.", standard: "127.0.0.1:8789",
-                shortFlag: "listen")
+            Row("The simulator's listener for pushes, ADDRESS:PORT.", standard: "127.0.0.1:8789", shortFlag: "listen")
         case .apnsSimulatorControl:
             Row(
-                .simulator, "The simulator's control listener, ADDRESS:PORT on loopback. It shows tokens.",
-                standard: "127.0.0.1:8790",
+                "The simulator's control listener, ADDRESS:PORT on loopback. It shows tokens.", standard: "127.0.0.1:8790",
                 shortFlag: "control")
         case .apnsSimulatorCertificate:
-            Row(.simulator, "Required. PEM file with the simulator's certificate and private key.", shortFlag: "certificate")
+            Row("Required. PEM file with the simulator's certificate and private key.", shortFlag: "certificate")
         }
     }
 
-    var group: Group { row.group }
+    /// The first setting of each group. The others of a group follow it.
+    private static let firsts: [(setting: Setting, group: Group)] = [
+        (.listen, .listeners),
+        (.state, .state),
+        (.origin, .log),
+        (.node, .nodes),
+        (.jwtAlgorithm, .users),
+        (.apnsBundleID, .apns),
+        (.logFormat, .lines),
+        (.apnsSimulatorListen, .simulator),
+    ]
+
+    private var position: Int { Self.allCases.firstIndex(of: self)! }
+
+    var group: Group { Self.firsts.last { $0.setting.position <= position }!.group }
 
     /// The name in the environment. Settings for APNs keep the names that other servers use.
     var environment: String {

@@ -88,7 +88,7 @@ final class Service: Sendable {
         if let neighbors = parts.neighbors { tasks.add([Task { await neighbors.run() }]) }
         tasks.add([
             Task { await parts.sweeper.run() },
-            Task { if let companion = parts.companion { await companion.audiences.run() } },
+            Task { await parts.companion?.run() },
             Task { [database = settings.state.database] in
                 await parts.expiries.run(on: parts.broker.loop) {
                     parts.expiries.replace("database", by: Certificates.expiries(database))

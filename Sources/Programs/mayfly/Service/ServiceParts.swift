@@ -108,11 +108,7 @@ struct ServiceParts: Sendable {
             Task.detached { audiences.prepare() }
             return audiences
         }
-        if let audiences = try await audiences(.companion) {
-            companion = await Companion(audiences: audiences)
-        } else {
-            companion = nil
-        }
+        companion = try await audiences(.companion).map { Companion(audiences: $0) }
         monitor = try await audiences(.monitor).map { Monitor(audiences: $0) }
         calls = try await audiences(.calls).map { Calls(audiences: $0) }
 
