@@ -670,23 +670,6 @@ final class DeploymentLife: Sendable {
             }
             if isMissing { world.story.fail("room \(room) side \(slot) has waited for a minute, and its peer got no push") }
         }
-        // A peer that was there a moment ago, or whose phone sleeps with its socket open, is rung once its last sign is no longer believed.
-        time.after(Self.reportMs + 65_000) { [self] in
-            guard isCalm(from: start - 20_000) else { return }
-            count("wait for a peer that was there")
-            let isMissing = state.withLock { state in
-                guard let room = state.rooms[room], room.isClosed == .no, time.now + Self.clockSlackMs < room.expires else {
-                    return false
-                }
-                let (side, peer) = (room.sides[slot], room.sides[1 - slot])
-                guard let own = side.socket, own.run === run, own.number == socket, let since = side.presentSince, since <= start,
-                    peer.presentSince == nil, !peer.isJoining, peer.maybePresent < start + 5_000, peer.isTokenKnown,
-                    let token = peer.token, peer.tokenSince < start, slot == 1 || room.isAccepted == .yes
-                else { return false }
-                return state.seen[token] ?? 0 < start - 40_000
-            }
-            if isMissing { world.story.fail("room \(room) side \(slot) has waited, and its peer, who fell silent, got no push") }
-        }
     }
 
     /// Apple has seen a push.
