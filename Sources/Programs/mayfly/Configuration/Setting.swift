@@ -130,7 +130,7 @@ enum Setting: String, CaseIterable {
                 "Length of a ledger window in seconds, 1 to 60. The policy's ledger.hourSeconds must be a multiple of it.",
                 standard: "60", range: 1...60)
         case .policy:
-            "Policy files and names of built-in policies (rooms, companion, monitor, calls, trial), separated by commas, at most one of a kind. Default: rooms. With --jwt-algorithm also companion and monitor. With a webhook secret also calls."
+            "Policy files and names of built-in policies (rooms, companion, monitor, calls, trial), separated by commas, at most one of a kind. Default: rooms, which is always in force unless another one is for rooms. With --jwt-algorithm also companion and monitor. With a webhook secret also calls."
         case .witnessPolicy:
             "A C2SP tlog-policy file: the witnesses that cosign each checkpoint, 60 at most, with their URLs, and the quorum. Default: no witnesses."
         case .witnessFailure:
@@ -176,7 +176,7 @@ enum Setting: String, CaseIterable {
                 isSecret: true)
         case .apnsBundleID:
             Row(
-                "Required. The app's bundle id, the topic of its pushes. With --apns-apps it names the default app; if unset, the list's first app is the default.",
+                "The app's bundle id, the topic of its pushes. Required without --apns-apps. With it, the default app; if unset, the list's first.",
                 environment: "APNS_BUNDLE_ID")
         case .apnsKeyPath: Row("Apple's token signing key, a .p8 file.", environment: "APNS_KEY_PATH")
         case .apnsKeyID: Row("The key's id: 10 characters.", environment: "APNS_KEY_ID")
@@ -212,7 +212,7 @@ enum Setting: String, CaseIterable {
                 "The simulator's control listener, ADDRESS:PORT on loopback. It shows tokens.", standard: "127.0.0.1:8790",
                 shortFlag: "control")
         case .apnsSimulatorCertificate:
-            Row("Required. PEM file with the simulator's certificate and private key.", shortFlag: "certificate")
+            Row("PEM file with the simulator's certificate and private key. Required.", shortFlag: "certificate")
         }
     }
 
