@@ -115,9 +115,9 @@ final class CallerCharges: Sendable {
         return admission
     }
 
-    /// Charges a guess. A creation with a short code reveals whether the code is free. Without a payer, the network of this address is charged.
+    /// Admits a creation with a short code, which reveals whether the code is free. Without a payer, the network of this address is charged.
     /// - Throws: `.tooManyRequests` if the guesses of the window are used up.
-    func admitGuess(from address: SocketAddress, charging payer: RequestCharges?) throws -> Admission {
+    func admitShortCreation(from address: SocketAddress, charging payer: RequestCharges?) throws -> Admission {
         let admission = Admission(shares)
         do {
             try charge(.shortCreations, to: owners(payer, address), in: admission)

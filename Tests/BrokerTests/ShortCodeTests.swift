@@ -108,7 +108,7 @@ import Vocabulary
         try await fixture.end()
     }
 
-    /// Whoever learns that a code is taken has guessed, also if the broker then lacks a slot to look whose code it is.
+    /// A caller who learns that a code is taken pays for a guess, even if a shortage of slots follows.
     @Test func aShortageAfterTheLookUpIsAGuess() async throws {
         let fixture = try await BrokerFixture()
         try await Task(executorPreference: fixture.loop) {

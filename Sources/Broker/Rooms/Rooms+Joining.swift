@@ -49,7 +49,7 @@ extension Rooms {
             // A repeat costs no budget, so that a lost answer can always be requested again. Other callers get the budget's error. Reporting a taken
             // code would be a free guess.
             let taken = try await store.read { try $0.joinable(codes, now: now)?.code }
-            // So a failed look-up ends like a code of another's, and like a free one.
+            // A failed look-up gets the budget's error, too. Otherwise it would show that the code is taken.
             guard let taken, let again = try? await ownRoom(request, with: taken) else { throw error }
             return again
         }
@@ -85,9 +85,8 @@ extension Rooms {
             do {
                 again = try await ownRoom(request, with: taken)
             } catch {
-                // An answer other than success shows that the code is taken.
+                // This error also shows that the code is taken.
                 creation.guess?.commit()
-                spendGuess(request.joinid, address)
                 throw error
             }
             // The guess is refunded: the caller learned nothing about the code.

@@ -150,7 +150,7 @@ public actor Rooms: LoopActor, BrokerPart {
     ) throws -> (entries: Admission, guess: Admission?, shortLimit: Int) {
         let entries = try charges.admitCreation(from: address, charging: payer)
         guard policies.rooms.isShort(codeOf: joinid.count) else { return (entries, nil, .max) }
-        let guess = try charges.admitGuess(from: address, charging: payer)
+        let guess = try charges.admitShortCreation(from: address, charging: payer)
         let pending = try charges.chargeShortCode(from: address, charging: payer)
         let timer = loop.after(codeLifeMs) { self.assumeIsolated { $0.refundShortCode(of: room) } }
         shortCodes[room] = (pending, timer)

@@ -9,7 +9,7 @@ final class Call {
     let request: HTTPRequest
     /// The parameter in the path as the client sent it, still percent-encoded. Empty for a route without one.
     let name: Substring
-    /// Nil for a route that is not charged.
+    /// The request's charges. Nil if the route charges nobody.
     let charges: RequestCharges?
     private var dropped: [String] = []
 

@@ -76,8 +76,8 @@ final class RequestBody {
         return nil
     }
 
-    /// Notes an error that `read` throws, and returns nil then.
-    private func ifNothingThrows<Value>(_ read: () throws -> Value?) -> Value? {
+    /// Returns what `read` returns. If it throws, notes the error and returns nil.
+    private func notingErrors<Value>(_ read: () throws -> Value?) -> Value? {
         do {
             return try read()
         } catch { return refuse(BrokerError(thrown: error) ?? .storageUnavailable) }
@@ -208,7 +208,7 @@ final class RequestBody {
         let token = self.token(name, required: required)
         let (environment, topic) = (self.environment(), self.topic())
         guard noted == before, let token else { return nil }
-        return ifNothingThrows { try settings.address(of: token, kind, topic: topic, environment: environment) }
+        return notingErrors { try settings.address(of: token, kind, topic: topic, environment: environment) }
     }
 
     /// Reads a token from its own field or from `token`. If both are set, they must be equal.
@@ -265,7 +265,7 @@ final class RequestBody {
         guard let range = place(of: name, required: false, invalid: .outOfRange(name, allowed: "a JWT")) else {
             return noted == before ? refuse(.noJWT) : nil
         }
-        return ifNothingThrows {
+        return notingErrors {
             try bytes.read { bytes in try authenticator.principal(of: bytes.extracting(range), nowMs: nowMs) }
         }
     }
@@ -276,7 +276,7 @@ final class RequestBody {
         _ make: (Span<UInt8>) throws -> Value?
     ) -> Value? {
         guard let range = place(of: name, required: required, invalid: invalid) else { return nil }
-        return ifNothingThrows {
+        return notingErrors {
             let value = try bytes.read { bytes in try make(bytes.extracting(range)) }
             return value ?? refuse(invalid)
         }

@@ -207,8 +207,8 @@ struct APNsSettings {
     }
 
     private static func environment(_ configuration: Configuration) throws -> PushEnvironment {
-        let isUnset = configuration[.apnsEnvironment] == nil && configuration[.apnsProduction] == nil
-        switch (isUnset ? Setting.apnsEnvironment.standard : configuration[.apnsEnvironment], configuration[.apnsProduction]) {
+        let production = configuration[.apnsProduction]
+        switch (production == nil ? configuration.value(.apnsEnvironment) : configuration[.apnsEnvironment], production) {
         case ("production", _), (nil, "true"), (nil, "1"): return .production
         case ("sandbox", _), ("development", _), (nil, "false"), (nil, "0"): return .sandbox
         case (nil, _): throw configuration.invalid(.apnsProduction, "must be true or false")
