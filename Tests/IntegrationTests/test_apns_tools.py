@@ -287,7 +287,7 @@ def test_bad_use(world):
 
 FAMILIES = {
     "apns": ["check", "send", "explain", "token", "jwt"], "keys": ["init", "throwaway", "renew", "rotate", "show"],
-    "audit": ["verify", "prove", "show", "report", "page"], "policy": ["lint", "show"]}
+    "audit": ["verify", "prove", "show", "report", "page"], "policy": ["lint", "show", "keys"]}
 
 
 @pytest.mark.parametrize("family", FAMILIES)

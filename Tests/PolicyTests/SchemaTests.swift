@@ -52,13 +52,25 @@ import Vocabulary
     }
 
     @Test(arguments: limits) func requiredLimitsMatchTheSchema(_ name: String, _ definition: String, _: Int) throws {
-        guard case .array(let keys)? = schema["$defs"]?[definition]?["required"] else {
-            return #expect(Bool(false), "no list of required limits")
+        let base = try Self.read(try #require(Policy.builtInBytes(name)))
+        let members = self.members(of: try #require(schema["$defs"]?[definition]), at: ["limits"])
+        #expect(members.contains { $0.isRequired })
+        for (path, isRequired) in members {
+            var bytes: [UInt8] = []
+            base.removing(path[...]).append(to: &bytes)
+            let isMissed = Policy.lint(bytes).contains {
+                $0.path == "$." + path.joined(separator: ".") && $0.problem == "is missing"
+            }
+            #expect(isMissed == isRequired, "\(path.joined(separator: "."))")
         }
-        for case .string(let key) in keys {
-            let text = String(decoding: try #require(Policy.builtInBytes(name)), as: UTF8.self)
-            let without = text.replacing("\"\(key)\":", with: "\"x\":")
-            #expect(Policy.lint(Array(without.utf8)).contains { $0.path == "$.limits.\(key)" && $0.problem == "is missing" })
+    }
+
+    /// All members of an object in the schema and of the objects in it.
+    private func members(of value: JSONValue, at path: [String]) -> [(path: [String], isRequired: Bool)] {
+        guard case .array(let required)? = value["required"] else { return [] }
+        return (value["properties"]?.keys ?? []).flatMap { key in
+            let inner = value["properties"]?[key].map { members(of: $0, at: path + [key]) } ?? []
+            return [(path + [key], required.contains(.string(key)))] + inner
         }
     }
 
@@ -72,7 +84,7 @@ import Vocabulary
         #expect(schema["properties"]?["kind"]?["enum"] == .array(Policy.Kind.allCases.map { .string($0.rawValue) }))
         for kind in Policy.Kind.allCases where kind != .rooms {
             let limits = try #require(schema["$defs"]?["\(kind.rawValue)Limits"]?["properties"])
-            #expect(Set(limits.keys) == Set(AudienceLimitsReader.keys(kind)))
+            #expect(Set(limits.keys) == Set(LimitValues.names(kind.limitRows)))
         }
     }
 
@@ -116,6 +128,15 @@ extension JSONValue {
     fileprivate var keys: [String] {
         guard case .object(let members) = self else { return [] }
         return members.map(\.key)
+    }
+
+    fileprivate func removing(_ path: ArraySlice<String>) -> JSONValue {
+        guard case .object(let members) = self, let key = path.first else { return self }
+        return .object(
+            members.compactMap { member in
+                if member.key != key { return member }
+                return path.count == 1 ? nil : JSONMember(key: key, value: member.value.removing(path.dropFirst()))
+            })
     }
 
     fileprivate func setting(_ value: JSONValue, at path: ArraySlice<String>) -> JSONValue {

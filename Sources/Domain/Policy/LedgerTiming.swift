@@ -39,21 +39,18 @@ struct LedgerTimingReader {
                 do: "move it to the policy for rooms")
             return nil
         }
-        guard let timing = object.object("ledger", known: ["hourSeconds", "daySeconds", "batchSeals"]) else { return nil }
-        let hour = timing.int(
-            "hourSeconds", in: 1...3_600, why: "an owner waits for the next batch to prove a purge, at most an hour")
-        let day = timing.int(
-            "daySeconds", in: 1...86_400, why: "a bucket is checked at the end of its day, so a day is the limit")
-        let seals = timing.int(
-            "batchSeals", in: 1...10_000, why: "a larger number would only delay more batches until midnight")
-        guard let hour, let day, let seals else { return nil }
+        let rows = LedgerTiming.rows
+        guard let timing = object.object("ledger", known: LimitValues.names(rows)) else { return nil }
+        let values = LimitValues(timing, rows)
+        guard values.isComplete(rows) else { return nil }
+        let (hour, day) = (values["hourSeconds"], values["daySeconds"])
         guard day.isMultiple(of: hour) else {
             findings.add(
                 path.member("daySeconds"), "is not a multiple of hourSeconds", why: "a day ends with one of its batches",
                 do: "make it a multiple of \(hour)")
             return nil
         }
-        return LedgerTiming(hourSeconds: UInt64(hour), daySeconds: UInt64(day), batchSeals: seals)
+        return LedgerTiming(hourSeconds: UInt64(hour), daySeconds: UInt64(day), batchSeals: values["batchSeals"])
     }
 }
 

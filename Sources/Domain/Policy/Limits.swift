@@ -41,10 +41,28 @@ public struct Limits: Sendable, Equatable {
     public let creations: Budgets
     public let wrongCodes: Budgets
 
-    /// `tokenKnocks` of a policy that doesn't set it.
-    static let tokenKnocksDefault = Budget(count: 30, windowMs: 300_000)
-    /// `presenceProbeSeconds` of a policy that doesn't set it.
-    static let presenceProbeDefaultSeconds = 2
+    init(_ values: LimitValues) {
+        roomLifeSeconds = values.range("roomLifeSeconds")
+        roomLifeDefaultSeconds = values["roomLifeSeconds.default"]
+        codeLifeSeconds = values.range("joinCode.lifeSeconds")
+        codeLifeDefaultSeconds = values["joinCode.lifeSeconds.default"]
+        shortestCode = values["joinCode.shortest"]
+        shortCodeBelow = values["joinCode.shortBelow"]
+        pendingShortCodes = values["joinCode.pendingShort"]
+        codeKeptAfterAcceptMs = values.ms("joinCode.keptAfterAcceptSeconds")
+        retryWindowMs = values.ms("retryWindowSeconds")
+        knockThrottleMs = values.ms("knockThrottleSeconds")
+        tokenKnocks = values.budget("tokenKnocks")
+        presenceMs = values.ms("presenceSeconds")
+        presenceProbeMs = values.ms("presenceProbeSeconds")
+        peerGraceMs = values.ms("peerGraceSeconds")
+        startGraceMs = values.ms("startGraceSeconds")
+        jobDeadlineMs = values.ms("jobDeadlineSeconds")
+        ipv4Bits = values["addressBits.ipv4"]
+        ipv6Bits = values["addressBits.ipv6"]
+        creations = values.budgets("creations")
+        wrongCodes = values.budgets("wrongCodes")
+    }
 
     /// The overall budget of rooms with a short code. Each creation reveals whether its code was free.
     public var shortCreations: Budget { Budget(count: pendingShortCodes, windowMs: wrongCodes.overall.windowMs) }
@@ -104,6 +122,24 @@ public struct AudienceLimits: Sendable, Equatable {
     public let activities: ActivityLimits?
     /// Nil for a kind of app without approvals.
     public let approvals: ApprovalLimits?
+
+    init(_ values: LimitValues, of kind: Policy.Kind) {
+        deviceLifeMs = values.ms("deviceLifeSeconds")
+        sessionLifeMs = values.ms("sessionLifeSeconds")
+        registrationsPerOwner = values["registrationsPerOwner"]
+        eventsPerUser = values.budget("eventsPerUser")
+        tokenPushes = values.budget("tokenPushes")
+        jobDeadlineMs = values.ms("jobDeadlineSeconds")
+        let isCompanion = kind == .companion
+        activities =
+            isCompanion
+            ? ActivityLimits(
+                lifeMs: values.ms("activityLifeSeconds"), perOwner: values["activitiesPerOwner"],
+                updateMs: values.ms("activityUpdateSeconds")) : nil
+        approvals =
+            isCompanion
+            ? ApprovalLimits(answerableMs: values.ms("approvalSeconds"), answerKeptMs: values.ms("answerKeptSeconds")) : nil
+    }
 
     /// The longest life of anything sealed. Keys must reach that far ahead.
     public var longestLifeSeconds: Int {
@@ -177,4 +213,166 @@ public struct JobLimits: Sendable, Equatable {
     public let startGraceMs: UInt64
     /// The least time until the next job for the same side. 0 if jobs have no throttle.
     public let throttleMs: UInt64
+}
+
+extension Policy.Kind {
+    /// The numbers in `limits` of a policy of this kind, in the order of `policy show`.
+    public var limitRows: [LimitRow] { self == .rooms ? Limits.rows : AudienceLimits.rows(self) }
+}
+
+private let jobDeadline = LimitRow.number(
+    "jobDeadlineSeconds", 1...120, "how long a push is tried", show: "a job may try for",
+    why: "the key of a waiting job is destroyed; two minutes is the limit")
+
+extension Limits {
+    static let rows: [LimitRow] = lives + codes + knocks + addresses
+
+    private static let lives = LimitRow.lives(
+        of: "a room", "roomLifeSeconds", 1...2_592_000, default: 86_400, show: "room life",
+        why: "a key must be kept for a room's whole life, and 30 days is the limit for keys")
+
+    private static let codes: [LimitRow] =
+        LimitRow.lives(
+            of: "a join code", "joinCode.lifeSeconds", 1...86_400, show: "join code life", or: " or the room's life",
+            why: "the keys for looking up codes are per day, and a code that lives longer than a day would outlive its key")
+        + LimitRow.number(
+            "joinCode.shortest", 4...64, "characters of the shortest join code", show: "shortest join code", as: "{} characters",
+            why: "fewer than 4 characters are guessed in minutes, and requests allow no more than 64")
+        + LimitRow.number(
+            "joinCode.shortBelow", 4...64, "codes of fewer characters are short", why: "a join code has 4 to 64 characters")
+        + LimitRow.number(
+            "joinCode.pendingShort", 1...1_000_000,
+            "most rooms that wait with a short code, and most that are made in a window of `wrongCodes.overall`",
+            show: "rooms waiting with a short code", as: "at most {} (short: fewer than {joinCode.shortBelow} characters)",
+            why: "the more rooms have short codes, the likelier a guess is right")
+        + LimitRow.number(
+            "joinCode.keptAfterAcceptSeconds", 1...3600, "how long a code can't be used again after its accept",
+            show: "join code kept after its accept", why: "a used code is kept only to report it as used")
+        + LimitRow.number(
+            "retryWindowSeconds", 1...120, "how long an accept's answer can be asked for again",
+            show: "repeat of an accept answered for",
+            why: "the copy for repeated answers is sealed for 120 seconds at most")
+
+    private static let knocks: [LimitRow] =
+        LimitRow.number(
+            "knockThrottleSeconds", 1...3600, "least time between two pushes to one side", show: "between two knocks of one side",
+            why: "without a pause one side could ring the other's phone without end")
+        + LimitRow.budget(
+            "tokenKnocks", default: Budget(count: 30, windowMs: 300_000), show: "knocks at one token, by all rooms",
+            "pushes to one token, from all rooms")
+        + LimitRow.number(
+            "presenceSeconds", 5...600, "how long a reported presence counts", show: "reported presence counts for",
+            why: "a shorter time reacts to every lost packet, a longer one counts absent peers as present")
+        + LimitRow.number(
+            "presenceProbeSeconds", 1...5, default: 2, "how long a pinged socket may take before its side counts as absent",
+            show: "a pinged socket must answer within",
+            why: "a shorter wait treats a slow network as absence, a longer one delays the push")
+        + LimitRow.number(
+            "peerGraceSeconds", 0...60, "how long a side that left still counts", show: "a peer gone counts as present for",
+            why: "a longer grace suppresses knocks at a peer who is really absent")
+        + LimitRow.number(
+            "startGraceSeconds", 0...120, "how long a knock waits after a start", show: "knocks wait after a start for",
+            why: "a longer grace exceeds the job's deadline")
+        + jobDeadline
+
+    private static let addresses: [LimitRow] =
+        LimitRow.number(
+            "addressBits.ipv4", 16...32, "IPv4 addresses with the same first bits, so many, share a budget of wrong codes",
+            show: "one address is",
+            as: "an IPv4 /{} or an IPv6 /{addressBits.ipv6}",
+            why: "with a shorter prefix one caller could use up the budget of whole countries")
+        + LimitRow.number(
+            "addressBits.ipv6", 32...64, "the same for IPv6 addresses",
+            why: "one household has a /56 or a /64; a longer prefix would give it a budget for each address")
+        + LimitRow.budgets(
+            "creations", show: "rooms made",
+            "rooms made, tokens replaced or registered, pushes asked for"
+        )
+        .showing("rooms made with a short code", "{joinCode.pendingShort} per {wrongCodes.overall.seconds} s in all")
+        + LimitRow.budgets("wrongCodes", show: "wrong join codes", "wrong join codes")
+}
+
+extension AudienceLimits {
+    static func rows(_ kind: Policy.Kind) -> [LimitRow] {
+        lives(kind) + (kind == .companion ? activities + approvals : []) + budgets(kind) + jobDeadline
+    }
+
+    private static let ofOne =
+        "one event goes to all of a user's registrations, and a bug in a back end must not make that thousands"
+
+    // Rows of one day expire together, which hides when they were made. So lives must be longer than that.
+    private static func lives(_ kind: Policy.Kind) -> [LimitRow] {
+        let isCalls = kind == .calls
+        let session = kind == .monitor ? "a print" : isCalls ? "a call" : "a session"
+        let end = "; it expires with all records of half a day, up to 12 hours sooner"
+        return LimitRow.number(
+            "deviceLifeSeconds", 172_800...2_592_000, "life of a device or phone; up to a day less",
+            show: "a device stays registered for", as: "at most {} s",
+            why:
+                "the broker alone can open a registration's token, so it must be renewed at least every 30 days; it expires with "
+                + "all registrations of its day, up to a day sooner")
+            + LimitRow.number(
+                "sessionLifeSeconds", (isCalls ? 129_600 : 86_400)...604_800,
+                "how long what is stored of a session, print or call is kept; up to 12 hours less",
+                show: "\(session) is known for", as: "at most {} s",
+                why: isCalls
+                    ? "a call rings once, even if it is reported again within 24 hours, and its record is deleted within a week"
+                        + end
+                    : "a session's record is deleted within a week" + end)
+            + LimitRow.number(
+                "registrationsPerOwner", 1...1_000, "devices or phones of one user", show: "devices of one owner",
+                as: "at most {}",
+                why: ofOne)
+    }
+
+    private static let activities: [LimitRow] =
+        LimitRow.number(
+            "activityLifeSeconds", 7_200...43_200, "life of a Live Activity; up to an hour less",
+            show: "a Live Activity stays registered for", as: "at most {} s",
+            why:
+                "the phone shows a Live Activity for 12 hours at most; it expires with all those of its hour, up to an hour sooner"
+        )
+        + LimitRow.number(
+            "activitiesPerOwner", 1...1_000, "Live Activities of one user", show: "Live Activities of one owner",
+            as: "at most {}",
+            why: ofOne)
+        + LimitRow.number(
+            "activityUpdateSeconds", 1...3_600, "least time between two updates of one Live Activity",
+            show: "between updates of an activity",
+            why: "Apple delays updates that are too frequent, and an update of a Live Activity is rarely useful an hour later")
+
+    private static let approvals: [LimitRow] =
+        LimitRow.number(
+            "approvalSeconds", 5...3_600, "how long an approval can be answered", show: "an approval can be answered for",
+            why: "somebody needs time to reach the phone, and a back end waits for the answer")
+        + LimitRow.number(
+            "answerKeptSeconds", 1...86_400, "how long its answer can be read after that", show: "its answer can be asked for",
+            as: "{} s more", why: "an answer is kept only for a back end that asks late")
+
+    private static func budgets(_ kind: Policy.Kind) -> [LimitRow] {
+        let events =
+            switch kind {
+            case .monitor: "events of one printer, registrations of one user"
+            case .calls: "registrations of one user"
+            case .companion, .rooms: "events and registrations of one user"
+            }
+        return LimitRow.budget(
+            "eventsPerUser", show: events, "events and registrations of one user; monitor: also events of one printer")
+            + LimitRow.budget("tokenPushes", show: "pushes to one token", "pushes to one token, whoever registered it")
+    }
+}
+
+extension LedgerTiming {
+    /// The numbers in `ledger` of a policy for rooms.
+    public static let rows: [LimitRow] =
+        LimitRow.number(
+            "hourSeconds", 1...3_600, "a batch may be published at each multiple of it",
+            why: "an owner waits for the next batch to prove a purge, at most an hour")
+        + LimitRow.number(
+            "daySeconds", 1...86_400,
+            "buckets close, and a batch is always published, at each multiple of it; a multiple of `hourSeconds`",
+            why: "a bucket is checked at the end of its day, so a day is the limit")
+        + LimitRow.number(
+            "batchSeals", 1...10_000, "the fewest seals of an earlier batch",
+            why: "a larger number would only delay more batches until midnight")
 }

@@ -7,6 +7,8 @@ public struct Policy: Sendable {
     public let name: String
     public let kind: Kind
     public let limits: PolicyLimits
+    /// All numbers of `limits`, for `summary()`.
+    let values: LimitValues
     public let templates: [String: Template]
     /// The public log's timing. Only a policy for rooms can set it.
     public let ledger: LedgerTiming
@@ -29,7 +31,7 @@ public struct Policy: Sendable {
         }
         name = parts.name
         kind = parts.kind
-        limits = parts.limits
+        (limits, values) = parts.limits
         ledger = parts.ledger
         templates = Dictionary(parts.templates.map { ($0.name, $0) }, uniquingKeysWith: { first, _ in first })
         digest = .sha256(bytes.span)
@@ -51,7 +53,7 @@ struct PolicyReader {
     struct Parts {
         let name: String
         let kind: Policy.Kind
-        let limits: PolicyLimits
+        let limits: (PolicyLimits, LimitValues)
         let ledger: LedgerTiming
         let templates: [Template]
     }
@@ -87,9 +89,9 @@ struct PolicyReader {
                 do: "use 1 to 64 lower-case letters, digits and -")
         }
         let kind = kind(object)
-        let limits = kind.flatMap { self.limits(of: $0, object["limits"], at: root.member("limits")) }
+        let limits = kind.flatMap { LimitsReader(findings: findings).read(object["limits"], of: $0, at: root.member("limits")) }
         let ledger = kind.flatMap { LedgerTimingReader(findings: findings).read(object, of: $0) }
-        let templates = templates(object["templates"], at: root.member("templates"), jobs: limits?.jobs)
+        let templates = templates(object["templates"], at: root.member("templates"), jobs: limits?.0.jobs)
         guard let name, let kind, let limits, let ledger else { return nil }
         return Parts(name: name, kind: kind, limits: limits, ledger: ledger, templates: templates)
     }
@@ -106,14 +108,6 @@ struct PolicyReader {
             return nil
         }
         return kind
-    }
-
-    private func limits(of kind: Policy.Kind, _ value: JSONValue?, at path: JSONPath) -> PolicyLimits? {
-        switch kind {
-        case .rooms: LimitsReader(findings: findings).read(value, at: path).map { .rooms($0) }
-        case .companion, .monitor, .calls:
-            AudienceLimitsReader(findings: findings).read(value, of: kind, at: path).map { .audience($0) }
-        }
     }
 
     private func templates(_ value: JSONValue?, at path: JSONPath, jobs: JobLimits?) -> [Template] {

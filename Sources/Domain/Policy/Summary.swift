@@ -4,8 +4,8 @@ extension Policy {
     /// Returns the policy as text: every limit, every template, and for rooms the odds of guessing a join code.
     public func summary() -> String {
         var lines = ["policy \(name)", "kind \(kind.rawValue)", "sha256 \(digest.hex)", "", "limits"]
-        lines += limits.rows(kind).map { row("  ", $0, $1) }
-        if kind == .rooms { lines += ["", "public log"] + ledger.rows.map { row("  ", $0, $1) } }
+        lines += values.lines(kind.limitRows).map { row("  ", $0, $1) }
+        if kind == .rooms { lines += ["", "public log"] + ledger.lines.map { row("  ", $0, $1) } }
         for template in templates.values.sorted(by: { $0.name < $1.name }) {
             lines += ["", "template \(template.name)"]
             lines += template.rows(after: kind == .rooms ? "knock" : "event").map { row("  ", $0, $1) }
@@ -22,47 +22,8 @@ private func row(_ indent: String, _ name: String, _ value: String) -> String {
     indent + name + String(repeating: " ", count: max(1, 34 - name.count)) + value
 }
 
-extension PolicyLimits {
-    fileprivate func rows(_ kind: Policy.Kind) -> [(String, String)] {
-        switch self {
-        case .rooms(let limits): limits.rows
-        case .audience(let limits): limits.rows(kind)
-        }
-    }
-}
-
-extension Limits {
-    fileprivate var rows: [(String, String)] {
-        [
-            ("room life", "\(seconds(roomLifeSeconds)); \(roomLifeDefaultSeconds.grouped) s by default"),
-            (
-                "join code life",
-                "\(seconds(codeLifeSeconds)); \(codeLifeDefaultSeconds.grouped) s or the room's life by default"
-            ),
-            ("shortest join code", "\(shortestCode) characters"),
-            (
-                "rooms waiting with a short code",
-                "at most \(pendingShortCodes.grouped) (short: fewer than \(shortCodeBelow) characters)"
-            ),
-            ("join code kept after its accept", seconds(codeKeptAfterAcceptMs)),
-            ("repeat of an accept answered for", seconds(retryWindowMs)),
-            ("between two knocks of one side", seconds(knockThrottleMs)),
-            ("knocks at one token, by all rooms", budget(tokenKnocks)),
-            ("reported presence counts for", seconds(presenceMs)),
-            ("a pinged socket must answer within", seconds(presenceProbeMs)),
-            ("a peer gone counts as present for", seconds(peerGraceMs)),
-            ("knocks wait after a start for", seconds(startGraceMs)),
-            ("a job may try for", seconds(jobDeadlineMs)),
-            ("one address is", "an IPv4 /\(ipv4Bits) or an IPv6 /\(ipv6Bits)"),
-            ("rooms made", budgets(creations)),
-            ("rooms made with a short code", "\(budget(shortCreations)) in all"),
-            ("wrong join codes", budgets(wrongCodes)),
-        ]
-    }
-}
-
 extension LedgerTiming {
-    fileprivate var rows: [(String, String)] {
+    fileprivate var lines: [(String, String)] {
         [
             (
                 "seals and purges are published",
@@ -73,48 +34,7 @@ extension LedgerTiming {
     }
 }
 
-extension AudienceLimits {
-    fileprivate func rows(_ kind: Policy.Kind) -> [(String, String)] {
-        let (session, events) =
-            switch kind {
-            case .monitor: ("a print", "events of one printer, registrations of one user")
-            case .calls: ("a call", "registrations of one user")
-            case .companion, .rooms: ("a session", "events and registrations of one user")
-            }
-        var rows = [
-            ("a device stays registered for", "at most \(seconds(deviceLifeMs))"),
-            ("\(session) is known for", "at most \(seconds(sessionLifeMs))"),
-            ("devices of one owner", "at most \(registrationsPerOwner.grouped)"),
-        ]
-        if let activities {
-            rows += [
-                ("a Live Activity stays registered for", "at most \(seconds(activities.lifeMs))"),
-                ("Live Activities of one owner", "at most \(activities.perOwner.grouped)"),
-                ("between updates of an activity", seconds(activities.updateMs)),
-            ]
-        }
-        if let approvals {
-            rows += [
-                ("an approval can be answered for", seconds(approvals.answerableMs)),
-                ("its answer can be asked for", "\(seconds(approvals.answerKeptMs)) more"),
-            ]
-        }
-        return rows + [
-            (events, budget(eventsPerUser)), ("pushes to one token", budget(tokenPushes)),
-            ("a job may try for", seconds(jobDeadlineMs)),
-        ]
-    }
-}
-
-private func seconds(_ range: ClosedRange<Int>) -> String { "\(range.lowerBound.grouped) to \(range.upperBound.grouped) s" }
-
 private func seconds(_ ms: UInt64) -> String { "\(Int(ms / 1000).grouped) s" }
-
-private func budgets(_ budgets: Budgets) -> String {
-    "\(budget(budgets.perAddress)) an address, \(budget(budgets.overall)) in all"
-}
-
-private func budget(_ budget: Budget) -> String { "\(budget.count.grouped) per \(seconds(budget.windowMs))" }
 
 extension Template {
     /// - Parameter cause: "knock" or "event".

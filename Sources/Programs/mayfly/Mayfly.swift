@@ -87,6 +87,7 @@ struct Mayfly {
           audit page DIR            write the auditor's page beside a published log
           policy lint FILE...       explain why a policy is refused
           policy show [FILE|NAME]   show limits, pushes, and the odds of guessing a join code
+          policy keys               list the numbers in policies, with their bounds
           apns check                check that Apple accepts key, team and topic
           apns send [TEMPLATE]      send one push to the token on standard input
           apns explain [REASON]     explain Apple's reason, whose fault it is, what to do

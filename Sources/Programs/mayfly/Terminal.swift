@@ -89,6 +89,11 @@ extension [String] {
     var asksForHelp: Bool { contains("--help") || contains("-h") }
 }
 
+extension String {
+    /// The text as a cell of a column, with at least one space after it.
+    func padded(_ width: Int) -> String { self + String(repeating: " ", count: Swift.max(1, width - count)) }
+}
+
 /// The `--help` entry of a subcommand.
 struct Subcommand {
     let name: String

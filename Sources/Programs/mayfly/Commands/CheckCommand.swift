@@ -78,7 +78,7 @@ struct CheckReport {
     var text: String {
         lines.map { line in
             let mark = Standard.outputIsJournal ? "<\(line.result.level.priority)>" : ""
-            return "\(mark)\(Self.padded(line.result.rawValue, 9))\(Self.padded(line.name, 13))\(line.text)"
+            return "\(mark)\(line.result.rawValue.padded(9))\(line.name.padded(13))\(line.text)"
         }.joined(separator: "\n")
     }
 
@@ -99,9 +99,5 @@ struct CheckReport {
         guard bad > 0 else { return }
         let text = "\(bad) check\(bad == 1 ? " is" : "s are") bad"
         throw CheckFailed(text, status: hasInvalidSetting ? 2 : 1)
-    }
-
-    private static func padded(_ text: String, _ width: Int) -> String {
-        text + String(repeating: " ", count: max(1, width - text.count))
     }
 }

@@ -2,7 +2,7 @@ import Linux
 import Policy
 import Vocabulary
 
-/// `mayfly policy lint|show`.
+/// `mayfly policy lint|show|keys`.
 enum PolicyCommand {
     static func run(_ words: [String]) throws {
         if words.asksForHelp { return Terminal.out(Subcommand.help(words, "policy", subcommands)) }
@@ -12,9 +12,10 @@ enum PolicyCommand {
         case ("show", let names) where names.count <= 1:
             let shown = try names.first.map { try load(list: $0, "policy show") } ?? inForce(configuration).all
             Terminal.out(shown.map { $0.summary() }.joined(separator: "\n"))
+        case ("keys", []): Terminal.out(Policy.Kind.allCases.map(keys).joined(separator: "\n\n"))
         case (let word, _):
             let hint = Spelling.hint(word ?? "", subcommands.map(\.name))
-            throw UsageError("unknown policy command. Use lint FILE... or show [FILE|NAME,...]\(hint)")
+            throw UsageError("unknown policy command. Use lint FILE..., show [FILE|NAME,...] or keys\(hint)")
         }
     }
 
@@ -82,11 +83,25 @@ enum PolicyCommand {
         if refused > 0 { throw CheckFailed("\(refused) finding\(refused == 1 ? "" : "s")") }
     }
 
+    /// The numbers that a policy of a kind has, one a line: key, bounds, meaning.
+    private static func keys(_ kind: Policy.Kind) -> String {
+        let rows =
+            kind.limitRows.map { ("limits." + $0.key, $0) }
+            + (kind == .rooms ? LedgerTiming.rows : []).map { ("ledger." + $0.key, $0) }
+        let lines = rows.map { key, row in
+            let bounds =
+                "\(row.bounds.lowerBound) to \(row.bounds.upperBound)" + (row.defaultValue.map { ", default \($0)" } ?? "")
+            return "  " + key.padded(44) + bounds.padded(30) + row.meaning
+        }
+        return ([kind.rawValue] + lines).joined(separator: "\n")
+    }
+
     private static let subcommands = [
         Subcommand("lint", ["FILE..."], "report every reason why a policy would be refused; exit 1 if there is one"),
         Subcommand(
             "show", ["[FILE|NAME,...]"],
             "show limits, pushes, what their timing reveals, and the probability of guessing a join code. Default: the policies of --policy",
             keys: [.policy]),
+        Subcommand("keys", [""], "list the numbers in policies of each kind, with their bounds and meaning"),
     ]
 }
