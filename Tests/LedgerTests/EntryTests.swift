@@ -82,7 +82,10 @@ import Vocabulary
     }
 
     @Test func everyOpHasAnExample() {
-        for name in OpName.allCases { #expect(Self.each.contains { $0.1.contains("\"op\":\"\(name.rawValue)\"") }) }
+        for op in OpName.allCases {
+            let name = String(decoding: op.name, as: UTF8.self)
+            #expect(Self.each.contains { $0.1.contains("\"op\":\"\(name)\"") })
+        }
     }
 
     static let sealed = each[5].1

@@ -85,7 +85,8 @@ import Vocabulary
     }
 
     @Test func listsMatchTheSchema() throws {
-        #expect(Set(Self.schema.oneOf.compactMap { $0.properties["op"]?.const }) == Set(OpName.allCases.map(\.rawValue)))
+        let ops = OpName.allCases.map { String(decoding: $0.name, as: UTF8.self) }
+        #expect(Set(Self.schema.oneOf.compactMap { $0.properties["op"]?.const }) == Set(ops))
         func values(_ op: String, _ key: String) -> [String] {
             let fields = Self.schema.oneOf.filter { $0.properties["op"]?.const == op }.compactMap { $0.properties[key] }
             return fields.flatMap { ($0.values ?? []) + [$0.const].compactMap(\.self) }.sorted()

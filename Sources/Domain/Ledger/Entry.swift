@@ -89,6 +89,120 @@ extension Entry.Op {
 }
 
 extension Entry {
+    /// The entry's canonical encoding: ASCII JSON with sorted keys and no spaces. `audit/entry.schema.json` describes it.
+    public var encoded: [UInt8] {
+        var json: [UInt8] = []
+        json.reserveCapacity(192)
+        encode(into: &json)
+        return json
+    }
+
+    /// Appends `encoded`.
+    public func encode(into json: inout [UInt8]) {
+        json.append(UInt8(ascii: "{"))
+        var writer = EntryWriter(op.name)
+        writer.add(.at, time: atMs, to: &json)
+        switch op {
+        case .brokerStarted(let node, let version, let policy, let resolution, let binary):
+            writer.add(.binary, binary, to: &json)
+            writer.add(.node, node, to: &json)
+            writer.add(.policy, policy, to: &json)
+            writer.add(.resolution, UInt64(resolution), to: &json)
+            writer.add(.version, version, to: &json)
+        case .brokerStopped(let node): writer.add(.node, node, to: &json)
+        case .policyLoaded(let name, let policy):
+            writer.add(.name, name, to: &json)
+            writer.add(.policy, policy, to: &json)
+        case .keysGenerated(let generation): writer.add(.generation, UInt64(generation), to: &json)
+        case .keysRatcheted(let epoch, let swept):
+            writer.add(.epoch, epoch, to: &json)
+            writer.add(.swept, swept, to: &json)
+        case .tokenOpened(let id, let job, let template):
+            writer.add(.id, id, to: &json)
+            writer.add(.job, job, to: &json)
+            writer.add(.template, template, to: &json)
+        case .pushDelivered(let job, let status):
+            writer.add(.job, job, to: &json)
+            writer.add(.status, UInt64(status), to: &json)
+        case .pushFailed(let job, let status, let reason):
+            writer.add(.job, job, to: &json)
+            writer.add(.reason, choice: reason.rawValue, to: &json)
+            writer.add(.status, UInt64(status), to: &json)
+        case .tokenSealed(let id, let untilMs):
+            writer.add(.id, id, to: &json)
+            writer.add(.until, time: untilMs, to: &json)
+        case .tokenPurged(let id, let cause):
+            writer.add(.cause, choice: cause.name, to: &json)
+            writer.add(.id, id, to: &json)
+            if case .expired(let untilMs) = cause { writer.add(.until, time: untilMs, to: &json) }
+        case .bucketClosed(let untilMs, let sealed, let expired, let ended):
+            writer.add(.ended, ended, to: &json)
+            writer.add(.expired, expired, to: &json)
+            writer.add(.sealed, sealed, to: &json)
+            writer.add(.until, time: untilMs, to: &json)
+        case .requestRefused(let cause, let count):
+            writer.add(.cause, choice: cause.rawValue, to: &json)
+            writer.add(.count, UInt64(count), to: &json)
+        case .ledgerClosed(let next): writer.add(.next, next, to: &json)
+        case .ledgerOpened(let previous, let size, let root, let jobs):
+            writer.add(.jobs, jobs, to: &json)
+            writer.add(.previous, previous, to: &json)
+            writer.add(.root, root, to: &json)
+            writer.add(.size, size, to: &json)
+        case .bucketCarried(let untilMs, let live):
+            writer.add(.live, live, to: &json)
+            writer.add(.until, time: untilMs, to: &json)
+        }
+        writer.end(&json)
+    }
+}
+
+extension Entry {
+    /// Reads canonical bytes. An accepted entry encodes to the same bytes.
+    public init(canonical bytes: Span<UInt8>) throws(EntryError) {
+        let fields = try EntryFields(bytes)
+        func text(_ range: Range<Int>) -> String {
+            let part = bytes.extracting(range)
+            return String(decoding: part.indices.map { part[$0] }, as: UTF8.self)
+        }
+        // `EntryFields` has checked each part against the rules of its type.
+        func name(_ range: Range<Int>) -> EntryText { EntryText(text(range))! }
+        func choice<Choice: RawRepresentable<String>>() -> Choice { Choice(rawValue: text(fields.choice))! }
+        func digest(_ range: Range<Int>) -> Digest { Digest(hex: bytes.extracting(range))! }
+        let op: Op =
+            switch fields.op {
+            case .brokerStarted:
+                .brokerStarted(
+                    node: name(fields.text), version: name(fields.version), policy: digest(fields.policy),
+                    resolutionSeconds: UInt32(fields.number), binary: digest(fields.digest))
+            case .brokerStopped: .brokerStopped(node: name(fields.text))
+            case .policyLoaded: .policyLoaded(name: name(fields.text), policy: digest(fields.policy))
+            case .keysGenerated: .keysGenerated(generation: UInt32(fields.number))
+            case .keysRatcheted: .keysRatcheted(epoch: fields.number, swept: fields.second)
+            case .tokenOpened: .tokenOpened(id: fields.id, job: fields.job, template: name(fields.text))
+            case .pushDelivered: .pushDelivered(job: fields.job, status: UInt16(fields.number))
+            case .pushFailed: .pushFailed(job: fields.job, status: UInt16(fields.number), reason: choice())
+            case .tokenSealed: .tokenSealed(id: fields.id, untilMs: fields.untilMs)
+            case .tokenPurged:
+                .tokenPurged(
+                    id: fields.id,
+                    cause: fields.hasUntil
+                        ? .expired(untilMs: fields.untilMs) : text(fields.choice) == "ended" ? .ended : .policy)
+            case .bucketClosed:
+                .bucketClosed(
+                    untilMs: fields.untilMs, sealed: fields.number, expired: fields.expired, ended: fields.second)
+            case .requestRefused: .requestRefused(cause: choice(), count: UInt32(fields.number))
+            case .ledgerClosed: .ledgerClosed(next: name(fields.text))
+            case .ledgerOpened:
+                .ledgerOpened(
+                    previous: name(fields.text), size: fields.number, root: digest(fields.digest), jobs: fields.second)
+            case .bucketCarried: .bucketCarried(untilMs: fields.untilMs, live: fields.number)
+            }
+        self.init(atMs: fields.atMs, op)
+    }
+}
+
+extension Entry {
     /// The entry as one line of text for people. Times are starts of windows.
     public var sentence: String {
         let at = Timestamp.text(atMs)
@@ -141,69 +255,55 @@ public struct EntryText: Sendable, Hashable, CustomStringConvertible {
     }
 }
 
-/// The ops by their JSON names, with their keys and the values allowed for causes and reasons.
-enum OpName: String, CaseIterable {
-    case tokenSealed = "token.sealed"
-    case tokenPurged = "token.purged"
-    case tokenOpened = "token.opened"
-    case pushDelivered = "push.delivered"
-    case pushFailed = "push.failed"
-    case keysRatcheted = "keys.ratcheted"
-    case requestRefused = "request.refused"
-    case bucketClosed = "bucket.closed"
-    case brokerStarted = "broker.started"
-    case brokerStopped = "broker.stopped"
-    case policyLoaded = "policy.loaded"
-    case keysGenerated = "keys.generated"
-    case ledgerClosed = "ledger.closed"
-    case ledgerOpened = "ledger.opened"
-    case bucketCarried = "bucket.carried"
+/// The ops, with their keys and the values allowed for causes and reasons. `Conservation` stores their raw values, so the order of the cases stays.
+enum OpName: Int, CaseIterable {
+    case tokenSealed, tokenPurged, tokenOpened, pushDelivered, pushFailed, keysRatcheted, requestRefused, bucketClosed,
+        brokerStarted
+    case brokerStopped, policyLoaded, keysGenerated, ledgerClosed, ledgerOpened, bucketCarried
 
     init?(_ bytes: Span<UInt8>, _ range: Range<Int>) {
-        for (name, op) in zip(Self.names, Self.allCases) where bytes.matches(name, at: range) {
-            self = op
-            return
+        guard let index = Self.rows.firstIndex(where: { bytes.matches($0.name, at: range) }) else { return nil }
+        self.init(rawValue: index)
+    }
+
+    /// The name, rank and keys of an op.
+    struct Row {
+        /// The op in JSON.
+        let name: [UInt8]
+        /// The position among the entries of one window. The rank never decreases until an entry of rank 0 restarts the order.
+        let rank: UInt8
+        /// The bits of exactly its keys. Purges with the cause `expired` also have `until`.
+        let keys: UInt32
+
+        init(_ name: String, _ rank: UInt8, _ keys: EntryFields.Key...) {
+            (self.name, self.rank, self.keys) = (Array(name.utf8), rank, (keys + [.at, .op]).reduce(0) { $0 | $1.bit })
         }
-        return nil
     }
 
-    /// The bits of exactly the keys that an entry of this op has. Purges with the cause `expired` also have `until`.
-    var keys: UInt32 {
-        let own: UInt32 =
-            switch self {
-            case .brokerStarted: Self.bits(.binary, .node, .policy, .resolution, .version)
-            case .brokerStopped: Self.bits(.node)
-            case .policyLoaded: Self.bits(.name, .policy)
-            case .keysGenerated: Self.bits(.generation)
-            case .keysRatcheted: Self.bits(.epoch, .swept)
-            case .tokenOpened: Self.bits(.id, .job, .template)
-            case .pushDelivered: Self.bits(.job, .status)
-            case .pushFailed: Self.bits(.job, .reason, .status)
-            case .tokenSealed: Self.bits(.id, .until)
-            case .tokenPurged: Self.bits(.cause, .id)
-            case .bucketClosed: Self.bits(.ended, .expired, .sealed, .until)
-            case .requestRefused: Self.bits(.cause, .count)
-            case .ledgerClosed: Self.bits(.next)
-            case .ledgerOpened: Self.bits(.jobs, .previous, .root, .size)
-            case .bucketCarried: Self.bits(.live, .until)
-            }
-        return own | Self.bits(.at, .op)
-    }
-
-    /// The position among the entries of one window. The rank never decreases until an entry of rank 0 restarts the order.
-    var rank: UInt8 {
+    private var row: Row {
         switch self {
-        case .brokerStarted, .brokerStopped, .policyLoaded, .keysGenerated, .keysRatcheted, .requestRefused, .ledgerOpened,
-            .bucketCarried:
-            0
-        case .tokenOpened: 1
-        case .pushDelivered, .pushFailed: 2
-        case .tokenSealed: 3
-        case .tokenPurged: 4
-        case .bucketClosed: 5
-        case .ledgerClosed: 6
+        case .brokerStarted: Row("broker.started", 0, .binary, .node, .policy, .resolution, .version)
+        case .brokerStopped: Row("broker.stopped", 0, .node)
+        case .policyLoaded: Row("policy.loaded", 0, .name, .policy)
+        case .keysGenerated: Row("keys.generated", 0, .generation)
+        case .keysRatcheted: Row("keys.ratcheted", 0, .epoch, .swept)
+        case .requestRefused: Row("request.refused", 0, .cause, .count)
+        case .ledgerOpened: Row("ledger.opened", 0, .jobs, .previous, .root, .size)
+        case .bucketCarried: Row("bucket.carried", 0, .live, .until)
+        case .tokenOpened: Row("token.opened", 1, .id, .job, .template)
+        case .pushDelivered: Row("push.delivered", 2, .job, .status)
+        case .pushFailed: Row("push.failed", 2, .job, .reason, .status)
+        case .tokenSealed: Row("token.sealed", 3, .id, .until)
+        case .tokenPurged: Row("token.purged", 4, .cause, .id)
+        case .bucketClosed: Row("bucket.closed", 5, .ended, .expired, .sealed, .until)
+        case .ledgerClosed: Row("ledger.closed", 6, .next)
         }
     }
+
+    private static let rows = allCases.map(\.row)
+    var name: [UInt8] { Self.rows[rawValue].name }
+    var rank: UInt8 { Self.rows[rawValue].rank }
+    var keys: UInt32 { Self.rows[rawValue].keys }
 
     /// Returns true if the op allows the cause or reason in `range`, or has neither.
     func allows(_ range: Range<Int>, in bytes: Span<UInt8>) -> Bool {
@@ -215,10 +315,6 @@ enum OpName: String, CaseIterable {
         }
     }
 
-    @inline(__always)
-    private static func bits(_ keys: EntryFields.Key...) -> UInt32 { keys.reduce(0) { $0 | $1.bit } }
-
-    private static let names = allCases.map { Array($0.rawValue.utf8) }
     private static let reasons = APNsReason.allRecorded.map { Array($0.rawValue.utf8) }
     private static let purges = PurgeCause.names.map { Array($0.utf8) }
     private static let refusals = Entry.RefusalCause.allCases.map { Array($0.rawValue.utf8) }

@@ -10,6 +10,8 @@ struct EntryFields {
             previous, reason, resolution, root, sealed, size, status, swept, template, until, version
 
         var bit: UInt32 { 1 << UInt32(rawValue) }
+        /// Each as `"key":`.
+        static let names = allCases.map { Array("\"\($0)\":".utf8) }
     }
 
     var op = OpName.brokerStarted
@@ -76,7 +78,9 @@ struct EntryFields {
         try scanner.expect("}", in: bytes)
         guard scanner.position == bytes.count else { throw .syntax(position: scanner.position) }
         let keys = op.keys | (op == .tokenPurged && bytes.matches(Self.expiredName, at: choice) ? Key.until.bit : 0)
-        guard !opRange.isEmpty, present == keys else { throw .keys(op: opRange.isEmpty ? "an entry" : op.rawValue) }
+        guard !opRange.isEmpty, present == keys else {
+            throw .keys(op: opRange.isEmpty ? "an entry" : String(decoding: op.name, as: UTF8.self))
+        }
         guard op.allows(choice, in: bytes) else { throw .value(position: choice.lowerBound) }
     }
 
@@ -88,49 +92,6 @@ extension Entry {
     fileprivate static let numberLimit: UInt64 = 1 << 53 - 1
     /// The longest window, in seconds.
     static let resolutionLimit: UInt64 = 60
-
-    /// Reads canonical bytes. An accepted entry encodes to the same bytes.
-    public init(canonical bytes: Span<UInt8>) throws(EntryError) {
-        let fields = try EntryFields(bytes)
-        func text(_ range: Range<Int>) -> String {
-            let part = bytes.extracting(range)
-            return String(decoding: part.indices.map { part[$0] }, as: UTF8.self)
-        }
-        // `EntryFields` has checked each part against the rules of its type.
-        func name(_ range: Range<Int>) -> EntryText { EntryText(text(range))! }
-        func choice<Choice: RawRepresentable<String>>() -> Choice { Choice(rawValue: text(fields.choice))! }
-        func digest(_ range: Range<Int>) -> Digest { Digest(hex: bytes.extracting(range))! }
-        let op: Op =
-            switch fields.op {
-            case .brokerStarted:
-                .brokerStarted(
-                    node: name(fields.text), version: name(fields.version), policy: digest(fields.policy),
-                    resolutionSeconds: UInt32(fields.number), binary: digest(fields.digest))
-            case .brokerStopped: .brokerStopped(node: name(fields.text))
-            case .policyLoaded: .policyLoaded(name: name(fields.text), policy: digest(fields.policy))
-            case .keysGenerated: .keysGenerated(generation: UInt32(fields.number))
-            case .keysRatcheted: .keysRatcheted(epoch: fields.number, swept: fields.second)
-            case .tokenOpened: .tokenOpened(id: fields.id, job: fields.job, template: name(fields.text))
-            case .pushDelivered: .pushDelivered(job: fields.job, status: UInt16(fields.number))
-            case .pushFailed: .pushFailed(job: fields.job, status: UInt16(fields.number), reason: choice())
-            case .tokenSealed: .tokenSealed(id: fields.id, untilMs: fields.untilMs)
-            case .tokenPurged:
-                .tokenPurged(
-                    id: fields.id,
-                    cause: fields.hasUntil
-                        ? .expired(untilMs: fields.untilMs) : text(fields.choice) == "ended" ? .ended : .policy)
-            case .bucketClosed:
-                .bucketClosed(
-                    untilMs: fields.untilMs, sealed: fields.number, expired: fields.expired, ended: fields.second)
-            case .requestRefused: .requestRefused(cause: choice(), count: UInt32(fields.number))
-            case .ledgerClosed: .ledgerClosed(next: name(fields.text))
-            case .ledgerOpened:
-                .ledgerOpened(
-                    previous: name(fields.text), size: fields.number, root: digest(fields.digest), jobs: fields.second)
-            case .bucketCarried: .bucketCarried(untilMs: fields.untilMs, live: fields.number)
-            }
-        self.init(atMs: fields.atMs, op)
-    }
 }
 
 /// Reads the parts of a canonical entry in order. A span can't be stored, so each call passes the bytes.
@@ -139,8 +100,8 @@ private struct EntryScanner {
 
     /// Reads `"key":`. Returns nil unless the key is `first` or a later one.
     mutating func key(from first: UInt8, in bytes: Span<UInt8>) -> EntryFields.Key? {
-        for index in Int(first)..<Self.keys.count {
-            let text = Self.keys[index]
+        for index in Int(first)..<EntryFields.Key.names.count {
+            let text = EntryFields.Key.names[index]
             let end = position + text.count
             if end <= bytes.count, bytes.matches(text, at: position..<end) {
                 position = end
@@ -211,8 +172,6 @@ private struct EntryScanner {
         guard position > start else { throw .value(position: start) }
         return number
     }
-
-    private static let keys = EntryFields.Key.allCases.map { Array("\"\($0)\":".utf8) }
 }
 
 /// Why bytes are not a valid entry. Positions are byte offsets in the entry.
