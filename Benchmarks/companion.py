@@ -88,8 +88,8 @@ def _rates(section, rounds, seconds, note):
             figures["approval"].add(*load.valid(_approvals, simulator, broker, users, seconds, others))
 
     section.text(f"""
-        All calls are durable before their answer, from {USERS:,} users. A registration is compared with a room's create or accept, an event with a
-        knock. Each event is one push, an approval two requests.
+        {USERS:,} users; calls are durable before their answer. A registration is compared with a room's create or accept, an event with a knock. An
+        event is one push, an approval two requests.
         """)
     rows = []
     for kind, told in TOLD.items():

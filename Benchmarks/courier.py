@@ -277,8 +277,8 @@ def _queue(section, broker, simulator, knocks, seconds, note):
 
     section.parts.append("### While APNs is away")
     section.text(f"""
-        {ROOMS:,} knocks while APNs refuses connections, one at each room, with {RATE:,} other requests a second. Then APNs returns. `mayfly audit verify`
-        finds an outcome for each push.
+        {ROOMS:,} knocks while APNs refuses connections, one at each room, with {RATE:,} other requests a second. `mayfly audit verify` finds an outcome
+        for each push.
         """)
     section.table(["", "measured"], [
         ["knocks taken a second", number(queued / knocking)],

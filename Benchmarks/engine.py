@@ -15,8 +15,8 @@ IDLE = size(5_000, 500)
 def run(rounds, seconds, note):
     section = Section("The engine against nginx")
     section.text(f"""
-        Both servers answer with the same {len(BODY)} bytes on one core, to `wrk -t1 -c{load.CONNECTIONS}` or, for HTTP/2, `h2load -t1
-        -c{load.CONNECTIONS} -m32`. nginx has one worker. Idle connections have sent one request and stay open. ÷ is Mayfly's figure over nginx's.
+        Both answer with the same {len(BODY)} bytes on one core, nginx with one worker, to `wrk -t1 -c{load.CONNECTIONS}` or, for HTTP/2,
+        `h2load -t1 -c{load.CONNECTIONS} -m32`. Idle connections have sent one request. ÷ is Mayfly's figure over nginx's.
         """)
     state = folder("engine-keys")
     throwaway_keys(state)

@@ -55,16 +55,16 @@ def run(rounds, seconds, note):
 
 def _tell(section, measured, swept):
     section.text(f"""
-        {FEW:,} and {MANY:,} tokens, two to a room, expire evenly over {HOURS} hours. The brokers with few and with many get {RATE} creates a second in
-        turn. `mayfly audit verify` checks the SQLite log of the many. `mayfly migrate --move` then moves both to PostgreSQL, where nodes and server
-        share two cores with the load.
+        {FEW:,} and {MANY:,} tokens, two to a room, expire evenly over {HOURS} hours. Both brokers get {RATE} creates a second in turn. `mayfly audit
+        verify` checks the SQLite log of the many. `mayfly migrate --move` then moves both to PostgreSQL, where nodes and server share two cores with
+        the load.
         """)
     columns = [(engine, count) for engine in measured for count in (FEW, MANY)]
     section.table(["", *(f"{engine}, {count:,}" for engine, count in columns)], [
         [told, *(measured[engine][count][key] for engine, count in columns)] for key, told in FIGURES.items()])
     section.text(f"""
-        Then one hour's share of the many, a {HOURS}th, expires within a minute beside {RATE} requests a second. An SQL statement brings these expiries
-        forward. ∞ is a lag without a bound in the histogram of `/metrics`.
+        Then a {HOURS}th of the many, brought forward by an SQL statement, expires within a minute beside {RATE} requests a second. ∞ is a lag without a
+        bound in the histogram of `/metrics`.
         """)
     section.table(["a sweep", *swept], [[told, *(Series([figures[key]]) for figures in swept.values())] for key, told in SWEEP.items()])
     ratio = {engine: figures[MANY]["p99"].over(figures[FEW]["p99"]) for engine, figures in measured.items()}

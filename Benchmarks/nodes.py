@@ -188,10 +188,10 @@ def run(rounds, seconds, note):
 
 def _tell(section, figures):
     section.text(f"""
-        All nodes serve. They share two cores with the PostgreSQL server, the APNs simulator and the load. {load.CONNECTIONS} connections are spread
-        over the nodes. Each room is accepted at another node than it was created at. Pushes are counted at the simulator, each after a knock.
-        **pgbench** writes the same rows with {CLIENTS} clients and prepared statements, one round trip each. It neither seals nor keeps a ledger's
-        order. [Companions](#companions) has the knocks of SQLite.
+        The nodes share two cores with the PostgreSQL server, the APNs simulator and the load. {load.CONNECTIONS} connections are spread over them.
+        Each room is accepted at another node than it was created at. Pushes are counted at the simulator. **pgbench** writes the same rows with
+        {CLIENTS} clients and prepared statements, one round trip each, without sealing and a ledger's order. [Companions](#companions) has the
+        knocks of SQLite.
         """)
     pgbench = figures["pgbench"]
     for row in figures.values():

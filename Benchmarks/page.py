@@ -78,9 +78,10 @@ class Section:
     busy: float = 0
 
     def stamp(self, taken):
-        """When and where it was measured, and whether the machine was quiet."""
-        noise = f" **The machine was not quiet** (others took {self.busy:.0%} of both cores): CPU times say more than rates." if self.busy > 0.05 else ""
-        return f"Taken {taken}.{noise}"
+        """When and where it was measured, if that is not said above, and whether the machine was quiet."""
+        when = f"Taken {taken}." if taken else ""
+        noise = f"**Not quiet:** others took {self.busy:.0%} of both cores. CPU times say more than rates." if self.busy > 0.05 else ""
+        return f"{when} {noise}".strip()
 
     def text(self, words):
         """A paragraph or a list, filled to the width of the other documents."""
@@ -106,25 +107,25 @@ HEAD = """
 # Benchmarks
 `make bench` measured all but the section on ten million tokens in {minutes:.0f} minutes, and wrote this page. Change `Benchmarks/`, not the page.
 
-`make bench ONLY=pairs` prints one part: `engine`, `pairs`, `nodes`, `ledger`, `courier`, `companion`, `monitor`, `calls`, `sweep`, `shares` or `idle`.
-`make bench ROUNDS=1 SECONDS=1` only shows that each works. `make bench ONLY=large` measures ten million tokens and replaces their section. It needs 20 GB
-of disk.
+It takes these variables:
 
-`make bench ONLY=pairs AGAINST=folder`, or `ONLY=sweep`, also measures another build in turn: the folder has its `mayfly` and `mayfly-bench`.
+- `ONLY=pairs` prints one part: `engine`, `pairs`, `nodes`, `ledger`, `courier`, `companion`, `monitor`, `calls`, `sweep`, `shares` or `idle`.
+- `ONLY=large` measures ten million tokens and replaces their section. It needs 20 GB of disk.
+- `AGAINST=folder`, with `ONLY=pairs` or `ONLY=sweep`, also measures the `mayfly` and `mayfly-bench` in that folder.
+- `ROUNDS=1 SECONDS=1` only shows that each part works.
 
 `Benchmarks/instructions.py` counts the instructions of single operations. A difference of 3 % from `Benchmarks/instructions.json` fails `make check`.
 
 A figure is the median of {rounds} rounds of {seconds} seconds, with the lowest and the highest in brackets. Compared programs run in turn, and ratios (÷)
 are taken within a round. CPU is the server's, user and kernel, and memory its RSS. Rates depend on the machine: compare ratios.
+
+Taken {taken}.
 """
 
 PROFILE = """
 ## Where the time goes
-Profiled on 2026-11-27. `main` takes 56 % of a pair's CPU, `store-writer` most of the rest.
-
-- **`main`** spends 23 % of its time in the kernel (`send` alone 13 %), 18 % in libsodium, and 14 % in `malloc` with the wiping of what is freed.
-- **`store-writer`** spends half of its time in the kernel: `pwrite` and `fdatasync` are 12.5 % of a pair. It writes each touched page whole. A pair touches
-  one random page, in the table of join codes.
+Profiled on 2026-11-27. `main` takes 56 % of a pair's CPU: 23 % of that in the kernel (`send` alone 13 %), 18 % in libsodium, 14 % in `malloc` with the wiping
+of what is freed. `store-writer` takes most of the rest, half of it in the kernel: `pwrite` and `fdatasync` are 12.5 % of a pair.
 
 ```sh
 perf record -g --pid PID -- sleep 5 && perf report --no-children
@@ -134,14 +135,15 @@ perf record -g --pid PID -- sleep 5 && perf report --no-children
 
 def page(sections, facts, taken, asked, thrown_out, spent):
     """`spent`: the seconds that it took."""
-    parts = [HEAD.format(rounds=asked.rounds, seconds=asked.seconds, minutes=spent / 60)]
+    parts = [HEAD.format(rounds=asked.rounds, seconds=asked.seconds, minutes=spent / 60, taken=taken)]
     if thrown_out:
         parts.append(f"Thrown out and made again: {len(thrown_out)}. " + " ".join(f"{reason}." for reason in sorted(set(thrown_out))))
     parts.append("## The machine\n" + table(["", ""], facts))
     aims = [aim.row() for section in sections for aim in section.aims]
     parts.append("## Against the aims\n" + table(["figure", "aim", "measured", "reached"], aims))
     for section in sections:
-        parts += [f"## {section.title}\n{section.stamp(taken)}", *section.parts]
+        # A part that is measured alone may become a section of an older page.
+        parts += [f"## {section.title}\n{section.stamp(taken if asked.only else '')}", *section.parts]
     parts.append(PROFILE)
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
