@@ -46,8 +46,8 @@ actor Deployment {
     /// A server that only this deployment uses. Nil: it shares that of `make test`, which never crashes.
     private nonisolated let server: PostgresServer?
     private nonisolated var serverURI: String { server?.uri ?? TestPostgres.uri }
-    /// True if there is a copy of the server for a failover.
-    private var hasCopy = false
+    /// When the server was copied for a failover.
+    private var copiedAt: UInt64?
     /// The troubles of nodes that don't serve, by node.
     private var absences: [Int: Int] = [:]
     /// A node that is harmed, so that no other is until it serves again.
@@ -71,7 +71,7 @@ actor Deployment {
     /// In which time all nodes are ready once there are no faults: a restart, the end of a term, and the keys.
     private static let readyMs: UInt64 = 60_000
     /// How long people live on after that.
-    private static let calmMs: UInt64 = 240_000
+    private static let calmMs: UInt64 = 300_000
 
     init(seed: UInt64, nodes count: Int, pace: Pace, server: PostgresServer? = nil) throws {
         self.server = server
@@ -84,7 +84,7 @@ actor Deployment {
         self.world = world
         // Alone, a node without a key file forgets everything at each restart.
         let made = try (0..<count).map { number in
-            try SimulatedNode(number, world, keepsKeys: count == 1 || number == 0 && world.chance.upTo(2) == 0)
+            try SimulatedNode(number, world, keepsKeys: count == 1 || number == 0 && world.chance.upTo(4) > 0)
         }
         nodes = made
         let life = DeploymentLife(world) { made.compactMap(\.run).filter(\.isReady) }
@@ -96,11 +96,11 @@ actor Deployment {
         if server == nil {
             world.apple.whenAnswered { [weak life] apnsID, run in life?.delivered(apnsID, by: run) }
         }
-        (kinds, rarity) = (Self.kinds(world.chance, hasServer: server != nil), world.chance.pick([1, 1, 2, 5]))
+        (kinds, rarity) = (Self.kinds(world.chance, hasServer: server != nil), world.chance.pick([1, 1, 2]))
         (self.life, self.phones) = (life, phones)
         if let first = made.first, let wrapping = first.wrapping {
-            // A generation is born a day after the one before. With keys of yesterday that is soon.
-            let age = 86_400_000 - 60_000 - world.chance.upTo(300_000)
+            // The keys are almost a day old, so the next generation is born in one of the next three epochs.
+            let age = 86_400_000 - 300_000 * (1 + world.chance.upTo(3))
             try KeyRing.create(path: first.keyFile, wrapping: wrapping, nowMs: world.time.now - age)
         }
     }
@@ -140,7 +140,8 @@ actor Deployment {
     }
 
     /// Seals take the newest generation. A node that has no contact for ten minutes ends.
-    private nonisolated func checkGenerations() {
+    /// - Parameter pause: the time since the last look, ms.
+    private nonisolated func checkGenerations(_ pause: UInt64) {
         let counts: [(generation: UInt32, count: Int)]
         do {
             let sealed = "SELECT generation FROM token UNION ALL SELECT generation FROM registration"
@@ -149,12 +150,16 @@ actor Deployment {
             )
             .map { $0.split(separator: " ") }.map { (UInt32($0[0]) ?? 0, Int($0[1]) ?? 0) }
         } catch { return world.story.fail("\(error)") }
-        let now = world.time.now
+        let (now, story) = (world.time.now, world.story)
         let more = sealed.withLock { sealed in
             defer { sealed.counts = Dictionary(uniqueKeysWithValues: counts.map { ($0.generation, $0.count) }) }
             let newest = counts.map(\.generation).max() ?? 0
             if newest > sealed.newest { (sealed.newest, sealed.since) = (newest, now) }
-            if now < sealed.since + 1_800_000 { return false }
+            if now < sealed.since + world.pace.generationSpreadMs
+                || world.pace == .minutes && !story.isCalm(from: now - pause, to: now)
+            {
+                return false
+            }
             return counts.contains { $0.generation < sealed.newest && $0.count > sealed.counts[$0.generation] ?? 0 }
         }
         if more { world.story.fail("a new seal has an old generation") }
@@ -170,13 +175,14 @@ actor Deployment {
             life.forgetEnded()
             time.after(3_600_000) { forget() }
         }
+        let pause: UInt64 = pace == .days ? 600_000 : 30_000
         @Sendable func look() {
-            checkGenerations()
-            time.after(600_000) { look() }
+            checkGenerations(pause)
+            time.after(pause) { look() }
         }
         live()
         forget()
-        if pace == .days { look() }
+        look()
     }
 
     private func end() async throws {
@@ -186,7 +192,13 @@ actor Deployment {
         try await pass(Self.readyMs)
         try checkReady()
         // Faults come so often that most rules for calm times hold only here.
-        if world.pace == .minutes { try await pass(Self.calmMs) }
+        if world.pace == .minutes {
+            try await pass(Self.calmMs)
+            if nodes.count > 1 {
+                try await upgrade()
+                try await pass(Self.calmMs)
+            }
+        }
         life.checkAll()
         life.beQuiet()
         try await pass(20_000)
@@ -204,6 +216,18 @@ actor Deployment {
         }
         try await check()
         try await remove()
+    }
+
+    /// Restarts one node after the other, as an upgrade does.
+    private func upgrade() async throws {
+        for node in nodes {
+            guard let run = node.run else { continue }
+            absences[node.machine.number] = story.beginTrouble(isAbsence: true)
+            stop(run)
+            // It stays away for up to 65 s.
+            try await pass(65_000 + Self.readyMs)
+            try checkReady()
+        }
     }
 
     /// Lets time pass, and does what it brings.
@@ -303,8 +327,10 @@ actor Deployment {
         /// How often it comes, compared with the others.
         var weight: Int {
             switch self {
-            case .kill, .killAtCall, .hang, .database, .apple, .failover: 2
-            case .stop, .sleep, .cut, .weather, .deafness, .clock, .databaseClock, .crash: 1
+            // A failover and its preparation each take one. Stories without a server of their own have none.
+            case .failover: 8
+            case .kill, .killAtCall, .hang, .database, .apple, .crash: 2
+            case .stop, .sleep, .cut, .weather, .deafness, .clock, .databaseClock: 1
             }
         }
     }
@@ -313,7 +339,7 @@ actor Deployment {
     private static func kinds(_ chance: Chance, hasServer: Bool) -> [Fault] {
         let all = Fault.allCases.filter { hasServer || $0 != .crash && $0 != .failover }
         var some = all
-        if chance.upTo(2) == 0 { some = all.filter { _ in chance.upTo(3) == 0 } }
+        if chance.upTo(2) == 0 { some = all.filter { $0 == .failover || chance.upTo(3) == 0 } }
         if some.isEmpty { some = [.kill] }
         return some.flatMap { Array(repeating: $0, count: $0.weight) }
     }
@@ -453,16 +479,18 @@ actor Deployment {
     private func failOver() {
         guard let server, harmed == nil, nodes.allSatisfy({ $0.run?.isReady == true }) else { return }
         do {
-            guard hasCopy else {
-                hasCopy = true
+            guard let copiedAt else {
+                copiedAt = time.now
                 story.tell("the server is copied")
                 return try server.keep()
             }
+            // A loss is noticed only if a published head is lost (docs/postgresql.md), which takes some windows.
+            if time.now < copiedAt + 4_000 * world.pace.resolution { return }
             count("failover")
             try server.swap()
         } catch { return story.fail("\(error)") }
         // A node that starts now with an old folder could not know that the log is older than another one's.
-        (harmed, hasCopy) = (-1, false)
+        (harmed, copiedAt) = (-1, nil)
         let (story, inbox) = (story, inbox)
         trouble("a failover has lost commits", for: 5_000 + someTime()) {
             do { try server.swap() } catch { story.fail("\(error)") }

@@ -85,9 +85,9 @@ final class Phone: Sendable {
 /// All checks use only what callers and Apple see. A result that a caller never got makes what depends on it unknown, and nothing is expected of that.
 final class DeploymentLife: Sendable {
     /// A fact that a lost answer may leave open.
-    fileprivate enum Known { case no, yes, unknown }
+    enum Known { case no, yes, unknown }
 
-    fileprivate struct Side {
+    struct Side {
         let client: [UInt8]
         let phone = Phone()
         var token: [UInt8]?
@@ -104,7 +104,7 @@ final class DeploymentLife: Sendable {
         var maybePresent: UInt64 = 0
     }
 
-    fileprivate struct Room {
+    struct Room {
         let number: Int
         let id: RoomID
         let code: [UInt8]
@@ -114,6 +114,10 @@ final class DeploymentLife: Sendable {
         /// When its end was acknowledged.
         var closedAt: UInt64?
         var isBusy = false
+        /// True if only a vigil acts here.
+        var isVigil = false
+        /// When one of the pair fell silent there.
+        var silentSince: UInt64?
         var sides = [Side(client: Facts.creator), Side(client: Facts.joiner)]
     }
 
@@ -125,7 +129,7 @@ final class DeploymentLife: Sendable {
         let at: UInt64
     }
 
-    fileprivate struct State {
+    struct State {
         var rooms: [Int: Room] = [:]
         var count = 0
         /// The rooms and sides of all tokens.
@@ -145,11 +149,11 @@ final class DeploymentLife: Sendable {
         var counts: [String: Int] = [:]
     }
 
-    private let world: DeploymentWorld
+    let world: DeploymentWorld
     let facts = Facts()
-    private let state = Mutex(State())
-    private var time: SimulatedTime { world.time }
-    private var chance: Chance { world.chance }
+    let state = Mutex(State())
+    var time: SimulatedTime { world.time }
+    var chance: Chance { world.chance }
     private let ready: @Sendable () -> [NodeRun]
 
     /// How long after its end a room may still be there, or be gone before it: clocks of nodes and database may differ.
@@ -192,10 +196,10 @@ final class DeploymentLife: Sendable {
         guard let run = someRun() else { return }
         let kind = chance.upTo(100)
         let rooms = state.withLock { state in
-            state.rooms.values.filter { !$0.isBusy && $0.isClosed == .no }.map(\.number).sorted()
+            state.rooms.values.filter { !$0.isBusy && $0.isClosed == .no && !$0.isVigil }.map(\.number).sorted()
         }
         guard kind >= 12, !rooms.isEmpty else {
-            if rooms.count < 12 { create(run) }
+            if kind < 5 { keepVigil(run) } else if rooms.count < 12 { create(run) }
             return
         }
         let room = chance.pick(rooms)
@@ -306,18 +310,22 @@ final class DeploymentLife: Sendable {
     func reconnect(from run: NodeRun) {
         let now = time.now
         let phones = state.withLock { state in
-            var found: [(room: Int, slot: Int, socket: UInt64)] = []
+            var found: [(room: Int, slot: Int, socket: UInt64, isAwake: Bool)] = []
             for room in state.rooms.keys.sorted() {
                 for slot in 0..<2 {
-                    guard let socket = state.rooms[room]?.sides[slot].socket, socket.run === run else { continue }
-                    found.append((room, slot, socket.number))
+                    guard let side = state.rooms[room]?.sides[slot], let socket = side.socket, socket.run === run else {
+                        continue
+                    }
+                    found.append((room, slot, socket.number, side.phone.isAwake))
                     state.lose(room, slot, now)
                 }
             }
             return found
         }
-        for (room, slot, socket) in phones {
+        for (room, slot, socket, isAwake) in phones {
             run.sockets.end(socket, isDeliberate: false)
+            // An app that is suspended doesn't come back.
+            if !isAwake { continue }
             time.after(500 + chance.upTo(4_000)) { [self] in
                 guard let next = ready().first(where: { $0 !== run }) ?? ready().first else { return }
                 arrive(room, slot, next)
@@ -354,9 +362,12 @@ final class DeploymentLife: Sendable {
         return [UInt8](bigEndian: UInt64(number)) + [UInt8](repeating: 7, count: 24)
     }
 
-    private func create(_ run: NodeRun) {
+    /// - Parameters:
+    ///   - seconds: the life of the room. Nil: some time.
+    ///   - vigil: what happens in the room, in which nobody else acts then.
+    func create(_ run: NodeRun, seconds: UInt64? = nil, vigil: (@Sendable (_ room: Int) -> Void)? = nil) {
         let (code, token) = (Array("code-\(facts.nextNumber())".utf8), newToken())
-        let life = Int(world.pace.lifeSeconds(chance))
+        let life = Int(seconds ?? world.pace.lifeSeconds(chance))
         call(run, nil) { broker in
             try await broker.rooms.create(
                 CreateRoom(
@@ -376,15 +387,23 @@ final class DeploymentLife: Sendable {
                     var room = Room(number: number, id: membership.room, code: code, expires: membership.expires)
                     room.sides[0].token = token
                     room.sides[0].tokenSince = now
+                    room.isVigil = vigil != nil
                     state.rooms[number] = room
                     state.owners[token] = (number, 0)
                 }
                 world.story.tell("room \(number) made at \(run.node.name), for \(life) s")
+                vigil?(number)
+                // A look shortly before the end. A node whose clock is ahead may show the room as over already.
+                let left = membership.expires - min(membership.expires, now)
+                time.after(left - min(left, Self.callSlackMs + 1_000 + chance.upTo(40_000))) { [self] in
+                    let isFree = state.withLock { state in state.rooms[number].map { !$0.isBusy && $0.isClosed == .no } }
+                    if isFree == true, let run = someRun() { status(number, run) }
+                }
             }
         }
     }
 
-    private func accept(_ room: Int, _ run: NodeRun) {
+    func accept(_ room: Int, _ run: NodeRun) {
         guard let (code, isAccepted) = state.withLock({ $0.rooms[room].map { ($0.code, $0.isAccepted) } }), isAccepted == .no
         else { return }
         let token = newToken()
@@ -411,14 +430,14 @@ final class DeploymentLife: Sendable {
         }
     }
 
-    private func caller(_ room: Int, _ slot: Int) -> Caller? {
+    func caller(_ room: Int, _ slot: Int) -> Caller? {
         state.withLock { state in
             guard let room = state.rooms[room], slot == 0 || room.isAccepted == .yes else { return nil }
             return Caller(room: room.id, client: room.sides[slot].client, member: nil)
         }
     }
 
-    private func change(_ room: Int, _ body: (inout Room) -> Void) {
+    func change(_ room: Int, _ body: (inout Room) -> Void) {
         state.withLock { state in
             if var found = state.rooms[room] {
                 body(&found)
@@ -427,11 +446,11 @@ final class DeploymentLife: Sendable {
         }
     }
 
-    private func change(_ room: Int, _ slot: Int, _ body: (inout Side) -> Void) { change(room) { body(&$0.sides[slot]) } }
+    func change(_ room: Int, _ slot: Int, _ body: (inout Side) -> Void) { change(room) { body(&$0.sides[slot]) } }
 
     // MARK: Presence
 
-    private func arrive(_ room: Int, _ slot: Int, _ run: NodeRun) {
+    func arrive(_ room: Int, _ slot: Int, _ run: NodeRun) {
         guard let caller = caller(room, slot), let side = state.withLock({ $0.rooms[room]?.sides[slot] }), side.socket == nil,
             !side.isJoining, state.withLock({ $0.rooms[room]?.isBusy == false && !$0.isQuiet })
         else { return }
@@ -454,23 +473,26 @@ final class DeploymentLife: Sendable {
                 world.story.tell("room \(room) side \(slot) joined at \(run.node.name): \(joined.delivery.rawValue)")
                 if joined.delivery == .queued { knocked(room, 1 - slot) }
                 watch(room, slot, run, socket)
-                if let visit = world.pace.visit(chance) { time.after(visit) { [self] in depart(room, slot, from: socket) } }
+                watchVigil(room, slot, socket, since: now)
+                if state.withLock({ $0.rooms[room]?.isVigil }) != true, let visit = world.pace.visit(chance) {
+                    time.after(visit) { [self] in depart(room, slot, from: socket) }
+                }
             }
         }
     }
 
     /// - Parameter number: the socket. Nil: that which the side has.
-    private func depart(_ room: Int, _ slot: Int, from number: UInt64? = nil) {
+    func depart(_ room: Int, _ slot: Int, from number: UInt64? = nil, isDeliberate: Bool? = nil) {
         let now = time.now
         guard let socket = state.withLock({ $0.rooms[room]?.sides[slot].socket }), socket.number == number ?? socket.number else {
             return
         }
         state.withLock { $0.lose(room, slot, now) }
-        socket.run.sockets.end(socket.number, isDeliberate: chance.upTo(2) == 0)
+        socket.run.sockets.end(socket.number, isDeliberate: isDeliberate ?? (chance.upTo(2) == 0))
         world.story.tell("room \(room) side \(slot) left")
     }
 
-    private func suspend(_ room: Int, _ slot: Int) {
+    func suspend(_ room: Int, _ slot: Int) {
         let now = time.now
         change(room, slot) { [world] side in
             guard side.socket != nil, side.phone.isAwake else { return }
@@ -552,7 +574,7 @@ final class DeploymentLife: Sendable {
         }
     }
 
-    private func close(_ room: Int, _ run: NodeRun) {
+    func close(_ room: Int, _ run: NodeRun) {
         guard let id = state.withLock({ $0.rooms[room]?.id }) else { return }
         change(room) { $0.isClosed = .unknown }
         call(run, room) { broker in
@@ -616,7 +638,7 @@ final class DeploymentLife: Sendable {
         time.after(Self.attemptsMs + 10_000) { [self] in if isCalm(from: now + 90_000) { expectPush(knock, "before its end") } }
     }
 
-    private func isCalm(from: UInt64) -> Bool { world.story.isCalm(from: from, to: time.now) }
+    func isCalm(from: UInt64) -> Bool { world.story.isCalm(from: from, to: time.now) }
 
     /// Apple must have seen this push, unless it was not wanted any more.
     private func expectPush(_ knock: Knock, _ when: String) {
@@ -713,7 +735,7 @@ final class DeploymentLife: Sendable {
 
 extension DeploymentLife.State {
     /// A side has no socket any more.
-    fileprivate mutating func lose(_ room: Int, _ slot: Int, _ now: UInt64) {
+    mutating func lose(_ room: Int, _ slot: Int, _ now: UInt64) {
         guard rooms[room]?.sides[slot].socket != nil else { return }
         rooms[room]?.sides[slot].socket = nil
         rooms[room]?.sides[slot].presentSince = nil

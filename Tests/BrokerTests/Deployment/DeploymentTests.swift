@@ -12,7 +12,7 @@ import Testing
 @Suite struct DeploymentTests {
     @Test(.enabled(if: number("MAYFLY_TEST_SEED") != nil)) func severalNodesKeepTheirPromises() async throws {
         let (first, crashes) = (Self.number("MAYFLY_TEST_SEED") ?? 1, Self.number("MAYFLY_TEST_CRASHES") ?? 0)
-        let (minutes, days) = (Self.number("MAYFLY_TEST_MINUTES") ?? 3, Self.number("MAYFLY_TEST_DAYS"))
+        let (minutes, days) = (Self.number("MAYFLY_TEST_MINUTES") ?? 6, Self.number("MAYFLY_TEST_DAYS"))
         for seed in first..<first + (Self.number("MAYFLY_TEST_STORIES") ?? 1) {
             let nodes = Int(Self.number("MAYFLY_TEST_NODES") ?? 2 + seed % 2)
             let server = try crashes == 0 ? nil : PostgresServer()

@@ -24,6 +24,9 @@ enum Pace: Sendable {
         self == .days && chance.upTo(3) > 0 ? 60 + chance.upTo(3_600) : 150 + chance.upTo(longestLifeSeconds - 150 + 1)
     }
 
+    /// Of a room in which one waits for the other.
+    var vigilSeconds: UInt64 { self == .minutes ? 360 : 600 }
+
     /// The longest time between two acts.
     /// - Parameter now: unix ms.
     func longestPause(at now: UInt64) -> UInt64 {
@@ -63,6 +66,9 @@ enum Pace: Sendable {
         return restart + (chance.upTo(3) == 0 ? chance.upTo(60_000) : 0)
     }
 
+    /// From this time after the first seal with a new generation on, no node seals with an older one.
+    var generationSpreadMs: UInt64 { self == .minutes ? 400_000 : 1_800_000 }
+
     /// How long it takes until all that rooms have left is gone, once they are over.
-    var afterlife: UInt64 { self == .minutes ? 120_000 : 90_000_000 }
+    var afterlife: UInt64 { self == .minutes ? 900_000 : 90_000_000 }
 }

@@ -24,7 +24,8 @@ final class DeploymentWorld: Sendable {
 
     init(seed: UInt64, uri: String, pace: Pace) throws {
         chance = Chance(seed: seed)
-        time = SimulatedTime(1_800_000_000_000 + seed % 1_000 * 86_400_000)
+        // At any time of an epoch of the keys.
+        time = SimulatedTime(1_800_000_000_000 + seed % 1_000 * 86_400_000 + chance.upTo(300_000))
         (self.uri, self.pace) = (uri, pace)
         database = SimulatedDatabase(time)
         network = SimulatedNetwork(time, database, chance)

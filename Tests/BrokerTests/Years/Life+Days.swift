@@ -12,6 +12,7 @@ extension Life {
 
     /// Draws a day: quiet or busy, perhaps with a rush hour, an attacker and faults. The last hours are quiet.
     func plan(_ day: UInt64) {
+        if day > 0, day % 4 == 0 { spell = Spell(chance) }
         let isQuiet = chance.upTo(3) == 0
         for _ in 0..<(isQuiet ? 1 + chance.upTo(3) : 5 + chance.upTo(8)) { later(chance.upTo(20 * Self.hour)) { $0.makeRoom() } }
         for _ in 0..<(isQuiet ? chance.upTo(4) : 6 + chance.upTo(14)) { later(chance.upTo(21 * Self.hour)) { $0.someApp() } }
@@ -23,7 +24,15 @@ extension Life {
             }
         }
         if chance.upTo(6) == 0 { later(chance.upTo(20 * Self.hour)) { $0.attack() } }
-        for _ in 0..<chance.pick([0, 1, 1, 2, 3] as [Int]) { later(chance.upTo(20 * Self.hour)) { $0.someFault() } }
+        for _ in 0..<spell.frequency * chance.pick([0, 1, 1, 2, 3] as [Int]) {
+            later(chance.upTo(20 * Self.hour)) { $0.someFault() }
+        }
+        if day % 4 == 2 {
+            later(chance.upTo(20 * Self.hour)) { life in
+                life.comeSoon()
+                life.rareChange(life.spell.change)
+            }
+        }
         if chance.upTo(8) == 0 { later(chance.upTo(20 * Self.hour)) { $0.setTheClockRight() } }
         later(22 * Self.hour) { $0.everybodyLeaves() }
         later(23 * Self.hour) { $0.isNight = true }

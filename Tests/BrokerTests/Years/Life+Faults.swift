@@ -166,69 +166,111 @@ extension Life {
 
     // MARK: Faults of a day
 
+    enum Fault: CaseIterable {
+        case killAtCall, kill, stop, fullDisk, flakyStore, folder, clock, drift, sleep, apple, witnesses, change
+
+        /// How often it comes, compared with the others.
+        var weight: Int {
+            switch self {
+            case .killAtCall, .clock, .apple: 5
+            case .change: 4
+            case .stop: 3
+            case .kill, .fullDisk, .flakyStore: 2
+            case .folder, .drift, .sleep, .witnesses: 1
+            }
+        }
+    }
+
+    /// The faults of four days. Half of all spells have one or two kinds, which come often: one fault often hides what another one shows.
+    struct Spell {
+        var faults = Fault.allCases
+        /// A change that is tried at least once.
+        let change: Interruption.Change
+        /// All steps of a clock are a half of this or more, ms, and in one direction. Nil: any.
+        var stepMs: (most: UInt64, isAhead: Bool)?
+
+        init(_ chance: Chance) {
+            change = chance.pick([.oldKeys, .foreignKeys, .lostKeys, .lostKeys, .rotation, .policies, .app])
+            guard chance.upTo(2) == 0 else { return }
+            let kinds = self.kinds
+            faults = (0..<1 + chance.upTo(2)).map { _ in chance.pick(kinds) }
+            stepMs = (chance.pick([5_000, 60_000, 60_000, 170_000]), chance.upTo(2) == 0)
+        }
+
+        var kinds: [Fault] { faults.flatMap { Array(repeating: $0, count: $0.weight) } }
+        /// How many times more often than usual faults come.
+        var frequency: Int { faults.count < 3 ? 2 : 1 }
+    }
+
     func someFault() {
         comeSoon()
-        switch chance.upTo(32) {
-        case ..<5:
+        switch chance.pick(spell.kinds) {
+        case .killAtCall:
             let calls = chance.upTo(60)
             chronicle.addFault("kill at a call", "at call \(calls)")
             faults.kill(after: calls)
-        case ..<7: interruption = Interruption(stops: false, awayMs: chance.absence())
-        case ..<10: interruption = Interruption(stops: true, awayMs: chance.absence())
-        case ..<12:
+        case .kill: interruption = Interruption(stops: false, awayMs: chance.absence())
+        case .stop: interruption = Interruption(stops: true, awayMs: chance.absence())
+        case .fullDisk:
             // The log can't excuse what a broker does late while it runs.
             let length = chance.upTo(40_000)
             chronicle.addFault("full disk", "for \(length / 1_000) s")
             faults.fillDisk(forMs: length)
-        case ..<14:
+        case .flakyStore:
             let length = chance.upTo(40_000)
             chronicle.addFault("flaky store", "for \(length / 1_000) s")
             faults.beFlaky(forMs: length)
-        case ..<15:
+        case .folder:
             let length = chance.upTo(1_800_000)
             chronicle.addFault("log folder", "can't be written for \(length / 1_000) s, mostly")
             faults.failFolder(forMs: length)
-        case ..<20: setTheClock()
-        case ..<21:
+        case .clock:
+            if spell.stepMs == nil { setTheClock() } else { setTheClockManyTimes() }
+        case .drift:
             drift = Int64(chance.upTo(400)) - 200
             chronicle.addFault("drift", "\(drift) ms an hour")
-        case ..<22:
+        case .sleep:
             let length = chance.absence()
             chronicle.addFault("sleep", "for \(length / 1_000) s")
             machine.sleep(length)
             appleOffset += length
-        case ..<27:
+        case .apple:
             let (mood, length) = (chance.pick(LifeApple.Mood.allCases), 60_000 + chance.upTo(7_200_000))
             chronicle.addFault("Apple", "\(mood) for \(length / 1_000) s")
             apple.mood = mood
             later(length) { $0.apple.mood = .fine }
-        case ..<28:
+        case .witnesses:
             chronicle.addFault("witnesses", witnesses.misbehave())
             later(60_000 + chance.upTo(7_200_000)) { $0.witnesses.end() }
-        default: rareChange()
+        case .change: rareChange(chance.upTo(2) == 0 ? spell.change : nil)
         }
     }
 
     /// Some callers come while a fault lasts, or shortly after it.
-    private func comeSoon() {
+    func comeSoon() {
         for _ in 0..<3 {
             later(chance.upTo(120_000)) { $0.makeRoom() }
             later(chance.upTo(120_000)) { $0.someApp() }
         }
     }
 
-    private func rareChange() {
+    /// - Parameter wanted: nil for any.
+    func rareChange(_ wanted: Interruption.Change?) {
         let away = chance.upTo(60_000)
-        switch chance.upTo(12) {
-        case 0..<3: interruption = Interruption(stops: true, awayMs: away, change: .policies)
-        case 3..<6 where oldKeys.map { $0.at + 7_200_000 < machine.monotonic } ?? false && isCalm(3_600_000):
+        let often: [Interruption.Change] = [.policies, .oldKeys].flatMap { [$0, $0, $0] } + [.foreignKeys, .foreignKeys]
+        var change = wanted ?? chance.pick(often + [.noKeys, .rotation, .app, .lostKeys])
+        // No keys were lost yet, so lose them now.
+        if change == .lostKeys, lostKeys == nil { change = .noKeys }
+        switch change {
+        case .policies: interruption = Interruption(stops: true, awayMs: away, change: .policies)
+        case .oldKeys where oldKeys.map { $0.at + 7_200_000 < machine.monotonic } ?? false && isCalm(3_600_000):
             interruption = Interruption(stops: chance.upTo(2) == 0, awayMs: away, change: .oldKeys)
-        case 6..<8 where isCalm(3_600_000) && keysMadeAt + 7_200_000 < machine.monotonic:
+        case .foreignKeys where isCalm(3_600_000) && keysMadeAt + 7_200_000 < machine.monotonic:
             interruption = Interruption(stops: chance.upTo(2) == 0, awayMs: away, change: .foreignKeys)
-        case 8: interruption = Interruption(stops: chance.upTo(2) == 0, awayMs: away, change: .noKeys)
-        case 9: interruption = Interruption(stops: true, awayMs: away, change: .rotation)
-        case 10: interruption = Interruption(stops: true, awayMs: away, change: .app)
-        case 11 where lostKeys != nil && isCalm(3_600_000):
+        case .noKeys: interruption = Interruption(stops: chance.upTo(2) == 0, awayMs: away, change: .noKeys)
+        case .rotation: interruption = Interruption(stops: true, awayMs: away, change: .rotation)
+        case .app: interruption = Interruption(stops: true, awayMs: away, change: .app)
+        case .lostKeys where lostKeys != nil && isCalm(3_600_000):
             interruption = Interruption(stops: true, awayMs: away, change: .lostKeys)
         default: break
         }
@@ -241,6 +283,14 @@ extension Life {
         machine.step(step)
     }
 
+    /// Many steps in a row, often about the hour, at which the log has most to do.
+    private func setTheClockManyTimes() {
+        let hour: UInt64 = 3_600_000
+        let first = chance.upTo(2) == 0 ? 0 : hour - brokerTime % hour - min(hour - brokerTime % hour, chance.upTo(180_000))
+        later(first) { $0.comeSoon() }
+        for number in 0..<1 + chance.upTo(16) { later(first + number * chance.upTo(20_000)) { $0.setTheClock() } }
+    }
+
     private func setTheClock() {
         let size: UInt64 =
             switch chance.upTo(25) {
@@ -249,10 +299,13 @@ extension Life {
             case ..<22: 60_000 + chance.upTo(400_000)
             default: chance.upTo(18_000_000)
             }
-        let step = chance.upTo(2) == 0 ? Int64(size) : -Int64(size)
+        let length = spell.stepMs.map { $0.most / 2 + chance.upTo($0.most / 2) } ?? size
+        let isAhead = spell.stepMs?.isAhead ?? (chance.upTo(2) == 0)
+        let step = isAhead ? Int64(length) : -Int64(length)
         chronicle.addFault("clock", "set by \(step) ms")
         // Also in the middle of a transaction.
         if chance.upTo(3) == 0 { faults.stepInStore(after: chance.upTo(4), by: step) } else { machine.step(step) }
+        if spell.stepMs != nil { return }
         // Often somebody sets it right soon.
         if chance.upTo(4) > 0 {
             later(chance.upTo(chance.upTo(2) == 0 ? 300_000 : 7_200_000)) { life in

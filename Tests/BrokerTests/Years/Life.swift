@@ -86,6 +86,7 @@ actor Life: LoopActor {
     var oldKeys: (bytes: [UInt8], at: UInt64)?
     /// A copy of a key file that was given up as lost.
     var lostKeys: [UInt8]?
+    var spell: Spell
     /// When the present key file was made, on the monotonic clock.
     var keysMadeAt: UInt64 = 0
 
@@ -120,7 +121,7 @@ actor Life: LoopActor {
         appleOffset = machine.wall - machine.monotonic
         let chance = Chance(seed: seed)
         let timing = LedgerTiming(hourSeconds: 3_600, daySeconds: 86_400, batchSeals: chance.pick([1, 4, 64]))
-        (self.chance, self.timing) = (chance, timing)
+        (self.chance, self.timing, spell) = (chance, timing, Spell(chance))
         let faults = StoreFaults(seed: seed &+ 1, machine)
         let apple = LifeApple(seed: seed &+ 2, machine)
         let witnesses = LifeWitnesses(seed: seed &+ 3, machine)
