@@ -215,6 +215,47 @@ import Vocabulary
         }
     }
 
+    /// The answer to a probe was lost, so the side counted as absent. Its node's next repetition brings it back.
+    @Test func aSideThatCountedAsAbsentIsProbedAgain() async throws {
+        try await play { stage in
+            let (first, second) = (try await stage.node(), try await stage.node())
+            await first.join(1, Self.one)
+            await stage.pass(10_000)
+            await second.join(2, Self.two)
+            stage.wire.cut(true)
+            #expect(await second.presence.check(Self.one, isAwaited: true) == .probing)
+            await stage.pass(2_500)
+            #expect(await !second.presence.isPresent(Self.one))
+            stage.wire.cut(false)
+            await stage.pass(10_000)
+            #expect(await second.presence.isPresent(Self.one))
+            #expect(second.heard(2) == [.peerLeft(nil), .peerJoined])
+            // A suspended phone stays absent.
+            _ = first.edge.silent.withLock { $0.insert(1) }
+            #expect(await second.presence.check(Self.one, isAwaited: true) == .probing)
+            await stage.pass(60_000)
+            #expect(await !second.presence.isPresent(Self.one))
+            #expect(await !first.presence.isPresent(Self.one))
+        }
+    }
+
+    /// A node missed the report that a side leaves, and repeats its socket. The node that has the report does not ask that socket.
+    @Test func aRepetitionDoesNotUndoALeave() async throws {
+        try await play { stage in
+            let (first, second) = (try await stage.node(), try await stage.node())
+            await first.join(1, Self.one)
+            await second.join(2, Self.two)
+            await stage.pass(10_000)
+            stage.wire.cut(true)
+            await second.presence.reportLeaving(Self.one)
+            await stage.pass(100)
+            stage.wire.cut(false)
+            await stage.pass(30_000)
+            #expect(await !second.presence.isPresent(Self.one))
+            #expect(second.heard(2) == [.peerJoined, .peerLeft(nil)])
+        }
+    }
+
     /// A side reports to one node. Its peer's connection, at another node, may break.
     @Test func theRoomIDIsKeptForAPeerAtAnotherNode() async throws {
         try await play { stage in

@@ -40,7 +40,10 @@ extension Presence {
         if let known = remote[name], state.hasSocket(known.socket) {
             remote[name]?.seen = loop.now
             // The side is back after a failed probe.
-            if isNew { apply(state.pong(known.socket, number: .max, now: loop.now), in: side.room) }
+            let effects =
+                isNew
+                ? state.pong(known.socket, number: .max, now: loop.now) : state.hearAgain(side, now: loop.now)
+            apply(effects, in: side.room)
             return
         }
         lastRemote += 1

@@ -155,6 +155,7 @@ struct PresenceState {
         var step = begin(side.room, now)
         // A pong that is on its way was sent before the side left.
         step.room[side.slot].number += 1
+        step.room[side.slot].hasLeft = true
         step.depart(side.slot, isDeliberate: true)
         return end(step)
     }
@@ -191,6 +192,20 @@ struct PresenceState {
             step.arrive(side.slot)
             step.room[side.slot].checkAt = now + timing.proofMs
         }
+        return end(step)
+    }
+
+    /// Another node repeats that a side is there, which has left for this node without saying so. A probe or its answer was lost, or its node has not
+    /// found its silence yet. So probe it again. An answer brings it back.
+    mutating func hearAgain(_ side: RoomSide, now: UInt64) -> [Effect] {
+        guard let known = rooms[side.room]?[side.slot], !known.hasLeft else { return [] }
+        switch known.state {
+        case .absent, .grace: break
+        case .present, .doubtful: return []
+        }
+        var step = begin(side.room, now)
+        step.room[side.slot].number += 1
+        step.effects.append(.ping(side, known.sockets.map(\.id), number: step.room[side.slot].number))
         return end(step)
     }
 
@@ -267,6 +282,8 @@ extension PresenceState {
         /// The number of the last probe. Pongs with a lower one prove nothing.
         var number: UInt64 = 0
         var probedAt: UInt64?
+        /// It reported that it leaves, and has not come back.
+        var hasLeft = false
         /// Its peer arrived while it was in doubt or in its grace.
         var isAwaited = false
         /// When it is checked again for its peer.
@@ -355,6 +372,7 @@ extension PresenceState {
             }
             room[slot].state = .present
             room[slot].isAwaited = false
+            room[slot].hasLeft = false
         }
 
         mutating func remove(_ socket: UInt64, of slot: UInt8, _ departure: Departure) {
