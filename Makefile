@@ -35,7 +35,7 @@ test:
 	  2>&1 | tee .build/log/outside || failed=1; \
 	wait $$modules || failed=1; \
 	timeout -k 10 600 stdbuf -oL swift test --skip-build --package-path clients/swift >.build/log/client 2>&1 </dev/null || failed=1; \
-	grep -hE 'recorded an issue|error:' .build/log/modules .build/log/client || true; \
+	grep -hE 'recorded an issue|^↳ MAYFLY_TEST_SEED=|error:' .build/log/modules .build/log/client || true; \
 	echo; echo "modules:  $$(grep 'Test run with' .build/log/modules || tail -n 2 .build/log/modules)"; \
 	echo "Swift client:  $$(grep 'Test run with' .build/log/client || tail -n 2 .build/log/client)"; \
 	echo "outside:  $$(tail -n 1 .build/log/outside)"; \
