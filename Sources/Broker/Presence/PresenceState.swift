@@ -195,8 +195,8 @@ struct PresenceState {
         return end(step)
     }
 
-    /// Another node repeats that a side is there, which has left for this node without saying so. A probe or its answer was lost, or its node has not
-    /// found its silence yet. So probe it again. An answer brings it back.
+    /// Another node repeats that a side is there, and at this node it counts as absent or is in its grace. A message may have been lost, or the other node
+    /// has not noticed yet that the side is silent. So probe the side again: an answer makes it present. A side that reported that it leaves is not probed.
     mutating func hearAgain(_ side: RoomSide, now: UInt64) -> [Effect] {
         guard let known = rooms[side.room]?[side.slot], !known.hasLeft else { return [] }
         switch known.state {

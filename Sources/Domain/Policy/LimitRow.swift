@@ -65,7 +65,7 @@ extension [LimitRow] {
         return rows
     }
 
-    /// The rows for an object that is there: its own numbers have no defaults, if it could be absent as a whole.
+    /// The rows of an object that the policy has. If all its numbers have defaults, only the whole object may be absent, so each number is required.
     fileprivate var required: [LimitRow] {
         guard allSatisfy({ $0.defaultValue != nil }) else { return self }
         return map {
@@ -123,7 +123,7 @@ struct LimitValues: Sendable {
     /// True if the number was in the policy and is valid.
     func isGiven(_ key: String) -> Bool { numbers[key] != nil && !defaulted.contains(key) }
 
-    /// Nil if it is missing or invalid.
+    /// Returns nil if the policy has no valid number for this key, and the key has no default.
     func find(_ key: String) -> Int? { numbers[key] }
     mutating func set(_ key: String, _ number: Int) { numbers[key] = number }
 

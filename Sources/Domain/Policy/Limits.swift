@@ -277,7 +277,7 @@ extension Limits {
 
     private static let addresses: [LimitRow] =
         LimitRow.number(
-            "addressBits.ipv4", 16...32, "IPv4 addresses with the same first bits, so many, share a budget of wrong codes",
+            "addressBits.ipv4", 16...32, "IPv4 addresses that agree in so many first bits share a budget of wrong codes",
             show: "one address is",
             as: "an IPv4 /{} or an IPv6 /{addressBits.ipv6}",
             why: "with a shorter prefix one caller could use up the budget of whole countries")

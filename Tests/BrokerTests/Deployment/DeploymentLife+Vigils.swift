@@ -6,9 +6,9 @@ import Synchronization
 extension DeploymentLife {
     /// A silent side counts as gone within this time: pings are lost, and then its grace ends.
     private static let silenceMs: UInt64 = 45_000
-    /// Whoever waits for an absent peer has it rung within this time.
+    /// The longest time from a wait for an absent peer to the peer's push, if a fault delays it.
     private static let ringMs: UInt64 = 60_000
-    /// The same without a fault: a sign of life is believed for two seconds, and a ping may be answered for two more.
+    /// The longest time without a fault. A sign of life is believed for two seconds, and a ping may be answered for two more.
     private static let calmRingMs: UInt64 = 6_000
     private static let mostVigils = 12
 
