@@ -155,11 +155,11 @@ struct CompanionStage: AudienceStage {
 
     func start() async throws {
         try await simulated.start()
-        try await companion.setEdge(sockets)
+        try await companion.setSockets(sockets)
     }
 
     var companion: Companion {
-        get async throws { try #require(await simulated.run?.companion) }
+        get async throws { try #require(await simulated.run?.apps.companion) }
     }
 
     // MARK: Results
@@ -232,7 +232,7 @@ struct MonitorStage: AudienceStage {
 
     static let printer = Array("p1s_01".utf8)
     var monitor: Monitor {
-        get async throws { try #require(await simulated.run?.monitor) }
+        get async throws { try #require(await simulated.run?.apps.monitor) }
     }
 
     /// The pushes that Apple got, a second from now.
@@ -281,7 +281,7 @@ struct CallsStage: AudienceStage {
     let record: SightingRecord
 
     var calls: Calls {
-        get async throws { try #require(await simulated.run?.calls) }
+        get async throws { try #require(await simulated.run?.apps.calls) }
     }
 
     /// The pushes that Apple got, a second from now.

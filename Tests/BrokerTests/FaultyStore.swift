@@ -103,7 +103,7 @@ final class FaultyStore: Store {
         }
     }
 
-    func submit(_ work: KeepingWork, _ access: Access) {
+    func submit(_ work: StoreTask, _ access: Access) {
         let name = String(work.name.description.prefix { $0 != "(" })
         guard let call = Call(rawValue: name) else { return work.fail(.damaged("\(name) is no known call")) }
         state.withLock { $0.open += 1 }
@@ -121,7 +121,7 @@ final class FaultyStore: Store {
                 loop.submit { self.end(isHidden ? .failure(.full) : outcome, work.fail) }
             }
             inner.submit(
-                KeepingWork(
+                StoreTask(
                     name: work.name,
                     run: { engine in
                         let finish = try work.run(engine)

@@ -66,7 +66,7 @@ actor MeetingStage: LoopActor {
     func start() async throws {
         try await simulated.start()
         let broker = try await broker
-        await broker.presence.setEdge(sockets)
+        await broker.presence.setSockets(sockets)
         sockets.serve(broker)
     }
 

@@ -77,7 +77,7 @@ import Vocabulary
             let presence = Presence(
                 loop: loop, timing: PresenceState.Timing(graceMs: 5_000, reportMs: 45_000, probeMs: 2_000), neighbors: neighbors)
             let edge = Edge(presence)
-            await presence.setEdge(edge)
+            await presence.setSockets(edge)
             neighbors.attach(presence)
             wire.add(neighbors)
             let loop = loop

@@ -223,7 +223,7 @@ import Vocabulary
     @Test func aRoomThatEndsDuringAJoinKeepsNoSocket() async throws {
         let fixture = try await BrokerFixture()
         let broker = fixture.broker
-        await broker.presence.setEdge(ClosingSockets(broker: broker))
+        await broker.presence.setSockets(ClosingSockets(broker: broker))
         for round in 0..<40 {
             let made = try await fixture.create("round-\(round)")
             let caller = fixture.caller(made.room, "creator", made.member)

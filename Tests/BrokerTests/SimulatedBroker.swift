@@ -26,9 +26,7 @@ actor SimulatedBroker: LoopActor {
         let courier: ScriptedCourier
         let metrics: Metrics
         /// Nil without a policy for it.
-        let companion: Companion?
-        let monitor: Monitor?
-        let calls: Calls?
+        let apps: AudienceApps
         var tasks: [Task<Void, Never>] = []
     }
 
@@ -153,7 +151,7 @@ actor SimulatedBroker: LoopActor {
             Task(executorPreference: loop) { [run] in await run.keeper.run() },
             Task(executorPreference: loop) { [run] in await run.sequencer.run() },
             Task(executorPreference: loop) { [run] in await run.sweeper.run() },
-            Task(executorPreference: loop) { [run] in await run.companion?.run() },
+            Task(executorPreference: loop) { [run] in await run.apps.run() },
         ]
         self.run = run
     }
@@ -194,16 +192,7 @@ actor SimulatedBroker: LoopActor {
         let broker = await Broker(
             loop: loop, store: access, keys: keys, time: time, policies: policies, courier: courier, sweeper: sweeper,
             settings: .test(topic: topic), metrics: metrics, log: log)
-        func audiences(_ kind: Policy.Kind) async throws -> Audiences? {
-            guard let (policy, limits) = policies.audience(kind) else { return nil }
-            let audiences = Audiences(broker: broker, policy: policy, limits: limits)
-            try await audiences.learnSlots()
-            return audiences
-        }
-        var companion: Companion?
-        if let audiences = try await audiences(.companion) {
-            companion = Companion(audiences: audiences)
-        }
+        let apps = try await AudienceApps(broker)
         let sequencer = Sequencer(
             loop: loop, store: store, folder: ledger, key: key, resolution: resolution, time: time, metrics: metrics, log: log,
             witnesses: try witnesses(loop, time, metrics, log), witnessFailure: .open,
@@ -214,9 +203,7 @@ actor SimulatedBroker: LoopActor {
         try await broker.outbox.resumeJobs()
         return Run(
             store: store, keys: keys, time: time, broker: broker, sweeper: sweeper, keeper: keeper, sequencer: sequencer,
-            courier: courier, metrics: metrics, companion: companion,
-            monitor: try await audiences(.monitor).map { Monitor(audiences: $0) },
-            calls: try await audiences(.calls).map { Calls(audiences: $0) })
+            courier: courier, metrics: metrics, apps: apps)
     }
 
     /// Stops like `mayfly serve` after SIGTERM.
@@ -304,7 +291,7 @@ actor SimulatedBroker: LoopActor {
         run.courier.stop()
         for task in run.tasks { task.cancel() }
         await run.sweeper.stop()
-        await run.companion?.audiences.stop()
+        await run.apps.stop()
         await settle()
         for task in run.tasks { await task.value }
         await last()

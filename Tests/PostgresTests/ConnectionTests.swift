@@ -5,9 +5,9 @@ import Testing
 @testable import Postgres
 
 @Suite struct ConnectionTests {
-    private func connect() throws -> Connection { try Connection(TestPostgres.uri, deadlineMs: 5_000) }
+    private func connect() throws -> PostgresConnection { try PostgresConnection(TestPostgres.uri, deadlineMs: 5_000) }
 
-    private func run(_ connection: Connection, _ sql: String, _ fill: (inout Parameters) -> Void = { _ in }) throws
+    private func run(_ connection: PostgresConnection, _ sql: String, _ fill: (inout Parameters) -> Void = { _ in }) throws
         -> [QueryResult]
     {
         var parameters = Parameters()
@@ -120,9 +120,9 @@ import Testing
     }
 
     @Test func unreachableServersAreRefused() throws {
-        #expect(throws: PostgresError.address) { try Connection("postgres!", deadlineMs: 100) }
+        #expect(throws: PostgresError.address) { try PostgresConnection("postgres!", deadlineMs: 100) }
         do {
-            _ = try Connection("postgresql://127.0.0.1:1/none", deadlineMs: 1_000)
+            _ = try PostgresConnection("postgresql://127.0.0.1:1/none", deadlineMs: 1_000)
             Issue.record("connected to nothing")
         } catch {
             guard case .refused(let text) = error else { throw error }
@@ -132,7 +132,7 @@ import Testing
         let silent = try Socket.listen(on: .v4(0x7f00_0001, port: 0))
         guard case .v4(_, let port) = try silent.localAddress() else { return }
         #expect(throws: PostgresError.refused("no answer in time")) {
-            try Connection("postgresql://127.0.0.1:\(port)/none?sslmode=disable", deadlineMs: 200)
+            try PostgresConnection("postgresql://127.0.0.1:\(port)/none?sslmode=disable", deadlineMs: 200)
         }
     }
 }

@@ -4,7 +4,7 @@ import Testing
 
 @Suite struct DatabaseTests {
     @Test func readsBoundValuesBack() throws {
-        let database = try Connection(path: ":memory:")
+        let database = try SQLiteConnection(path: ":memory:")
         try database.execute("CREATE TABLE t (a INTEGER, b BLOB, c TEXT, d BLOB)")
         let insert = try database.prepare("INSERT INTO t VALUES (?, ?, ?, ?)")
         insert.bind(Int64.min, at: 1)
@@ -24,7 +24,7 @@ import Testing
     }
 
     @Test func reportsConstraintViolations() throws {
-        let database = try Connection(path: ":memory:")
+        let database = try SQLiteConnection(path: ":memory:")
         try database.execute("CREATE TABLE t (a INTEGER PRIMARY KEY) WITHOUT ROWID; INSERT INTO t VALUES (1)")
         let error = #expect(throws: SQLiteError.self) { try database.execute("INSERT INTO t VALUES (1)") }
         // SQLITE_CONSTRAINT
@@ -33,15 +33,15 @@ import Testing
     }
 
     @Test func missingFolderAndForeignFileAreErrors() throws {
-        #expect(throws: SQLiteError.self) { try Connection(path: "/nonexistent/folder/x.sqlite") }
+        #expect(throws: SQLiteError.self) { try SQLiteConnection(path: "/nonexistent/folder/x.sqlite") }
         let error = #expect(throws: SQLiteError.self) {
-            try Connection(path: "/etc/os-release", access: .readOnly).execute("SELECT * FROM sqlite_master")
+            try SQLiteConnection(path: "/etc/os-release", access: .readOnly).execute("SELECT * FROM sqlite_master")
         }
         #expect(error?.isDamaged == true)
     }
 
     @Test func errorsContainNoValues() throws {
-        let database = try Connection(path: ":memory:")
+        let database = try SQLiteConnection(path: ":memory:")
         let error = #expect(throws: SQLiteError.self) { try database.execute("SELECT 'canary' FROM nowhere") }
         #expect(error.map { !"\($0)".contains("canary") } == true)
     }

@@ -149,7 +149,7 @@ import Vocabulary
         for version in [1, 2, 10, 11, 13, 99] as [UInt64] {
             let fixture = try Fixture()
             await fixture.store.shutDown()
-            try Connection(path: fixture.path).execute("PRAGMA user_version = \(version)")
+            try SQLiteConnection(path: fixture.path).execute("PRAGMA user_version = \(version)")
             let before = try File.read(fixture.path, limit: 10_000_000)
             let refusal = StoreError.otherVersion(found: version, needed: 12)
             #expect(throws: refusal) { try fixture.reopen() }
@@ -163,7 +163,7 @@ import Vocabulary
     @Test func tablesOfAnotherProgramAreRefused() async throws {
         let fixture = try Fixture()
         await fixture.store.shutDown()
-        try Connection(path: fixture.path).execute("PRAGMA user_version = 0")
+        try SQLiteConnection(path: fixture.path).execute("PRAGMA user_version = 0")
         #expect(throws: StoreError.damaged("its tables have no version")) { try fixture.reopen() }
         try fixture.remove()
     }

@@ -244,7 +244,7 @@ struct Fixture {
     }
 
     /// The database, besides the store.
-    func tables() throws -> any EngineRows {
+    func tables() throws -> any StoreEngine {
         switch engine {
         case .sqlite:
             return try SQLiteDatabase(

@@ -11,10 +11,10 @@ import Vocabulary
 @Suite(.timeLimit(.minutes(1))) struct PartitionTests {
     /// A session beside the store's.
     private struct Session {
-        private let connection: Connection
+        private let connection: PostgresConnection
 
         init(_ fixture: Fixture) throws {
-            connection = try Connection(try TestPostgres.schema(named: fixture.folder), deadlineMs: 5_000)
+            connection = try PostgresConnection(try TestPostgres.schema(named: fixture.folder), deadlineMs: 5_000)
         }
 
         /// - Returns: the first column of the last statement, which is text.

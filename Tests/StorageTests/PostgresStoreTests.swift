@@ -182,7 +182,7 @@ import Vocabulary
         let name = "SELECT CASE current_setting('mayfly.node', true) WHEN 'a' THEN 1 ELSE 0 END::bigint"
         let owners = try await store.run(on: store.nodes) { database in
             database.disconnect()
-            let holder = try Connection(TestPostgres.uri, deadlineMs: 5_000)
+            let holder = try PostgresConnection(TestPostgres.uri, deadlineMs: 5_000)
             try holder.send(text: "BEGIN")
             try holder.send(text: "LOCK TABLE \(log) IN ACCESS EXCLUSIVE MODE")
             _ = try holder.receive(deadlineMs: 5_000)

@@ -13,7 +13,7 @@ import Vocabulary
         var chance = Chance(state: 1)
         for _ in 0..<8 {
             let folder = try File.makeTemporaryFolder()
-            let database = try Connection(path: folder + "/t.sqlite")
+            let database = try SQLiteConnection(path: folder + "/t.sqlite")
             try database.execute(
                 """
                 PRAGMA journal_mode = WAL; PRAGMA synchronous = OFF; PRAGMA secure_delete = ON;
@@ -41,7 +41,8 @@ import Vocabulary
     }
 
     /// The content of a row shows whether it will be deleted.
-    private func write(_ sql: StaticString, _ key: Int, _ end: Int64, _ chance: inout Chance, _ database: Connection) throws {
+    private func write(_ sql: StaticString, _ key: Int, _ end: Int64, _ chance: inout Chance, _ database: SQLiteConnection) throws
+    {
         let statement = try database.cached(sql)
         statement.bind([UInt8](repeating: end < 500 ? 0xee : 0x33, count: 20 + Int(chance.next() % 880)), at: 1)
         statement.bind(end, at: 2)

@@ -28,7 +28,7 @@ import Vocabulary
             #expect(outcome == .accepted)
         }
 
-        let both = try Connection(path: fixture.path)
+        let both = try SQLiteConnection(path: fixture.path)
         try both.execute("ATTACH '\(path)' AS loop")
         for columns in ["* FROM room", "* FROM code", "* FROM token", "* FROM waiting"] {
             let parts = columns.split(separator: " FROM ")
@@ -59,11 +59,11 @@ import Vocabulary
                 throw StoreError.closed
             }
         }
-        #expect(try count(try Connection(path: path, access: .readOnly), "SELECT count(*) FROM room") == 0)
+        #expect(try count(try SQLiteConnection(path: path, access: .readOnly), "SELECT count(*) FROM room") == 0)
         try await fixture.close()
     }
 
-    private func count(_ database: Connection, _ sql: String) throws -> Int64 {
+    private func count(_ database: SQLiteConnection, _ sql: String) throws -> Int64 {
         let statement = try database.prepare(sql)
         _ = try statement.step()
         return statement.int(0)

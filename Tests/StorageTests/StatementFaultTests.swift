@@ -122,7 +122,7 @@ import Vocabulary
     private func image(_ fixture: Fixture) async throws -> [String] {
         guard let store = fixture.store as? SQLiteStore else { return try TestPostgres.rows(inSchemaNamed: fixture.folder) }
         let books = try await store.inspect { $0.journal.books }
-        let connection = try Connection(path: fixture.path, access: .readOnly)
+        let connection = try SQLiteConnection(path: fixture.path, access: .readOnly)
         func texts(_ sql: String) throws -> [String] {
             let statement = try connection.prepare(sql)
             var texts: [String] = []

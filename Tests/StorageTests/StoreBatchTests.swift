@@ -336,7 +336,7 @@ import Vocabulary
                 _ = try await fixture.registered(record)
                 fixture.clock.advance(7_000)
             }
-            let rows = try Connection(path: fixture.path, access: .readOnly)
+            let rows = try SQLiteConnection(path: fixture.path, access: .readOnly)
                 .prepare("SELECT place || ' ' || count || ' ' || pages || ' ' || hex(bytes) FROM waiting")
             var image: [String] = []
             while try rows.step() { image.append(rows.text(0)) }

@@ -110,7 +110,7 @@ import Vocabulary
         _ = try await fixture.store.sweep(now: fixture.clock.now, limit: 10, jobSlack: 0)
         #expect(try await fixture.store.read { try $0.room(room.room) } != nil)
         await fixture.store.shutDown()
-        let tables = try Connection(path: fixture.path, access: .readOnly)
+        let tables = try SQLiteConnection(path: fixture.path, access: .readOnly)
         let left = try tables.prepare("SELECT count(*) FROM room WHERE code IS NOT NULL OR retry IS NOT NULL OR due IS NOT NULL")
         #expect(try left.step() && left.int(0) == 0)
         try fixture.remove()

@@ -151,7 +151,7 @@ import Vocabulary
     @Test func aPurgedTokenIsNotOpened() async throws {
         let fixture = try Fixture()
         let (room, _, token) = try await fixture.create(1, life: 10_000)
-        let database = try Connection(path: fixture.path)
+        let database = try SQLiteConnection(path: fixture.path)
         try database.execute("DELETE FROM token")
         let now = fixture.clock.now
         let job = fixture.job(3, token: token, deadline: room.expires)
@@ -290,7 +290,7 @@ import Vocabulary
     @Test func aScrubDoesNotWaitForReaders() async throws {
         let fixture = try Fixture()
         try await fixture.create(1)
-        let reader = try Connection(path: fixture.path, access: .readOnly)
+        let reader = try SQLiteConnection(path: fixture.path, access: .readOnly)
         try reader.execute("BEGIN; SELECT count(*) FROM token")
         try await fixture.create(20)
         let begin = Clock.monotonicMs
@@ -304,8 +304,8 @@ import Vocabulary
     }
 
     // Promise: deleted-bytes-overwritten, commits-reach-the-disk
-    @Test(arguments: [Connection.Access.readWrite, .readOnly])
-    func deletedBytesAreOverwrittenAndNoTemporaryFilesAreUsed(access: Connection.Access) throws {
+    @Test(arguments: [SQLiteConnection.Access.readWrite, .readOnly])
+    func deletedBytesAreOverwrittenAndNoTemporaryFilesAreUsed(access: SQLiteConnection.Access) throws {
         let folder = try File.makeTemporaryFolder()
         let journal = Journal(resolution: 1, timing: .standard, limit: 1, now: { 0 })
         func setting(_ tables: SQLiteDatabase, _ name: String) throws -> Int64 {
@@ -332,7 +332,7 @@ import Vocabulary
         #expect(throws: StoreError.self) {
             try SQLiteStore(path: folder + "/mayfly.sqlite", resolution: 1, timing: nil, now: { 0 })
         }
-        let other = try Connection(path: folder + "/other.sqlite")
+        let other = try SQLiteConnection(path: folder + "/other.sqlite")
         try other.execute("CREATE TABLE t (a); PRAGMA user_version = 99")
         let error = #expect(throws: StoreError.self) {
             try SQLiteStore(path: folder + "/other.sqlite", resolution: 1, timing: nil, now: { 0 })

@@ -25,7 +25,7 @@ import Vocabulary
         let fixture = try Fixture(timing: Self.timing, now: Self.begin)
         var log = try await fill(fixture, until: boundary, isComplete: isComplete)
         await fixture.store.shutDown()
-        try Connection(path: fixture.path).execute("UPDATE log SET checkpoint = '\(Self.checkpoint.doubled("'"))'")
+        try SQLiteConnection(path: fixture.path).execute("UPDATE log SET checkpoint = '\(Self.checkpoint.doubled("'"))'")
         let (before, file) = (try dump(fixture), try File.read(fixture.path, limit: 1 << 24))
         for table in before.keys where table != "entry" && table != "unpublished" { #expect(before[table] != [], "\(table)") }
 
@@ -54,7 +54,7 @@ import Vocabulary
         let fixture = try await publishedBroker()
         let whole = try File.read(fixture.path, limit: 1 << 24)
         // The transaction fails at its end.
-        try Connection(path: fixture.path).execute(
+        try SQLiteConnection(path: fixture.path).execute(
             "INSERT INTO batch (number, is_long, moment, window_start) VALUES (98, 0, 1, 1), (99, 0, 1, 2)")
         let refusal = "PostgreSQL refused a statement (SQLSTATE 23505, unique_violation)"
         #expect(throws: StoreMove.Failure.postgres(.unavailable(refusal))) {
@@ -78,7 +78,7 @@ import Vocabulary
 
         // The SQLite broker went on.
         try File.write(fixture.path, whole.span, mode: 0o600)
-        try Connection(path: fixture.path).execute("UPDATE log SET checkpoint = 'later'")
+        try SQLiteConnection(path: fixture.path).execute("UPDATE log SET checkpoint = 'later'")
         try refuse(fixture, .occupied)
         try TestPostgres.dropSchema(named: fixture.folder)
         try fixture.remove()
@@ -97,7 +97,7 @@ import Vocabulary
 
     @Test func thePreviousVersionIsRefused() async throws {
         let fixture = try await publishedBroker()
-        try Connection(path: fixture.path).execute("PRAGMA user_version = \(Schema.version - 1)")
+        try SQLiteConnection(path: fixture.path).execute("PRAGMA user_version = \(Schema.version - 1)")
         try refuse(fixture, .sqlite(.otherVersion(found: UInt64(Schema.version - 1), needed: UInt64(Schema.version))))
         try fixture.remove()
     }
@@ -228,7 +228,7 @@ import Vocabulary
 
     /// Returns the rows of all tables, each value as a row's text in PostgreSQL has it.
     private func dump(_ fixture: Fixture) throws -> [String: [[String]]] {
-        let file = try Connection(path: fixture.path, access: .readOnly)
+        let file = try SQLiteConnection(path: fixture.path, access: .readOnly)
         func texts(_ sql: String, _ read: (Statement) -> [String]) throws -> [[String]] {
             let statement = try file.prepare(sql)
             var rows: [[String]] = []

@@ -150,7 +150,7 @@ import Vocabulary
     @Test func aPageIsOnePageOfTheFile() async throws {
         let fixture = try await started()
         for numbers in [0..<190, 190..<400] { try await seal(numbers, fixture) }
-        let database = try Connection(path: fixture.path)
+        let database = try SQLiteConnection(path: fixture.path)
         let pages = try database.prepare(
             "SELECT pagetype || ' ' || ncell || ' ' || payload FROM dbstat WHERE name = 'waiting' AND pagetype <> 'internal'")
         var found = 0
@@ -347,7 +347,7 @@ import Vocabulary
         await fixture.store.shutDown()
         let places = try places(fixture)
         #expect(places.count == 3)
-        try Connection(path: fixture.path).execute(damage.sql(places))
+        try SQLiteConnection(path: fixture.path).execute(damage.sql(places))
         let store = try fixture.reopen()
         try await store.start([Self.sign], marks: [])
         // More than a page, so that the slice is merged.
@@ -373,7 +373,7 @@ import Vocabulary
         let fixture = try await started()
         for numbers in [0..<190, 190..<400] { try await seal(numbers, fixture) }
         await fixture.store.shutDown()
-        try Connection(path: fixture.path).execute(damage.sql(try places(fixture)))
+        try SQLiteConnection(path: fixture.path).execute(damage.sql(try places(fixture)))
         for start in 0..<3 {
             let store = try fixture.reopen()
             try await store.start([], marks: [])
@@ -399,7 +399,7 @@ import Vocabulary
         let fixture = try await started()
         try await seal(0..<50, fixture)
         await fixture.store.shutDown()
-        try Connection(path: fixture.path).execute(change)
+        try SQLiteConnection(path: fixture.path).execute(change)
         #expect(throws: StoreError.damagedBatch) { try fixture.reopen() }
         try fixture.remove()
     }
@@ -416,7 +416,7 @@ import Vocabulary
         fixture.clock.advance(1_000)
         #expect(try await fixture.publish(before: .max).count == 1)
         await fixture.store.shutDown()
-        try Connection(path: fixture.path).execute(change)
+        try SQLiteConnection(path: fixture.path).execute(change)
         #expect(throws: StoreError.damaged("a time of the log is after the year 9999")) { try fixture.reopen() }
         try fixture.remove()
     }
@@ -430,7 +430,7 @@ import Vocabulary
         try await seal(0..<50, fixture)
         fixture.clock.advance(10_000)
         try await fixture.store.record([Self.sign])
-        try Connection(path: fixture.path).execute("UPDATE batch SET \(change) WHERE number = 1")
+        try SQLiteConnection(path: fixture.path).execute("UPDATE batch SET \(change) WHERE number = 1")
         fixture.clock.advance(1_000)
         await #expect(throws: StoreError.damagedBatch) {
             for _ in 0..<2 { _ = try await fixture.publish(before: .max) }
@@ -450,7 +450,8 @@ import Vocabulary
         try await fixture.store.record([Self.sign])
         fixture.clock.advance(1_000)
         try await fixture.store.record([Self.sign])
-        try Connection(path: fixture.path).execute("UPDATE waiting SET checksum = 0 WHERE place >= \(RunPlace(batch: 3).key)")
+        try SQLiteConnection(path: fixture.path).execute(
+            "UPDATE waiting SET checksum = 0 WHERE place >= \(RunPlace(batch: 3).key)")
         for _ in 0..<2 {
             await #expect(throws: StoreError.damaged("ledger entries that wait for their batch")) {
                 _ = try await fixture.publish(before: .max)
@@ -466,7 +467,7 @@ import Vocabulary
         let fixture = try await started()
         for numbers in [0..<190, 190..<400] { try await seal(numbers, fixture) }
         await fixture.store.shutDown()
-        try Connection(path: fixture.path).execute("UPDATE waiting SET count = \(count)")
+        try SQLiteConnection(path: fixture.path).execute("UPDATE waiting SET count = \(count)")
         let store = try fixture.reopen()
         try await store.start([], marks: [])
         try await seal(500..<510, fixture, store)
@@ -498,7 +499,7 @@ import Vocabulary
     }
 
     private func places(_ fixture: Fixture) throws -> [Int64] {
-        let rows = try Connection(path: fixture.path, access: .readOnly).prepare("SELECT place FROM waiting ORDER BY place")
+        let rows = try SQLiteConnection(path: fixture.path, access: .readOnly).prepare("SELECT place FROM waiting ORDER BY place")
         var places: [Int64] = []
         while try rows.step() { places.append(rows.int(0)) }
         return places
@@ -566,7 +567,7 @@ import Vocabulary
     }
 
     private func count(_ sql: String, _ fixture: Fixture) throws -> Int {
-        let rows = try Connection(path: fixture.path, access: .readOnly).prepare(sql)
+        let rows = try SQLiteConnection(path: fixture.path, access: .readOnly).prepare(sql)
         _ = try rows.step()
         return Int(rows.int(0))
     }

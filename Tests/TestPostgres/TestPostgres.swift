@@ -49,7 +49,7 @@ public enum TestPostgres {
 
     @discardableResult
     private static func run(_ sql: String, _ server: String) throws -> QueryResult? {
-        let connection = try Connection(server, deadlineMs: 5_000)
+        let connection = try PostgresConnection(server, deadlineMs: 5_000)
         try connection.send(text: sql)
         return try connection.receive(deadlineMs: 10_000).last
     }

@@ -11,7 +11,7 @@ public actor Companion: LoopActor, BrokerPart {
     public nonisolated let loop: EventLoop
     nonisolated let shared: Dependencies
     public nonisolated let audiences: Audiences
-    var edge: (any CompanionSockets)?
+    var sockets: (any CompanionSockets)?
 
     public init(audiences: Audiences) {
         loop = audiences.loop
@@ -24,7 +24,7 @@ public actor Companion: LoopActor, BrokerPart {
     public func run() async { await audiences.run { try await self.timedOut($0) } }
 
     /// Sets the receiver of messages to sockets.
-    public func setEdge(_ edge: any CompanionSockets) { self.edge = edge }
+    public func setSockets(_ sockets: any CompanionSockets) { self.sockets = sockets }
 
     /// Sends news to the sockets of a user or a back end, at all nodes.
     func send(_ message: CompanionMessage, to receiver: CompanionReceiver) async {
@@ -34,9 +34,9 @@ public actor Companion: LoopActor, BrokerPart {
 
     func sendHere(_ message: CompanionMessage, to receiver: CompanionReceiver) async {
         if receiver.isBackEnd {
-            await edge?.send(backEnd: receiver.name, message)
+            await sockets?.send(backEnd: receiver.name, message)
         } else {
-            await edge?.send(user: receiver.name, message)
+            await sockets?.send(user: receiver.name, message)
         }
     }
 

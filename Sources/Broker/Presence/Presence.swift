@@ -11,7 +11,7 @@ public actor Presence: LoopActor {
     var state: PresenceState
     private(set) weak var rooms: Rooms?
     let neighbors: Neighbors?
-    private var edge: (any RoomSockets)?
+    private var sockets: (any RoomSockets)?
     /// The timer of each side that waits for something.
     private(set) var timers: [RoomSide: TimerID] = [:]
     /// For each room with sockets, the timer for the room's end.
@@ -39,7 +39,7 @@ public actor Presence: LoopActor {
     func attach(_ rooms: Rooms) { self.rooms = rooms }
 
     /// Sets the receiver of messages and pings to sockets.
-    public func setEdge(_ edge: any RoomSockets) { self.edge = edge }
+    public func setSockets(_ sockets: any RoomSockets) { self.sockets = sockets }
 
     // MARK: Questions
 
@@ -118,7 +118,7 @@ public actor Presence: LoopActor {
             endProbe(of: side)
         }
         announce(room)
-        for socket in sockets { await edge?.send(socket, .roomClosed) }
+        for socket in sockets { await self.sockets?.send(socket, .roomClosed) }
     }
 
     /// Ends a room at all nodes.
@@ -129,7 +129,7 @@ public actor Presence: LoopActor {
 
     /// Sends a message to the sockets of a side.
     func send(_ side: RoomSide, _ event: RoomEvent) async {
-        for socket in state.sockets(at: side) { await edge?.send(socket, event) }
+        for socket in state.sockets(at: side) { await sockets?.send(socket, event) }
     }
 
     // MARK: Effects
@@ -162,9 +162,9 @@ public actor Presence: LoopActor {
         switch effect {
         case .arm, .answered: break
         case .ping(let side, let sockets, let number):
-            for socket in sockets where !PresenceState.isRemote(socket) { await edge?.ping(socket, number) }
+            for socket in sockets where !PresenceState.isRemote(socket) { await self.sockets?.ping(socket, number) }
             if sockets.contains(where: PresenceState.isRemote) { probeElsewhere(side, number) }
-        case .close(let socket): await edge?.close(socket)
+        case .close(let socket): await sockets?.close(socket)
         case .arrived(let side): await send(side.peer, .peerJoined)
         case .left(let side): await send(side.peer, .peerLeft(nil))
         case .knock(let side): if knocksHere(side) { _ = await knock(at: side, in: id) }

@@ -6,14 +6,14 @@ import Linux
 final class Dial {
     private let loop: EventLoop
     private let timing: Timing
-    private let connect: (SocketAddress) throws(ConnectionEnd) -> Connection
+    private let connect: (SocketAddress) throws(ConnectionEnd) -> PushConnection
     /// Called once with the ready connection, or with the last error.
-    private let done: (Result<Connection, ConnectionEnd>) -> Void
+    private let done: (Result<PushConnection, ConnectionEnd>) -> Void
 
     private var addresses: ArraySlice<SocketAddress> = []
     /// The same addresses, for a second round if the peers of the first one accept a connection and then hang.
     private var secondRound: ArraySlice<SocketAddress> = []
-    private var candidates: [Connection] = []
+    private var candidates: [PushConnection] = []
     private var timer: TimerID?
     private var lastCause: ConnectionEnd
     private var isDone = false
@@ -27,8 +27,8 @@ final class Dial {
     /// - Parameter unresolved: the error without addresses.
     init(
         _ loop: EventLoop, _ timing: Timing, unresolved: ConnectionEnd,
-        connect: @escaping (SocketAddress) throws(ConnectionEnd) -> Connection,
-        done: @escaping (Result<Connection, ConnectionEnd>) -> Void
+        connect: @escaping (SocketAddress) throws(ConnectionEnd) -> PushConnection,
+        done: @escaping (Result<PushConnection, ConnectionEnd>) -> Void
     ) {
         self.loop = loop
         self.timing = timing
@@ -48,11 +48,11 @@ final class Dial {
         next()
     }
 
-    func contains(_ connection: Connection) -> Bool { candidates.contains { $0 === connection } }
+    func contains(_ connection: PushConnection) -> Bool { candidates.contains { $0 === connection } }
 
-    func isReady(_ connection: Connection) { finish(.success(connection)) }
+    func isReady(_ connection: PushConnection) { finish(.success(connection)) }
 
-    func ended(_ connection: Connection, _ cause: ConnectionEnd) {
+    func ended(_ connection: PushConnection, _ cause: ConnectionEnd) {
         candidates.removeAll { $0 === connection }
         lastCause = cause
         next()
@@ -100,7 +100,7 @@ final class Dial {
         }
     }
 
-    private func finish(_ result: Result<Connection, ConnectionEnd>) {
+    private func finish(_ result: Result<PushConnection, ConnectionEnd>) {
         guard !isDone else { return }
         if case .success(let connection) = result { candidates.removeAll { $0 === connection } }
         cancel()

@@ -117,7 +117,7 @@ final class Lane: DeliveryOwner {
     }
 
     /// - Returns: false if the authorization can't be used yet. Then nothing has changed.
-    private func start(_ delivery: Delivery, on connection: Connection) -> Bool {
+    private func start(_ delivery: Delivery, on connection: PushConnection) -> Bool {
         let now = loop.now
         if now >= delivery.deadline {
             giveUp(delivery)
@@ -131,7 +131,7 @@ final class Lane: DeliveryOwner {
         return true
     }
 
-    private func send(_ delivery: Delivery, on connection: Connection) -> Bool {
+    private func send(_ delivery: Delivery, on connection: PushConnection) -> Bool {
         let now = loop.now
         do throws(TLSError) {
             let wallMs = shared.wallMs()
@@ -213,7 +213,7 @@ final class Lane: DeliveryOwner {
 
     // MARK: Called by connections
 
-    func connection(_ connection: Connection, answered delivery: Delivery, _ answer: Answer, _ attempt: Attempt) {
+    func connection(_ connection: PushConnection, answered delivery: Delivery, _ answer: Answer, _ attempt: Attempt) {
         pool.answered(by: connection)
         delivery.topic.isAnswered()
         unansweredSince = nil
@@ -277,7 +277,7 @@ final class Lane: DeliveryOwner {
         if loop.now - since >= 1_000 { raise(.unanswered(settings.service, topic: apps)) }
     }
 
-    func connection(_ connection: Connection, receivedGoAway goAway: GoAway) {
+    func connection(_ connection: PushConnection, receivedGoAway goAway: GoAway) {
         guard let reason = goAway.reason else { return }
         switch reason.reaction {
         case .configuration, .reconnectOnce: raise(.configuration(settings.service, topic: settings.apps, reason))

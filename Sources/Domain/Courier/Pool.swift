@@ -12,8 +12,8 @@ final class Pool: ConnectionOwner {
     private unowned let lane: Lane
 
     /// Ready connections, in the order in which they are filled. Spare ones at the end stay idle.
-    private(set) var connections: [Connection] = []
-    private var retired: [ObjectIdentifier: Connection] = [:]
+    private(set) var connections: [PushConnection] = []
+    private var retired: [ObjectIdentifier: PushConnection] = [:]
     /// The connection attempt in progress. There is at most one.
     private var dial: Dial?
     /// A name lookup is in progress.
@@ -115,7 +115,7 @@ final class Pool: ConnectionOwner {
         }
     }
 
-    func answered(by connection: Connection) {
+    func answered(by connection: PushConnection) {
         lastAnswer = loop.now
         if failures > 0, connection.isSteady { (failures, failedAddresses) = (0, 0) }
     }
@@ -124,7 +124,7 @@ final class Pool: ConnectionOwner {
         dial = Dial(
             loop, timing, unresolved: target.proxy == nil ? .unresolved : .proxy(.unresolved),
             connect: { [self, lane] (address) throws(ConnectionEnd) in
-                try Connection(loop, to: address, target, timing, self, lane)
+                try PushConnection(loop, to: address, target, timing, self, lane)
             }, done: { [self] in dialled($0) })
         let endpoint = target.firstHop
         if let address = SocketAddress(numeric: endpoint.host, port: endpoint.port) {
@@ -141,7 +141,7 @@ final class Pool: ConnectionOwner {
         dial?.start(addresses, skipping: failedAddresses)
     }
 
-    private func dialled(_ result: Result<Connection, ConnectionEnd>) {
+    private func dialled(_ result: Result<PushConnection, ConnectionEnd>) {
         let tried = dial?.tried ?? 0
         dial = nil
         switch result {
@@ -188,26 +188,26 @@ final class Pool: ConnectionOwner {
 
     // MARK: Called by connections
 
-    func connectionIsReady(_ connection: Connection) { dial?.isReady(connection) }
+    func connectionIsReady(_ connection: PushConnection) { dial?.isReady(connection) }
 
-    func connectionMayHaveRoom(_ connection: Connection) { lane.pump() }
+    func connectionMayHaveRoom(_ connection: PushConnection) { lane.pump() }
 
-    func connectionNeedsReplacement(_ connection: Connection) { lane.pumpLater() }
+    func connectionNeedsReplacement(_ connection: PushConnection) { lane.pumpLater() }
 
-    func connectionIsInDoubt(_ connection: Connection) {
+    func connectionIsInDoubt(_ connection: PushConnection) {
         for other in connections where other !== connection { other.pingIfQuiet() }
     }
 
     func connectionIsDoubtful() { lane.pump() }
 
-    func connectionIsThrottled(_ connection: Connection) { calmUntil = loop.now + timing.calmMs }
+    func connectionIsThrottled(_ connection: PushConnection) { calmUntil = loop.now + timing.calmMs }
 
-    func connectionRetired(_ connection: Connection, _ cause: ConnectionEnd) {
+    func connectionRetired(_ connection: PushConnection, _ cause: ConnectionEnd) {
         retired[ObjectIdentifier(connection)] = connection
         leave(connection, cause)
     }
 
-    func connectionEnded(_ connection: Connection, _ cause: ConnectionEnd) {
+    func connectionEnded(_ connection: PushConnection, _ cause: ConnectionEnd) {
         retired[ObjectIdentifier(connection)] = nil
         if let dial, dial.contains(connection) { return dial.ended(connection, cause) }
         leave(connection, cause)
@@ -216,7 +216,7 @@ final class Pool: ConnectionOwner {
 
     /// A connection that ends early counts as a failed attempt, so that a peer that keeps closing isn't hammered. A connection that got responses
     /// doesn't lengthen the wait. The first such end has no wait, because pushes are being delivered.
-    private func leave(_ connection: Connection, _ cause: ConnectionEnd) {
+    private func leave(_ connection: PushConnection, _ cause: ConnectionEnd) {
         guard let index = connections.firstIndex(where: { $0 === connection }) else { return }
         connections.remove(at: index)
         guard !isStopped, !connection.needsReplacement else { return }

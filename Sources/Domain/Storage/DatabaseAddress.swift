@@ -39,7 +39,7 @@ public enum DatabaseAddress: Sendable {
         _ environment: (String) -> String?
     ) throws -> (certificate: String?, authorities: String?) {
         guard case .server(let uri) = self else { return (nil, nil) }
-        let given = try Connection.options(["sslcert", "sslrootcert"], of: uri, environment: environment)
+        let given = try PostgresConnection.options(["sslcert", "sslrootcert"], of: uri, environment: environment)
         let folder = environment("HOME").map { $0 + "/.postgresql/" }
         let usual = { (name: String) in folder.map { $0 + name }.flatMap { File.exists($0) ? $0 : nil } }
         let authorities = given["sslrootcert"] ?? usual("root.crt")

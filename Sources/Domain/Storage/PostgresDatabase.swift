@@ -9,9 +9,9 @@ import Vocabulary
 ///
 /// A write is one transaction at READ COMMITTED. Alone it takes about two round trips: locks and the first read go out together, and so do the
 /// writes, the entries and COMMIT. Each further operation of a shared transaction adds at least one.
-final class PostgresDatabase: EngineRows {
+final class PostgresDatabase: StoreEngine {
     let journal: PostgresJournal
-    private var connection: Connection?
+    private var connection: PostgresConnection?
     /// The host of the connection, of those in the URI.
     private var host: Int?
     /// True for a connection that only sends messages. A crash of the server may lose them, so commits needn't be durable.
@@ -145,14 +145,14 @@ final class PostgresDatabase: EngineRows {
     }
 
     /// A failover always means a new connection. So no read is answered by a server that has lost commits.
-    private func checkHead(_ connection: Connection) throws {
+    private func checkHead(_ connection: PostgresConnection) throws {
         let head = journal.head
         try connection.send("SELECT coalesce((SELECT size FROM log), 0)")
         guard let answer = try connection.receive(deadlineMs: Self.longestAnswerMs).last, answer.next() else { return }
         if answer.time(0) < head { journal.noteLoss() }
     }
 
-    private func nameSession(_ connection: Connection) throws {
+    private func nameSession(_ connection: PostgresConnection) throws {
         guard let name = journal.node?.name, name != sessionNode else { return }
         try connection.send("SELECT set_config('mayfly.node', $1, false)", Parameters([.text(name)]))
         _ = try connection.receive(deadlineMs: Self.longestAnswerMs)
@@ -165,7 +165,7 @@ final class PostgresDatabase: EngineRows {
         open = nil
     }
 
-    private func live() throws -> Connection {
+    private func live() throws -> PostgresConnection {
         guard let connection, connection.isUsable else { throw PostgresError.lost("not connected") }
         return connection
     }

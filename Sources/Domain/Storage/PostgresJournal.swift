@@ -28,7 +28,7 @@ final class PostgresJournal: LedgerState {
         var hasStarted = false
         var node: PostgresNode?
         var leaseTerm: UInt64?
-        var hosts: [Connection.Host]?
+        var hosts: [PostgresConnection.Host]?
         /// The index of the host that was the primary last.
         var primary = 0
         /// Until when to avoid a host, on the monotonic clock, milliseconds.
@@ -118,9 +118,9 @@ final class PostgresJournal: LedgerState {
     /// Connects to the host that was the primary last, or else to another one. Hosts to avoid come last.
     /// - Parameter deadlineMs: the longest wait for each host.
     /// - Returns: the connection, and the index of its host if the URI names hosts.
-    func connect(_ options: [(String, String)], deadlineMs: UInt64) throws(PostgresError) -> (Connection, host: Int?) {
+    func connect(_ options: [(String, String)], deadlineMs: UInt64) throws(PostgresError) -> (PostgresConnection, host: Int?) {
         let hosts = try hosts()
-        if hosts.isEmpty { return (try Connection(uri, options: options, deadlineMs: deadlineMs), nil) }
+        if hosts.isEmpty { return (try PostgresConnection(uri, options: options, deadlineMs: deadlineMs), nil) }
         let (first, avoided) = state.withLock { ($0.primary, $0.avoided) }
         let order = hosts.indices.map { (first + $0) % hosts.count }
         let now = Clock.monotonicMs
@@ -128,7 +128,7 @@ final class PostgresJournal: LedgerState {
         var failure: PostgresError?
         for host in order.filter({ !isAvoided($0) }) + order.filter(isAvoided) {
             do throws(PostgresError) {
-                let made = try Connection(uri, options: options, host: hosts[host], deadlineMs: deadlineMs)
+                let made = try PostgresConnection(uri, options: options, host: hosts[host], deadlineMs: deadlineMs)
                 state.withLock { $0.primary = host }
                 return (made, host)
             } catch { failure = failure ?? error }
@@ -142,9 +142,9 @@ final class PostgresJournal: LedgerState {
     /// Tries all other hosts first for a minute. A primary whose commits hang still accepts connections, and another may have been promoted.
     func avoid(_ host: Int) { state.withLock { $0.avoided[host] = Clock.monotonicMs + 60_000 } }
 
-    private func hosts() throws(PostgresError) -> [Connection.Host] {
+    private func hosts() throws(PostgresError) -> [PostgresConnection.Host] {
         if let known = state.withLock(\.hosts) { return known }
-        let hosts = try Connection.hosts(of: uri)
+        let hosts = try PostgresConnection.hosts(of: uri)
         state.withLock { $0.hosts = hosts }
         return hosts
     }

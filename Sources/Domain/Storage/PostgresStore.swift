@@ -203,7 +203,7 @@ public final class PostgresStore: Store {
         }
     }
 
-    public func submit(_ work: KeepingWork, _ access: Access) {
+    public func submit(_ work: StoreTask, _ access: Access) {
         submit(access, isSignOfLife: work.isSignOfLife, work.fail) { try work.run($0) }
     }
 

@@ -5,8 +5,8 @@ import Shares
 import Vocabulary
 
 /// The embedded engine: one connection with its prepared statements, used by one thread. `SQLiteDatabase+*.swift` have its part of `Store`.
-final class SQLiteDatabase: EngineRows {
-    let connection: Connection
+final class SQLiteDatabase: StoreEngine {
+    let connection: SQLiteConnection
     let journal: Journal
     /// Entries to record after an absence.
     let resumption: [Entry.Op]
@@ -29,8 +29,8 @@ final class SQLiteDatabase: EngineRows {
     var hasResumed = false
 
     /// Opens the database. Creates the schema if necessary.
-    init(path: String, access: Connection.Access, journal: Journal, resumption: [Entry.Op] = []) throws {
-        connection = try Connection(path: path, access: access)
+    init(path: String, access: SQLiteConnection.Access, journal: Journal, resumption: [Entry.Op] = []) throws {
+        connection = try SQLiteConnection(path: path, access: access)
         self.journal = journal
         self.resumption = resumption
         connection.setBusyTimeout(milliseconds: 5_000)

@@ -59,7 +59,7 @@ public final class SQLiteStore: Store {
         submit(StoreThread.Job(run: { try operation.run($0.transaction) }, fail: operation.fail), access)
     }
 
-    public func submit(_ work: KeepingWork, _ access: Access) {
+    public func submit(_ work: StoreTask, _ access: Access) {
         submit(
             StoreThread.Job(run: { try work.run($0) }, fail: work.fail, isSignOfLife: work.isSignOfLife), access)
     }

@@ -8,7 +8,7 @@ import SQLite
 public protocol Store: Sendable {
     /// Runs an operation and finishes it when all of it is durable, or has failed.
     func submit(_ operation: Operation, _ access: Access)
-    func submit(_ work: KeepingWork, _ access: Access)
+    func submit(_ work: StoreTask, _ access: Access)
 
     /// Allows the store to delay operations until `release`, so that they share one commit.
     func hold()

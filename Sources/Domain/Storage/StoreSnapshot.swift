@@ -42,7 +42,7 @@ public struct SealedTokens: Sendable, Equatable {
 ///
 /// Release it soon: until then, the engine can't forget deleted rows.
 public final class StoreSnapshot {
-    private let database: any EngineRows
+    private let database: any StoreEngine
 
     /// - Throws: `.otherVersion` or `.noSchema`; `.damaged`; `.unavailable` if there is no file; `.readOnly` on a read-only file system, since
     ///   SQLite creates files beside the database even for reading.
@@ -108,12 +108,12 @@ public final class StoreSnapshot {
     /// - Throws: `.otherTiming` if the state folder has another timing of the log.
     public func check(_ timing: LedgerTiming) throws(StoreError) { try use { _ = try $0.recordedTiming(expecting: timing) } }
 
-    private func use<Value>(_ body: (any EngineRows) throws -> Value) throws(StoreError) -> Value {
+    private func use<Value>(_ body: (any StoreEngine) throws -> Value) throws(StoreError) -> Value {
         do { return try body(database) } catch { throw StoreError(any: error) }
     }
 }
 
-extension EngineRows {
+extension StoreEngine {
     func sealedTokens() throws -> [SealedTokens] {
         try rows("SELECT expires, count(*), CAST(sum(length(sealed)) AS BIGINT) FROM token GROUP BY expires ORDER BY expires") {
             SealedTokens(expires: $0.time(0), count: $0.number(1), bytes: $0.number(2))

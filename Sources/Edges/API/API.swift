@@ -13,25 +13,19 @@ public struct API: Sendable {
     let proxies: TrustedProxies
     /// Verifies the JWTs of users. A broker that serves only rooms has none.
     let authenticator: Authenticator?
-
-    // Each of these exists only if a policy of its kind is in force.
-    let companion: Companion?
-    let monitor: Monitor?
-    let calls: Calls?
+    let apps: AudienceApps
     /// The secrets that sign webhooks of calls. Not nil if calls are served.
     let webhookSecrets: WebhookSecrets?
 
     public init(
-        broker: Broker, audit: AuditFiles, proxies: TrustedProxies, authenticator: Authenticator?, companion: Companion? = nil,
-        monitor: Monitor? = nil, calls: Calls? = nil, webhookSecrets: WebhookSecrets? = nil
+        broker: Broker, audit: AuditFiles, proxies: TrustedProxies, authenticator: Authenticator?, apps: AudienceApps,
+        webhookSecrets: WebhookSecrets? = nil
     ) {
         self.broker = broker
         self.audit = audit
         self.proxies = proxies
         self.authenticator = authenticator
-        self.companion = companion
-        self.monitor = monitor
-        self.calls = calls
+        self.apps = apps
         self.webhookSecrets = webhookSecrets
     }
 
@@ -55,7 +49,7 @@ public struct API: Sendable {
         Route([.post], "/api/approval/:request/respond") { try await $0.respond($1) },
         Route([.post], "/api/sessions/:session/events", hasLongBody: true) { try await $0.takeEvent($1) },
         Route(nil, SocketPath.sessions.rawValue) { api, _ in
-            throw api.companion == nil ? BrokerError.audiencesOff : BrokerError.upgradeRequired
+            throw api.apps.companion == nil ? BrokerError.audiencesOff : BrokerError.upgradeRequired
         },
 
         Route([.post], "/api/devices/register") { try await $0.registerMonitor($1) },
@@ -122,16 +116,16 @@ public struct API: Sendable {
 /// Serves the public listener: the API, the WebSockets of rooms under `/ws`, and those of companions under `/ws/sessions`.
 public struct PublicHandler: HTTPHandler {
     private let api: API
-    private let edge: SocketEdge
+    private let rooms: RoomSocketHandler
     /// Serves the sockets of users. A broker that serves only rooms has none.
-    private let sessions: SessionSocketEdge?
+    private let sessions: SessionSocketHandler?
     /// The web pages that may call the API from a browser. Without it none may.
     private let origins: AllowedOrigins?
     private let sockets = OpenSockets()
 
-    public init(api: API, edge: SocketEdge, sessions: SessionSocketEdge?, origins: AllowedOrigins?) {
+    public init(api: API, rooms: RoomSocketHandler, sessions: SessionSocketHandler?, origins: AllowedOrigins?) {
         self.api = api
-        self.edge = edge
+        self.rooms = rooms
         self.sessions = sessions
         self.origins = origins
     }
@@ -170,20 +164,20 @@ public struct PublicHandler: HTTPHandler {
         guard let (path, owners) = sockets[socket] else { return }
         let charges = RequestCharges(api.broker.shares, ofSocket: owners)
         switch path {
-        case .rooms: await edge.received(message, on: socket, charging: charges)
+        case .rooms: await rooms.received(message, on: socket, charging: charges)
         case .sessions: await sessions?.received(message, on: socket, charging: charges)
         }
     }
 
     public func closed(_ socket: WebSocketHandle, code: CloseCode) async {
         switch sockets.remove(socket) {
-        case .rooms: await edge.closed(socket, code: code)
+        case .rooms: await rooms.closed(socket, code: code)
         case .sessions: await sessions?.closed(socket)
         case nil: break
         }
     }
 
-    public func ponged(_ socket: WebSocketHandle, number: UInt64) async { await edge.ponged(socket, number: number) }
+    public func ponged(_ socket: WebSocketHandle, number: UInt64) async { await rooms.ponged(socket, number: number) }
 }
 
 /// The paths of WebSockets.

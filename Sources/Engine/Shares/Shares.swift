@@ -8,12 +8,12 @@ import Synchronization
 public final class Shares: Sendable {
     public let table: ShareTable
     private let names = ShortHash()
-    private let pots: Mutex<[Pot]>
+    private let uses: Mutex<[ResourceUse]>
 
     /// - Parameter mostOwners: rows of one resource's table. Further owners share a row.
     public init(_ table: ShareTable = .standard, mostOwners: Int = 131_072) {
         self.table = table
-        pots = Mutex(Resource.allCases.map { Pot($0, table[$0], mostOwners: mostOwners) })
+        uses = Mutex(Resource.allCases.map { ResourceUse($0, table[$0], mostOwners: mostOwners) })
     }
 
     // MARK: Owners
@@ -78,30 +78,30 @@ public final class Shares: Sendable {
 
     /// Charges more to the same owners.
     public func grow(_ charge: inout Charge, by amount: Int, urgency: Urgency = .creation) throws(Shortage) {
-        let shortage = pots.withLock { $0[charge.resource.rawValue].grow(&charge, amount, urgency) }
+        let shortage = uses.withLock { $0[charge.resource.rawValue].grow(&charge, amount, urgency) }
         if let shortage { throw shortage }
     }
 
     /// Whether a charge would succeed.
     public func allows(_ resource: Resource, _ amount: Int = 1, to owners: Owners, now: UInt64 = 0) -> Bool {
-        pots.withLock { $0[resource.rawValue].allows(amount, owners, now) }
+        uses.withLock { $0[resource.rawValue].allows(amount, owners, now) }
     }
 
     /// Returns how many units must be free beside this charge, because of what its payer holds. It is for a total that a store counts more exactly.
     public func mustStayFree(_ charge: Charge) -> Int {
-        pots.withLock { $0[charge.resource.rawValue].mustStayFree(charge) }
+        uses.withLock { $0[charge.resource.rawValue].mustStayFree(charge) }
     }
 
     /// Refunds a part of a charge.
     public func shrink(_ charge: inout Charge, by amount: Int) {
         precondition(amount <= charge.amount, "a refund of more than was charged")
-        pots.withLock { $0[charge.resource.rawValue].shrink(charge, amount) }
+        uses.withLock { $0[charge.resource.rawValue].shrink(charge, amount) }
         charge.amount -= amount
     }
 
     /// Refunds a charge.
     public func refund(_ charge: Charge) {
-        pots.withLock { $0[charge.resource.rawValue].shrink(charge, charge.amount) }
+        uses.withLock { $0[charge.resource.rawValue].shrink(charge, charge.amount) }
     }
 
     public func refund(_ charges: [Charge]) {
@@ -110,21 +110,21 @@ public final class Shares: Sendable {
 
     /// Drops rows whose windows are over. Call it periodically, for resources with the same clock.
     public func forget(_ resources: [Resource], now: UInt64) {
-        pots.withLock { pots in for resource in resources { pots[resource.rawValue].forget(now) } }
+        uses.withLock { uses in for resource in resources { uses[resource.rawValue].forget(now) } }
     }
 
     /// Lets each of several nodes grant its part of a resource.
     public func divide(_ resources: [Resource], by nodes: Int) {
-        pots.withLock { pots in for resource in resources { pots[resource.rawValue].nodes = max(1, nodes) } }
+        uses.withLock { uses in for resource in resources { uses[resource.rawValue].nodes = max(1, nodes) } }
     }
 
     /// Drops all charges of a resource.
-    public func clear(_ resource: Resource) { pots.withLock { $0[resource.rawValue].clear() } }
+    public func clear(_ resource: Resource) { uses.withLock { $0[resource.rawValue].clear() } }
 
     // MARK: Figures
 
     /// The total that all owners hold.
-    public func used(_ resource: Resource, now: UInt64 = 0) -> Int { pots.withLock { $0[resource.rawValue].used(now) } }
+    public func used(_ resource: Resource, now: UInt64 = 0) -> Int { uses.withLock { $0[resource.rawValue].used(now) } }
 
     public struct Refusals: Sendable, Equatable {
         public var overShare = 0
@@ -132,7 +132,7 @@ public final class Shares: Sendable {
     }
 
     /// The refusals since the start.
-    public func refusals(_ resource: Resource) -> Refusals { pots.withLock { $0[resource.rawValue].refusals } }
+    public func refusals(_ resource: Resource) -> Refusals { uses.withLock { $0[resource.rawValue].refusals } }
 }
 
 /// The owner of a charge, as a keyed hash of its name.

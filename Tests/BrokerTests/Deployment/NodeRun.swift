@@ -120,10 +120,8 @@ actor NodeRun: LoopActor {
             loop: loop, store: StoreAccess(loop: loop, store: store, metrics: metrics, log: log), keys: keys, time: time,
             policies: world.policies, courier: LeasedSender(courier, admission.lease), sweeper: sweeper, settings: .test(),
             metrics: metrics, neighbors: neighbors, log: log)
-        guard let (policy, limits) = world.policies.audience(.calls) else { preconditionFailure("calls have a policy") }
-        let audiences = Audiences(broker: broker, policy: policy, limits: limits)
-        try await audiences.learnSlots()
-        await broker.presence.setEdge(sockets)
+        guard let calls = try await AudienceApps(broker).calls else { preconditionFailure("calls have a policy") }
+        await broker.presence.setSockets(sockets)
         sockets.attach(broker.presence)
         let sequencer = Sequencer(
             loop: loop, store: store, folder: ledger, key: world.key, resolution: world.pace.resolution, time: time,
@@ -131,7 +129,7 @@ actor NodeRun: LoopActor {
             log: log, refusals: { broker.takeRefusals() }, erased: { await sweeper.scheduleScrub() },
             caughtUp: { broker.shares.clear(.ledgerBacklog) })
         let parts = Parts(
-            node: member, lease: admission.lease, keys: keys, time: time, broker: broker, calls: Calls(audiences: audiences),
+            node: member, lease: admission.lease, keys: keys, time: time, broker: broker, calls: calls,
             sweeper: sweeper, keeper: keeper,
             sequencer: sequencer, neighbors: neighbors, offers: offers, courier: courier, isLoss: admission.isLoss)
         known.withLock { $0.parts = parts }

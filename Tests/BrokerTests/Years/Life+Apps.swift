@@ -57,18 +57,18 @@ extension Life {
             let address = try Self.pushAddress(token, run)
             switch kind {
             case .companion:
-                return try await run.companion!.registerDevice(principal, address: address)
+                return try await run.apps.companion!.registerDevice(principal, address: address)
             case .activity:
-                return try await run.companion!.registerActivity(
+                return try await run.apps.companion!.registerActivity(
                     principal, address: address, activity: Array("activity-\(token)".utf8), session: Self.session(user),
                     previous: nil)
             case .monitor:
-                let made = try await run.monitor!.register(
+                let made = try await run.apps.monitor!.register(
                     principal, address: address, printer: Self.printer(user))
-                _ = try await run.monitor!.set(principal, device: made.id, adding: Self.everything, removing: [])
+                _ = try await run.apps.monitor!.set(principal, device: made.id, adding: Self.everything, removing: [])
                 return made
             case .phone:
-                return try await run.calls!.register(
+                return try await run.apps.calls!.register(
                     principal, user: Self.name(user), address: address)
             }
         } _: { life, answer in
@@ -97,10 +97,11 @@ extension Life {
         let device = chance.pick(own)
         ask("delete the \(device.kind) of user \(user), token \(device.token)") { run in
             switch device.kind {
-            case .companion, .activity: _ = try await run.companion!.delete(Self.principal(user), registration: device.id)
-            case .monitor: try await run.monitor!.delete(Self.principal(user), device: device.id)
+            case .companion, .activity: _ = try await run.apps.companion!.delete(Self.principal(user), registration: device.id)
+            case .monitor: try await run.apps.monitor!.delete(Self.principal(user), device: device.id)
             case .phone:
-                _ = try await run.calls!.delete(Self.principal(user), user: Self.name(user), token: Self.secret(device.token))
+                _ = try await run.apps.calls!.delete(
+                    Self.principal(user), user: Self.name(user), token: Self.secret(device.token))
             }
         } _: { life, answer in
             guard life.done(user, answer, "a deletion") != nil else {
@@ -132,7 +133,7 @@ extension Life {
         let alerted = sure(.companion, user)
         let ending = devices.values.filter { $0.kind == .activity && $0.user == user }.map(\.token)
         ask("event \(event) for user \(user)") { run in
-            try await run.companion!.take(
+            try await run.apps.companion!.take(
                 event, of: Self.name(user), session: Self.session(user), eventID: nil, from: Self.backEnd)
         } _: { life, answer in
             let receipt = life.done(user, answer, "an event")
@@ -157,7 +158,7 @@ extension Life {
         let alerted = sure(.companion, user)
         let now = machine.monotonic
         ask("an approval of user \(user)") { run in
-            try await run.companion!.take(
+            try await run.apps.companion!.take(
                 .approvalRequest, of: Self.name(user), session: Self.session(user), eventID: nil, from: Self.backEnd)
         } _: { life, answer in
             guard let receipt = life.done(user, answer, "a request"), let request = receipt.request, let due = receipt.expires
@@ -180,7 +181,7 @@ extension Life {
         guard let story = approvals[request] else { return }
         endAlerts(story.user)
         ask("user \(story.user) answers an approval with \(approved)") { run in
-            try await run.companion!.respond(
+            try await run.apps.companion!.respond(
                 Self.principal(story.user), request: RequestName(id: request), approved: approved, excluding: nil)
         } _: { life, answer in
             switch answer {
@@ -203,7 +204,7 @@ extension Life {
     private func answerForAnother(_ request: RequestID) {
         guard let story = approvals[request] else { return }
         ask("another user answers an approval of user \(story.user)") { run in
-            try await run.companion!.respond(
+            try await run.apps.companion!.respond(
                 Self.principal((story.user + 1) % Self.users), request: RequestName(id: request), approved: true, excluding: nil)
         } _: { life, answer in
             if case .done(true) = answer { life.chronicle.fail("another user has answered an approval") }
@@ -213,7 +214,7 @@ extension Life {
     private func answerAgain(_ request: RequestID, _ approved: Bool) {
         guard let story = approvals[request] else { return }
         ask("a second answer to an approval of user \(story.user)") { run in
-            try await run.companion!.respond(
+            try await run.apps.companion!.respond(
                 Self.principal(story.user), request: RequestName(id: request), approved: approved, excluding: nil)
         } _: { life, answer in
             if case .done(true) = answer { life.chronicle.fail("an approval was answered twice") }
@@ -225,7 +226,7 @@ extension Life {
         endAlerts(story.user)
         approvals[request]?.isSure = false
         ask("an approval of user \(story.user) is withdrawn") { run in
-            try await run.companion!.clearApproval(Self.backEnd, request: RequestName(id: request), excluding: nil)
+            try await run.apps.companion!.clearApproval(Self.backEnd, request: RequestName(id: request), excluding: nil)
         } _: { life, answer in
             if case .refused(let error) = answer { life.chronicle.fail("a withdrawal was refused: \(error.code)") }
         }
@@ -242,7 +243,7 @@ extension Life {
         guard brokerTime > story.due + 10_000, isCalm(30_000) else { return later(60_000) { $0.lookAtApproval(request) } }
         endAlerts(story.user)
         ask("look at an approval of user \(story.user)") { run in
-            try await run.companion!.approval(Self.backEnd, request: RequestName(id: request))
+            try await run.apps.companion!.approval(Self.backEnd, request: RequestName(id: request))
         } _: { life, answer in
             guard let story = life.approvals.removeValue(forKey: request), case .done(let found) = answer else { return }
             guard let found else {
@@ -276,7 +277,7 @@ extension Life {
             }
         let watching = sure(.monitor, user)
         ask("printer \(user): \(event)") { run in
-            try await run.monitor!.take(event, of: Self.printer(user), eventID: nil, from: Self.backEnd)
+            try await run.apps.monitor!.take(event, of: Self.printer(user), eventID: nil, from: Self.backEnd)
         } _: { life, answer in
             if let (news, receipt) = life.done(user, answer, "a printer's event"), news != nil {
                 life.expect(watching, receipt.pushes, "a printer's news", ms: Self.jobMs)
@@ -290,7 +291,7 @@ extension Life {
             session: Array("call-\(number())".utf8), caller: Self.name((user + 1) % Self.users), receiver: Self.name(user),
             media: .audio)
         ask("a call to user \(user)") { run in
-            try await run.calls!.ring(call)
+            try await run.apps.calls!.ring(call)
         } _: { life, answer in
             if let receipt = life.done(user, answer, "a call") { life.expect(phones, receipt.rang, "a call", ms: 30_000) }
         }

@@ -35,8 +35,8 @@ extension Life {
         run = await simulated.run
         runs += 1
         (previousStart, startedAt) = (startedAt, machine.monotonic)
-        await run?.broker.presence.setEdge(self)
-        await run?.companion?.setEdge(self)
+        await run?.broker.presence.setSockets(self)
+        await run?.apps.companion?.setSockets(self)
         chronicle.add("started")
         noticeSteps()
         // A push that was acknowledged is sent by the next run, if enough time is left.

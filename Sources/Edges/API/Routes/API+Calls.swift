@@ -6,7 +6,7 @@ import Vocabulary
 /// Routes for calls: registrations of phones, and the webhook that reports a call.
 extension API {
     func registerPhone(_ call: Call) async throws -> HTTPResponse {
-        guard let calls else { throw BrokerError.audiencesOff }
+        guard let calls = apps.calls else { throw BrokerError.audiencesOff }
         let principal = try await principal(call)
         let asked = try call.fields { body in
             let user = body.name("uid", required: true)
@@ -20,7 +20,7 @@ extension API {
     }
 
     func deletePhone(_ call: Call) async throws -> HTTPResponse {
-        guard let calls else { throw BrokerError.audiencesOff }
+        guard let calls = apps.calls else { throw BrokerError.audiencesOff }
         let principal = try await principal(call)
         let (user, token) = try call.fields { body in
             let user = body.name("uid", required: true)
@@ -35,7 +35,7 @@ extension API {
     }
 
     func ring(_ call: Call) async throws -> HTTPResponse {
-        guard let calls, let webhookSecrets else { throw BrokerError.audiencesOff }
+        guard let calls = apps.calls, let webhookSecrets else { throw BrokerError.audiencesOff }
         // The signature comes first: an unsigned body is not parsed.
         let isSigned = call.request.withBody { body in
             call.request.withHeader("x-cometchat-signature") { webhookSecrets.haveSigned(body, $0) } ?? false

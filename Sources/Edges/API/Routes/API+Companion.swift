@@ -161,7 +161,7 @@ extension API {
     }
 
     private func companion(_ call: Call) async throws -> (Companion, Principal) {
-        guard let companion else { throw BrokerError.audiencesOff }
+        guard let companion = apps.companion else { throw BrokerError.audiencesOff }
         return (companion, try await principal(call))
     }
 

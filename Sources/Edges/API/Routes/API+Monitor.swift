@@ -129,7 +129,7 @@ extension API {
     }
 
     private func monitor(_ call: Call) async throws -> (Monitor, Principal) {
-        guard let monitor else { throw BrokerError.audiencesOff }
+        guard let monitor = apps.monitor else { throw BrokerError.audiencesOff }
         return (monitor, try await principal(call))
     }
 

@@ -14,7 +14,7 @@ struct Listeners: Sendable {
     let operatorServer: HTTPServer
     let operatorHandler: OperatorHandler
     /// Nil if no companion is served.
-    let sessions: SessionSocketEdge?
+    let sessions: SessionSocketHandler?
 
     private static let operatorConnections = 32
     /// Descriptors that apps' connections must leave free: connections beyond the limits, the operator's, other nodes', files and pushes.
@@ -25,12 +25,12 @@ struct Listeners: Sendable {
         _ settings: ServiceSettings, _ parts: ServiceParts, _ handler: (PublicHandler) -> any HTTPHandler
     ) async throws {
         let broker = parts.broker
-        let edge = SocketEdge(loop: broker.loop, broker: broker)
-        await broker.presence.setEdge(edge)
-        if let companion = parts.companion, let authenticator = settings.authenticator {
-            let edge = SessionSocketEdge(loop: broker.loop, companion: companion, authenticator: authenticator)
-            await companion.setEdge(edge)
-            sessions = edge
+        let rooms = RoomSocketHandler(loop: broker.loop, broker: broker)
+        await broker.presence.setSockets(rooms)
+        if let companion = parts.apps.companion, let authenticator = settings.authenticator {
+            let handler = SessionSocketHandler(loop: broker.loop, companion: companion, authenticator: authenticator)
+            await companion.setSockets(handler)
+            sessions = handler
         } else {
             sessions = nil
         }
@@ -40,13 +40,13 @@ struct Listeners: Sendable {
                 LedgerFolder(settings.state.ledger), loop: broker.loop, shares: broker.shares,
                 key: parts.state.ledgerKey.verifierKey,
                 isCurrent: { [member = parts.state.member] in member.map { $0.lease.reasonNotReady == nil } ?? true }),
-            proxies: settings.proxies, authenticator: settings.authenticator, companion: parts.companion,
-            monitor: parts.monitor, calls: parts.calls, webhookSecrets: settings.webhooks?.secrets)
+            proxies: settings.proxies, authenticator: settings.authenticator, apps: parts.apps,
+            webhookSecrets: settings.webhooks?.secrets)
         let configured = try Self.publicConfiguration(settings, broker.shares)
         parts.expiries.replace("tls", by: Certificates.expiries(configured.tls))
         publicServer = HTTPServer(
             loop: broker.loop, configuration: configured,
-            handler: handler(PublicHandler(api: api, edge: edge, sessions: sessions, origins: settings.corsOrigins)))
+            handler: handler(PublicHandler(api: api, rooms: rooms, sessions: sessions, origins: settings.corsOrigins)))
 
         var renew: (@Sendable () async -> APNsControl.Renewal)?
         if let renewal = parts.renewal { renew = { await renewal.renew() } }

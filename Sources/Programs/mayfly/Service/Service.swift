@@ -88,7 +88,7 @@ final class Service: Sendable {
         if let neighbors = parts.neighbors { tasks.add([Task { await neighbors.run() }]) }
         tasks.add([
             Task { await parts.sweeper.run() },
-            Task { await parts.companion?.run() },
+            Task { await parts.apps.run() },
             Task { [database = settings.state.database] in
                 await parts.expiries.run(on: parts.broker.loop) {
                     parts.expiries.replace("database", by: Certificates.expiries(database))
@@ -117,7 +117,7 @@ final class Service: Sendable {
         await parts.courier.stop(withinMs: 1_000)
         let tasks = tasks.cancel()
         await parts.sweeper.stop()
-        await parts.companion?.audiences.stop()
+        await parts.apps.stop()
         for task in tasks { await task.value }
         let store = parts.state.store
         do {

@@ -21,9 +21,7 @@ struct ServiceParts: Sendable {
     /// Nil if no credentials are configured.
     let renewal: APNsRenewal?
     let broker: Broker
-    let companion: Companion?
-    let monitor: Monitor?
-    let calls: Calls?
+    let apps: AudienceApps
     let sequencer: Sequencer
     let loneKeys = LoneKeys()
     /// Gives the keys to other nodes. Nil if this node is alone.
@@ -100,17 +98,8 @@ struct ServiceParts: Sendable {
             settings: destinations, metrics: metrics, shares: Shares(Self.shareTable(settings)), neighbors: neighbors, log: log)
         self.broker = broker
 
-        func audiences(_ kind: Policy.Kind) async throws -> Audiences? {
-            guard let (policy, limits) = settings.policies.audience(kind) else { return nil }
-            let audiences = Audiences(broker: broker, policy: policy, limits: limits)
-            try await audiences.learnSlots()
-            // Runs on another thread, because nothing waits for the result.
-            Task.detached { audiences.prepare() }
-            return audiences
-        }
-        companion = try await audiences(.companion).map { Companion(audiences: $0) }
-        monitor = try await audiences(.monitor).map { Monitor(audiences: $0) }
-        calls = try await audiences(.calls).map { Calls(audiences: $0) }
+        apps = try await AudienceApps(broker)
+        apps.prepare()
 
         sequencer = Sequencer(
             loop: ledgerLoop, store: store, folder: LedgerFolder(settings.state.ledger), key: state.ledgerKey,

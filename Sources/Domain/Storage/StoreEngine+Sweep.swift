@@ -1,7 +1,7 @@
 import Vocabulary
 
 // With several writers a sweep is several transactions, each for one kind of row. This shortens how long locks are held.
-extension EngineRows {
+extension StoreEngine {
     /// Purges rows due at `now`, at most `limit` of each kind. A ledger backlog doesn't prevent it.
     func sweepRows(now: UInt64, limit: Int, jobSlack: UInt64) throws -> SweepResult {
         let jobsDue = now - min(now, jobSlack)

@@ -2,7 +2,7 @@ import Ledger
 import Policy
 import Vocabulary
 
-extension EngineRows {
+extension StoreEngine {
     func logHead() throws -> LogHead? {
         try first("SELECT size, checkpoint, window_start FROM log") {
             LogHead(size: $0.time(0), checkpoint: $0.text(1), window: $0.time(2))

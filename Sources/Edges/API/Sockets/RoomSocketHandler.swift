@@ -5,7 +5,7 @@ import JSON
 import WebSocket
 
 /// The WebSockets of rooms: their members, the meaning of messages and the form of events.
-public actor SocketEdge: LoopActor, RoomSockets {
+public actor RoomSocketHandler: LoopActor, RoomSockets {
     public nonisolated let loop: EventLoop
     private let broker: Broker
     /// Sockets that joined a room, by the number that the broker uses for them.

@@ -4,7 +4,7 @@ import Vocabulary
 
 // Seals and purges wait for their batch. At a boundary, an hour or a midnight, a batch is frozen. When everything that expired before the
 // boundary is purged, it gets a window.
-extension EngineRows {
+extension StoreEngine {
     /// Freezes and completes batches that are due, even while nothing can be published. Call it at least twice a minute.
     func settleBatches() throws {
         guard state.hasStarted, try isBatchDue() else { return }
@@ -51,7 +51,7 @@ extension EngineRows {
 }
 
 // The start and the end of a log, and its head.
-extension EngineRows {
+extension StoreEngine {
     func start(_ events: [Entry.Op], _ marks: [StoreMark]) throws {
         var schedule = try lockSchedule()
         let window = try startWindow()

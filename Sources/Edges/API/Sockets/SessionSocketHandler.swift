@@ -7,7 +7,7 @@ import Vocabulary
 import WebSocket
 
 /// The WebSockets of the companion: their users, the meaning of messages and the recipients of news.
-public actor SessionSocketEdge: LoopActor, CompanionSockets {
+public actor SessionSocketHandler: LoopActor, CompanionSockets {
     public nonisolated let loop: EventLoop
     private let companion: Companion
     private let authenticator: Authenticator
@@ -45,7 +45,7 @@ public actor SessionSocketEdge: LoopActor, CompanionSockets {
 
     private func end(of socket: WebSocketHandle, in wait: UInt64) -> TimerID {
         loop.after(wait) {
-            self.assumeIsolated { edge in _ = Task(executorPreference: edge.loop) { await socket.close(.policyViolation) } }
+            self.assumeIsolated { handler in _ = Task(executorPreference: handler.loop) { await socket.close(.policyViolation) } }
         }
     }
 

@@ -1,7 +1,7 @@
 internal import CSQLite
 
 /// A SQLite connection. Not `Sendable`: it belongs to one thread, so SQLite's own locks are off.
-@safe public final class Connection {
+@safe public final class SQLiteConnection {
     let handle: OpaquePointer
     /// Statements by the address of their literal's text, which is quicker to compare than the text.
     private var cache: [UInt: Statement] = [:]

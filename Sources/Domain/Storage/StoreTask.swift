@@ -1,10 +1,10 @@
 public import Ledger
 
-/// A queued task of the store itself: expiry, publication of the ledger, marks. Its rules are written once, over `EngineRows`.
-public struct KeepingWork: Sendable {
+/// A queued task of the store itself: expiry, publication of the ledger, marks. Its rules are written once, over `StoreEngine`.
+public struct StoreTask: Sendable {
     /// The function's name, for tests that fail calls.
     let name: StaticString
-    let run: @Sendable (any EngineRows) throws -> @Sendable () -> Void
+    let run: @Sendable (any StoreEngine) throws -> @Sendable () -> Void
     let fail: @Sendable (StoreError) -> Void
     /// True if its success shows that the store can write.
     let isSignOfLife: Bool
@@ -14,11 +14,11 @@ extension Store {
     /// - Parameter durable: called when the work is durable, before this returns.
     private func keep<Value: Sendable>(
         _ access: Access, isSignOfLife: Bool = true, _ name: StaticString = #function,
-        _ body: @escaping @Sendable (any EngineRows) throws -> Value,
+        _ body: @escaping @Sendable (any StoreEngine) throws -> Value,
         durable: @escaping @Sendable (any LedgerState, Value) -> Void = { _, _ in }
     ) async throws(StoreError) -> Value {
         let result: Result<Value, StoreError> = await withCheckedContinuation { continuation in
-            let work = KeepingWork(
+            let work = StoreTask(
                 name: name,
                 run: { engine in
                     let (value, state) = (try body(engine), engine.state)

@@ -5,7 +5,7 @@ import Sodium
 import TLS
 
 /// One HTTP/2 connection over TLS to a push service, directly or in a proxy's tunnel. Used only on its loop's thread.
-final class Connection: EventSource {
+final class PushConnection: EventSource {
     private enum Phase { case connecting, tunnelling, handshaking, settling, ready, ended }
 
     private let loop: EventLoop

@@ -5,7 +5,7 @@ import Linux
 ///
 /// `send` only queues a statement. `receive` sends what is queued, waits for the answers and returns them. After an error the server skips the
 /// statements that were sent with the failed one. An open transaction can only be rolled back then.
-@safe public final class Connection {
+@safe public final class PostgresConnection {
     private let functions: mayfly_pq
     private let handle: OpaquePointer
     /// A literal's address, and the number of rows that it must change.

@@ -1,5 +1,5 @@
 /// A resource's quota, its use, and the holdings of each owner.
-struct Pot {
+struct ResourceUse {
     private let resource: Resource
     private let side: Share?
     private let connection: Share?

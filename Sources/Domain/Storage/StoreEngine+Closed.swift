@@ -90,7 +90,7 @@ extension StoreError {
     static var damagedBatch: StoreError { .damaged("ledger entries that wait for their batch") }
 }
 
-extension EngineRows {
+extension StoreEngine {
     /// Returns the entries of the windows before `window` in the log's order, at most `limit`. Fewer only if there are no more, or if the next
     /// batch is damaged.
     /// - Parameter batches: those before `window`, by window.

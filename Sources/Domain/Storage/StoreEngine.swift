@@ -17,8 +17,8 @@ protocol LedgerState: AnyObject, Sendable {
     func forgetHead()
 }
 
-/// The parts that each engine has of its own. The rules in `EngineRows+*.swift` use them and hold for both engines.
-protocol EngineRows: RowReading, Database {
+/// The parts that each engine has of its own. The rules in `StoreEngine+*.swift` use them and hold for both engines.
+protocol StoreEngine: RowReader, Database {
     /// The timing in force.
     var timing: LedgerTiming { get }
     var state: any LedgerState { get }
@@ -139,7 +139,7 @@ extension Schedule {
     }
 }
 
-extension EngineRows {
+extension StoreEngine {
     var transaction: Transaction { Transaction(self) }
 
     func write<Value>(_ body: () throws -> Value) throws -> Value { try write(isSignOfLife: true, body) }
