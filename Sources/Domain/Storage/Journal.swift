@@ -35,7 +35,14 @@ final class Journal: LedgerState {
     /// Fixes the time of a new transaction.
     func begin() {
         let now = now()
-        state.withLock { $0.moment = max($0.moment, now) }
+        state.withLock { state in
+            if state.hasStarted {
+                state.moment = max(state.moment, now)
+            } else {
+                // The file was opened by a clock that may have been set right since. Rooms would end before they are stored, and entries would wait.
+                (state.moment, state.alive) = (now, min(state.alive, now))
+            }
+        }
     }
 
     var hasStarted: Bool {
