@@ -36,10 +36,12 @@ import Vocabulary
     }
 
     /// Stories that have found faults.
-    @Test(arguments: [
-        // A clock that was ahead was set right between the opening of the database and the start. Entries and rooms kept the time ahead.
-        150_266_350_275
-    ] as [UInt64]) func storiesThatFoundFaultsVerify(seed: UInt64) async throws { _ = try await Self.play(seed) }
+    @Test(
+        arguments: [
+            // A clock that was ahead was set right between the opening of the database and the start. Entries and rooms kept the time ahead.
+            150_266_350_275
+        ] as [UInt64]) func storiesThatFoundFaultsVerify(seed: UInt64) async throws
+    { _ = try await Self.play(seed) }
 
     /// The stories that are left, and the totals of the others.
     private final class Seeds: Sendable {

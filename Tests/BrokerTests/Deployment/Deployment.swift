@@ -191,6 +191,7 @@ actor Deployment {
         while !open.isEmpty { try await pass(1_000) }
         try await pass(Self.readyMs)
         try checkReady()
+        life.checkAll()
         // Faults come so often that most rules for calm times hold only here.
         if world.pace == .minutes {
             try await pass(Self.calmMs)

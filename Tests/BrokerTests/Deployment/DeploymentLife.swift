@@ -575,13 +575,20 @@ final class DeploymentLife: Sendable {
     }
 
     func close(_ room: Int, _ run: NodeRun) {
-        guard let id = state.withLock({ $0.rooms[room]?.id }) else { return }
+        guard let (id, wasOpen) = state.withLock({ state in state.rooms[room].map { ($0.id, $0.isClosed == .no) } }) else {
+            return
+        }
         change(room) { $0.isClosed = .unknown }
         call(run, room) { broker in
             try await broker.rooms.close(id)
         } done: { [self] result in
             switch result {
-            case .failure(let error): if !isRetryable(error) { change(room) { $0.isClosed = .yes } }
+            case .failure(let error):
+                if isRetryable(error) { return }
+                // Nobody else had closed it.
+                if wasOpen { change(room) { $0.isClosed = .no } }
+                note(error, "close", room, run)
+                change(room) { $0.isClosed = .yes }
             case .success:
                 count("close")
                 let now = time.now

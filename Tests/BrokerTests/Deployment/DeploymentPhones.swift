@@ -22,6 +22,9 @@ final class DeploymentPhones: Sendable {
         var phones: [[UInt8]: Phone] = [:]
         /// When Apple last saw a push for a token.
         var seen: [[UInt8]: UInt64] = [:]
+        /// The ids of the pushes to a token, and how many calls there were to a user. A call rings a phone once.
+        var ids: [[UInt8]: Set<String>] = [:]
+        var calls: [Int: Int] = [:]
         /// Users with a call that has no answer yet.
         var busy: Set<Int> = []
     }
@@ -148,6 +151,7 @@ final class DeploymentPhones: Sendable {
 
     private func ring(_ user: Int, _ run: NodeRun) {
         let (known, start) = (sure(tokens(of: user)), time.now)
+        state.withLock { $0.calls[user, default: 0] += 1 }
         let session = Array("call-\(life.facts.nextNumber())".utf8)
         ring(user, session, run) { [self] receipt in
             if receipt.isRepeated { world.story.fail("a new call to user \(user) counts as a repeated one") }
@@ -199,9 +203,12 @@ final class DeploymentPhones: Sendable {
             state.seen[sighting.token] = now
             // The answer purges the token.
             if isRefused { state.phones[sighting.token]?.isOver = true }
+            if state.phones[sighting.token] != nil { state.ids[sighting.token, default: []].insert(sighting.apnsID) }
             return state.phones[sighting.token]
         }
         guard let phone else { return false }
+        let (rung, calls) = state.withLock { ($0.ids[sighting.token]?.count ?? 0, $0.calls[phone.user] ?? 0) }
+        if rung > calls { world.story.fail("a phone of user \(phone.user) got \(rung) pushes for \(calls) calls") }
         life.count("ringing push")
         if let deleted = phone.deletedAt, deleted + DeploymentLife.newsMs < now, world.story.isCalm(from: now - 40_000, to: now) {
             world.story.fail("a phone of user \(phone.user) rings \(now - deleted) ms after its deletion was acknowledged")

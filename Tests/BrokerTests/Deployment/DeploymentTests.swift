@@ -2,7 +2,7 @@ import Linux
 import TestPostgres
 import Testing
 
-/// Simulated minutes or days of several nodes, with faults and oracles that never look into the code under test. See `Deployment`.
+/// Simulated minutes or days of several nodes, with faults and oracles. See `Deployment`.
 ///
 /// Plays only if `MAYFLY_TEST_SEED`, the seed of the first story, is set. The seed does not decide the order of the stores' threads.
 ///
@@ -18,13 +18,15 @@ import Testing
             let server = try crashes == 0 ? nil : PostgresServer()
             let deployment = try Deployment(seed: seed, nodes: nodes, pace: days == nil ? .minutes : .days, server: server)
             let start = Clock.monotonicMs
+            let length = days.map { "MAYFLY_TEST_DAYS=\($0)" } ?? "MAYFLY_TEST_MINUTES=\(minutes)"
+            let story = "MAYFLY_TEST_SEED=\(seed) MAYFLY_TEST_NODES=\(nodes) \(length) MAYFLY_TEST_CRASHES=\(crashes)"
+            // Before it, so that a story that traps or hangs can be repeated, too.
+            Standard.error("deployment: plays \(story)\n")
             do {
                 try await deployment.play(days.map { $0 * 86_400_000 } ?? minutes * 60_000)
                 print("deployment: seed \(seed), \(nodes) nodes, \(Clock.monotonicMs - start) ms; \(await deployment.summary)")
             } catch {
-                let length = days.map { "MAYFLY_TEST_DAYS=\($0)" } ?? "MAYFLY_TEST_MINUTES=\(minutes)"
-                Issue.record(
-                    "MAYFLY_TEST_SEED=\(seed) MAYFLY_TEST_NODES=\(nodes) \(length) MAYFLY_TEST_CRASHES=\(crashes): \(error)")
+                Issue.record("\(story): \(error)")
                 try? await deployment.remove()
                 try server?.stop()
                 return

@@ -9,7 +9,7 @@ final class SimulatedApple: Sendable {
     struct Sighting: Sendable {
         let apnsID: String
         let token: [UInt8]
-        /// The end of the broker's attempts, unix ms. It tells two pushes to one token apart: no two of them have the same.
+        /// The end of the broker's attempts, unix ms. It tells two pushes to one token apart, except the last ones of a room.
         let deadline: UInt64
         /// True time, unix ms.
         let at: UInt64

@@ -56,13 +56,15 @@ final class Chronicle: Sendable {
 /// A life broke a rule.
 struct BrokenRule: Error, CustomStringConvertible {
     let seed: UInt64
+    /// How many the life has. Some of its end is drawn from that.
+    let days: Int
     let rule: String
     let events: [String]
     let prints: [String]
     let folder: String
 
     var description: String {
-        "MAYFLY_TEST_SEED=\(seed): \(rule)\n  its folder: \(folder), with more events in the file events\n  the last events:\n    "
+        "MAYFLY_TEST_SEED=\(seed) MAYFLY_TEST_DAYS=\(days): \(rule)\n  its folder: \(folder), with more events in the file events\n  the last events:\n    "
             + events.suffix(40).joined(separator: "\n    ")
             + "\n  what the broker logged last:\n    \(prints.suffix(20).joined(separator: "\n    "))"
     }

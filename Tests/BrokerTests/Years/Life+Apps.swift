@@ -255,6 +255,9 @@ extension Life {
             switch (found.state, story.answer) {
             case (.pending, _): life.chronicle.fail("an approval is pending after its end")
             case (.approved, true), (.denied, false): break
+            // Nobody has answered, so far as is known.
+            case (.approved, nil), (.denied, nil):
+                if story.isSure { life.chronicle.fail("an approval that nobody answered is \(found.state)") }
             case (_, nil): break
             default: life.chronicle.fail("an approval was answered with \(story.answer!), and is \(found.state)")
             }

@@ -197,6 +197,8 @@ extension Life {
         // A report of the side that waits may lapse before that.
         if meeting[slot.peer].presentSince == nil, deadline > now + 40_000 { return }
         waits[token] = Due(what: "room \(number), side \(slot): \(why)", deadline: deadline, isDurable: false)
+        // Rules are looked at then.
+        later(deadline - now + 1) { _ in }
     }
 
     /// A side is coming, so that it need not be rung any more.
@@ -229,6 +231,7 @@ extension Life {
         // It may have come before its answer.
         if let last = tokens[token]?.pushes.last?.at, last + 5_000 > now { return }
         dues[token, default: []].append(Due(what: what, deadline: now + ms + 2 * terms.slotMs, isDurable: true))
+        later(ms + 2 * terms.slotMs + 1) { _ in }
     }
 
     // MARK: Apple
@@ -277,8 +280,8 @@ extension Life {
         if token.pushes.count > 20 { tokens[token.number]?.pushes.removeFirst() }
     }
 
-    /// Apple must not keep a push for longer than its policy says, or than its token lives, and must not drop it at once. It compares the end with its
-    /// own clock. The broker knows that of the machine only.
+    /// By the machine's clock Apple must not keep a push for longer than its policy says, or than its token lives, and must not drop it at once. The
+    /// broker knows no other clock.
     private func checkEnd(_ token: Token, _ push: Push) {
         guard let endS = push.expirationS else { return chronicle.fail("a push to token \(token.number) has no end") }
         // While the store's threads set the clock, the end may be from before that.
@@ -301,7 +304,7 @@ extension Life {
         }
     }
 
-    /// True if a push of this time can't have waited for a start, after which another may follow closely. The same goes for steps of the clock.
+    /// Returns true if neither a start nor a clock step delayed this push. Another may follow a delayed one closely.
     private func wasFresh(_ time: UInt64) -> Bool {
         (time < startedAt ? previousStart : startedAt) + 125_000 < time && steppedAt + 300_000 < time
     }

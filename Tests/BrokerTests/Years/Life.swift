@@ -169,7 +169,7 @@ actor Life: LoopActor {
             let events = chronicle.latest
             try File.write(simulated.folder + "/events", Array(events.joined(separator: "\n").utf8).span, mode: 0o600)
             throw BrokenRule(
-                seed: seed, rule: "\(error)", events: events, prints: simulated.prints.all, folder: simulated.folder)
+                seed: seed, days: days, rule: "\(error)", events: events, prints: simulated.prints.all, folder: simulated.folder)
         }
         await simulated.runOut()
         apple.serve(nil)
