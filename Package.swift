@@ -98,7 +98,10 @@ let package = Package(
         room("Policy", ["JSON", "Vocabulary", "Sodium"], in: domain, resources: policies),
         room("Ledger", ["Policy", "Vocabulary", "Sodium", "TLS", "Linux"], in: domain),
         room("Storage", ["Vocabulary", "SQLite", "Postgres", "Policy", "Ledger", "Shares", "Linux"], in: domain),
-        room("Courier", ["EventLoop", "Linux", "TLS", "HTTP1", "HTTP2", "Sealing", "JSON", "Vocabulary", "Sodium"], in: domain),
+        room("WebPush", ["Sealing", "Vocabulary", "TLS", "Sodium", "Linux"], in: domain),
+        room(
+            "Courier", ["WebPush", "EventLoop", "Linux", "TLS", "HTTP1", "HTTP2", "Sealing", "JSON", "Vocabulary", "Sodium"],
+            in: domain),
         room(
             "Broker",
             ["Shares", "Storage", "Sealing", "Policy", "Ledger", "Courier", "EventLoop", "Vocabulary", "Linux", "Sodium"],
@@ -143,6 +146,7 @@ let package = Package(
         tests("EventLoop", ["Linux"]),
         tests("HTTPServer", ["Shares", "EventLoop", "Linux", "TLS", "HTTP1", "HTTP2", "WebSocket"]),
         tests("Sealing", ["Vocabulary", "Ledger", "Sodium", "Linux"]),
+        tests("WebPush", ["Sealing", "Vocabulary", "TLS", "Sodium", "Linux"]),
         tests("Policy", ["JSON", "Vocabulary", "Sodium"]),
         tests("Ledger", ["Policy", "Vocabulary", "Sodium", "Linux"]),
         tests("Storage", ["Broker", "Vocabulary", "SQLite", "Postgres", "Policy", "Ledger", "Shares", "Linux", "TestPostgres"]),

@@ -6,7 +6,7 @@ public enum ES256 {
 
     /// A P-256 private key. Apple issues it as `.p8` (PEM, PKCS#8).
     @safe public final class PrivateKey: @unchecked Sendable {  // EVP_PKEY is only read after init
-        private let pointer: OpaquePointer
+        let pointer: OpaquePointer
 
         /// - Throws: `TLSError.badKey` for anything but an unencrypted P-256 private key.
         public init(pem: Span<UInt8>) throws(TLSError) {
