@@ -230,10 +230,10 @@ import Vocabulary
             "{\"pushType\":\"alert\",\"priority\":10,\"ttlSeconds\":0,\"body\":\"x\",\"sendSlotSeconds\":60,\"jitterSeconds\":60}",
             ".sendSlotSeconds"),
         // Size: the longest words count
-        Bad(alert + "\"body\":\"\(String(repeating: "x", count: 4070))\"}", ""),
+        Bad(alert + "\"body\":\"x\",\"subtitle\":\"\(String(repeating: "x", count: 4060))\"}", ""),
         Bad(
             alert
-                + "\"body\":\"{f}\(String(repeating: "x", count: 3990))\",\"fields\":{\"f\":{\"kind\":\"enum\",\"values\":[\"a\",\""
+                + "\"body\":\"x\",\"subtitle\":\"{f}\(String(repeating: "x", count: 3980))\",\"fields\":{\"f\":{\"kind\":\"enum\",\"values\":[\"a\",\""
                 + String(repeating: "\\\"", count: 40) + "\"]}}}", ""),
         Bad(
             "{\"pushType\":\"voip\",\"priority\":10,\"ttlSeconds\":30,\"constants\":{\"x\":\"\(String(repeating: "y", count: 5100))\"}}",
@@ -246,12 +246,16 @@ import Vocabulary
     }
 
     @Test func payloadsAtTheLimitPass() throws {
-        // {"aps":{"alert":{"body":""}}} has 29 bytes.
-        let fits = try rooms(template: Self.alert + "\"body\":\"\(String(repeating: "x", count: 4096 - 29))\"}")
+        // {"aps":{"alert":{"body":"x","subtitle":""}}} has 44 bytes. Browsers show no subtitle.
+        func template(_ count: Int) -> String {
+            Self.alert + "\"body\":\"x\",\"subtitle\":\"\(String(repeating: "x", count: count))\"}"
+        }
+        let fits = try rooms(template: template(4096 - 44))
         #expect(Policy.lint(fits).isEmpty)
         #expect(try Policy(fits).render("t", handle: Handle(1)).payload.count == 4096)
-        let over = try rooms(template: Self.alert + "\"body\":\"\(String(repeating: "x", count: 4096 - 28))\"}")
-        #expect(Policy.lint(over).map(\.path) == ["$.templates.t"])
+        let over = Policy.lint(try rooms(template: template(4096 - 43)))
+        #expect(over.map(\.path) == ["$.templates.t"])
+        #expect(over.first?.problem == "can make a payload of 4097 bytes")
     }
 
     @Test func oneRunFindsEverything() throws {
@@ -279,7 +283,7 @@ import Vocabulary
         "1e400", "0.5", "\"aps\"", "\"aps.alert\"", "\"{f}\"", "\"kind\": \"number\"",
         "\"fields\": {\"f\": {\"kind\": \"flag\", \"key\": \"f\"}},",
         "\"badge\": 7,", "\"times\": {\"t\": 60},", "\"staleSeconds\": 60,", "\"kind\": \"calls\",", "\"sendSlotSeconds\": 60,",
-        "\"title\": \"x\",", "\"pushType\": \"liveactivity\"", "\"priority\": 5", "é", "\u{0}",
+        "\"title\": \"x\",", "\"web\": {\"path\": \"/x\"},", "\"pushType\": \"liveactivity\"", "\"priority\": 5", "é", "\u{0}",
         "\u{feff}",
     ]
 
@@ -308,6 +312,8 @@ import Vocabulary
             for template in try Policy(bytes).templates.values where template.fields.isEmpty {
                 let push = try template.render(handle: Handle(.max), nowMs: 1_700_000_000_000)
                 #expect(push.payload.count == template.worstCasePayload && push.payload.count <= 4096)
+                let message = try template.renderWeb(handle: Handle(.max), nowMs: 1_700_000_000_000, origin: longestOrigin)
+                #expect(message?.count == template.web?.worstCase && message?.count ?? 0 <= 1_024)
             }
         }
         // Only changes in white space and texts keep a policy valid.

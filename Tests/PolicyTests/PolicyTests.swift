@@ -20,7 +20,7 @@ import Vocabulary
     @Test(arguments: Policy.builtInNames) func builtInTextsNameNoProduct(_ name: String) throws {
         let policy = try builtIn(name)
         for template in policy.templates.values {
-            for (_, text) in template.texts {
+            for text in template.texts.map(\.text) + [template.web?.title ?? ""] {
                 for product in ["claude", "anthropic", "cometchat", "bambu", "apple", "iphone", "mayfly"] {
                     #expect(!text.lowercased().contains(product), "\(name): \(text)")
                 }
@@ -141,6 +141,7 @@ import Vocabulary
             "1,000 per 600 s in all", "(158,400 guesses)", "(1,584,000,000 guesses)",
             "template peer_waiting", "\"Your chat partner is waiting\"", "120 s, never past the token's expiry",
             "\"roomId\":\"<handle>\"", "4 digits", "8 alphanumerics",
+            "browsers show                     \"Notification\", \"Your chat partner is waiting\", a click opens /",
         ] {
             #expect(summary.contains(text), "summary lacks: \(text)")
         }

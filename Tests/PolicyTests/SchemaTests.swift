@@ -79,6 +79,9 @@ import Vocabulary
         let template = try #require(schema["$defs"]?["template"]?["properties"])
         #expect(
             Set(template.keys) == Set(TemplateReader.commonKeys + TemplateReader.alertKeys + TemplateReader.liveActivityKeys))
+        let web = try #require(template["web"]?["properties"])
+        #expect(Set(web.keys) == Set(TemplateReader.webKeys))
+        #expect(template["web"]?["additionalProperties"] == .bool(false))
         #expect(template["pushType"]?["enum"] == .array(PushType.allCases.map { .string($0.rawValue) }))
         #expect(template["interruption-level"]?["enum"] == .array(TemplateReader.interruptionLevels.map { .string($0) }))
         #expect(schema["properties"]?["kind"]?["enum"] == .array(Policy.Kind.allCases.map { .string($0.rawValue) }))

@@ -73,6 +73,15 @@ final class ObjectReader {
         return text
     }
 
+    func bool(_ key: String) -> Bool? {
+        guard let value = required(key) else { return nil }
+        guard case .bool(let flag) = value else {
+            findings.wrongType(path.member(key), value, wanted: "true or false")
+            return nil
+        }
+        return flag
+    }
+
     private func required(_ key: String) -> JSONValue? {
         if let value = members[key] { return value }
         findings.addMissing(path.member(key))

@@ -6,7 +6,7 @@ struct PayloadBuilder {
     let findings: Findings
     let path: JSONPath
     let fields: [Field]
-    private var tree = PayloadTree.object([:])
+    private(set) var tree = PayloadTree.object([:])
     private var used: Set<Int> = []
 
     init(findings: Findings, path: JSONPath, fields: [Field]) {
@@ -157,7 +157,7 @@ indirect enum PayloadTree {
     case handle
     /// A field's own JSON value.
     case field(Int)
-    /// Text with enum and number fields in it.
+    /// Text with enum and number fields, or the web app's origin, in it.
     case text([TextPart])
     /// The event's time plus an offset: in unix seconds for Apple, as text for the app.
     case time(afterSeconds: Int, asText: Bool)
@@ -198,6 +198,7 @@ indirect enum PayloadTree {
 enum TextPart: Equatable {
     case words(String)
     case field(Int)
+    case origin
 }
 
 private struct PieceCompiler {
@@ -226,6 +227,7 @@ private struct PieceCompiler {
                     case .words(let words): JSONString.appendContents(words, to: &compiler.bytes)
                     case .field(let index):
                         compiler.cut(.field(index: index, words: compiler.words(of: index, write: JSONString.appendContents)))
+                    case .origin: compiler.cut(.origin)
                     }
                 }
             }
@@ -268,12 +270,18 @@ private struct PieceCompiler {
     }
 }
 
+extension [Piece] {
+    /// Returns the most bytes of a payload.
+    func worstCase(fields: [Field]) -> Int { reduce(0) { $0 + $1.worstCase(fields: fields) } }
+}
+
 extension Piece {
     /// Returns the most bytes that this piece can add to a payload.
-    func worstCase(fields: [Field]) -> Int {
+    fileprivate func worstCase(fields: [Field]) -> Int {
         switch self {
         case .bytes(let bytes): return bytes.count
         case .handle: return handleCharacters
+        case .origin: return WebTemplate.longestOrigin
         case .time(_, let asText): return asText ? Timestamp.count : 10
         case .field(let index, let words):
             switch fields[index].kind {

@@ -45,11 +45,20 @@ extension Template {
         ]
         rows += texts.map { ($0.key, "\"\($0.text)\"") }
         rows.append(("handle", handleKey.map { "collapse id, and \($0.joined(separator: "."))" } ?? "collapse id"))
+        rows.append(("browsers show", web?.words ?? "nothing: it isn't sent to them"))
         rows += timing.rows(after: cause)
         rows += fields.map { ("field \($0.name)", $0.kind.words + ($0.key.map { ", at \($0.joined(separator: "."))" } ?? "")) }
         rows.append(("payload", "at most \(worstCasePayload.grouped) bytes (Apple's limit is \(pushType.payloadLimit.grouped))"))
         rows.append(("", pieces.map(\.words).joined()))
         return rows
+    }
+}
+
+extension WebTemplate {
+    fileprivate var words: String {
+        let texts = [title, body].compactMap { $0.map { "\"\($0)\"" } }.joined(separator: ", ")
+        return texts + (requireInteraction ? " until it is closed" : "")
+            + ", a click opens \(path) (at most \(worstCase.grouped) bytes)"
     }
 }
 
@@ -100,6 +109,7 @@ extension Piece {
         switch self {
         case .bytes(let bytes): String(decoding: bytes, as: UTF8.self)
         case .handle: "<handle>"
+        case .origin: "<origin>"
         case .time(let seconds, _): seconds == 0 ? "<time>" : "<time + \(seconds.grouped) s>"
         case .field: "<field>"
         }

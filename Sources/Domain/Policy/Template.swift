@@ -1,3 +1,4 @@
+import JSON
 import Sodium
 public import Vocabulary
 
@@ -20,6 +21,8 @@ public struct Template: Sendable {
     public let jobs: JobLimits
     /// The size of the largest possible payload in bytes.
     public let worstCasePayload: Int
+    /// What browsers show. Nil if the push isn't sent to them.
+    public let web: WebTemplate?
 
     let pieces: [Piece]
 
@@ -28,6 +31,9 @@ public struct Template: Sendable {
     public func expiration(nowMs: UInt64, tokenExpiryMs: UInt64) -> UInt64 {
         ttlSeconds == 0 ? 0 : min(nowMs + UInt64(ttlSeconds) * 1000, tokenExpiryMs) / 1000
     }
+
+    /// True if the push is sent over Web Push.
+    public var reachesBrowsers: Bool { web != nil }
 
     /// Renders the payload as canonical JSON with sorted keys.
     /// - Parameters:
@@ -38,10 +44,32 @@ public struct Template: Sendable {
     public func render(handle: Handle, fields values: [String: FieldValue] = [:], nowMs: UInt64 = 0) throws(RenderError)
         -> RenderedPush
     {
+        let payload = try fill(pieces, capacity: worstCasePayload, handle, values, nowMs: nowMs, origin: "")
+        return RenderedPush(payload: payload, pushType: pushType, priority: priority, ttlSeconds: ttlSeconds)
+    }
+
+    /// Renders the message of a Web Push as canonical JSON with sorted keys.
+    /// - Parameters:
+    ///   - handle: the notification's tag.
+    ///   - fields: as in `render`.
+    ///   - nowMs: as in `render`.
+    ///   - origin: the web app's origin without a final slash, `WebTemplate.longestOrigin` bytes at most. Never a caller's.
+    /// - Returns: `WebTemplate.longestMessage` bytes at most. Nil if the push isn't sent over Web Push.
+    /// - Throws: `RenderError` if a value is missing or invalid.
+    public func renderWeb(handle: Handle, fields values: [String: FieldValue] = [:], nowMs: UInt64 = 0, origin: String)
+        throws(RenderError) -> [UInt8]?
+    {
+        guard let web else { return nil }
+        return try fill(web.pieces, capacity: web.worstCase, handle, values, nowMs: nowMs, origin: origin)
+    }
+
+    private func fill(
+        _ pieces: [Piece], capacity: Int, _ handle: Handle, _ values: [String: FieldValue], nowMs: UInt64, origin: String
+    ) throws(RenderError) -> [UInt8] {
         // The loop below finds missing fields. With the same count there are no extra ones.
         guard values.count <= fields.count else { throw .unknownField }
         var payload: [UInt8] = []
-        payload.reserveCapacity(worstCasePayload)
+        payload.reserveCapacity(capacity)
         var checked: [Checked] = []
         if !fields.isEmpty {
             checked.reserveCapacity(fields.count)
@@ -54,6 +82,7 @@ public struct Template: Sendable {
             switch piece {
             case .bytes(let bytes): payload += bytes
             case .handle: appendHandle(handle, to: &payload)
+            case .origin: JSONString.appendContents(origin, to: &payload)
             case .time(let seconds, let asText):
                 guard nowMs > 0 else { throw .timeMissing }
                 let time = nowMs / 1000 + UInt64(seconds)
@@ -67,7 +96,7 @@ public struct Template: Sendable {
                 }
             }
         }
-        return RenderedPush(payload: payload, pushType: pushType, priority: priority, ttlSeconds: ttlSeconds)
+        return payload
     }
 }
 
@@ -111,6 +140,8 @@ enum Piece: Sendable, Equatable {
     case bytes([UInt8])
     /// 22 characters. The quotes are in the bytes around it.
     case handle
+    /// The web app's origin. The quotes are in the bytes around it.
+    case origin
     /// The event's time plus an offset, in unix seconds or as text. The text's quotes are in the bytes around it.
     case time(afterSeconds: Int, asText: Bool)
     /// The value of the field at `index`. `words` are an enum's words in JSON.

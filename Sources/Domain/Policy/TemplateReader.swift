@@ -9,6 +9,7 @@ struct TemplateReader {
 
     static let commonKeys = [
         "pushType", "priority", "ttlSeconds", "handleKey", "constants", "fields", "times", "sendSlotSeconds", "jitterSeconds",
+        "web",
     ]
     /// Copied to `aps.alert` under the same keys.
     private static let textKeys = ["title", "subtitle", "body"]
@@ -82,6 +83,7 @@ struct TemplateReader {
         let times = times(object["times"], at: path.member("times"))
         payload.addTimes(times)
         let aps = aps(pushType, object, texts: texts, payload: &payload)
+        let web = web(of: name, pushType, object, texts: texts, aps: aps, payload: payload)
         let tree = payload.finish(aps: aps, pushType: pushType)
 
         guard findings.list.count == before, let priority, let ttl else { return nil }
@@ -94,7 +96,7 @@ struct TemplateReader {
                 do: "remove it, or the times")
             return nil
         }
-        let size = pieces.reduce(0) { $0 + $1.worstCase(fields: fields) }
+        let size = pieces.worstCase(fields: fields)
         guard size <= pushType.payloadLimit else {
             findings.add(
                 path, "can make a payload of \(size) bytes",
@@ -106,7 +108,7 @@ struct TemplateReader {
         return Template(
             name: name, pushType: pushType, priority: priority, ttlSeconds: ttl, texts: texts, fields: fields,
             times: times.map { ($0.key, $0.seconds) }, handleKey: handleKey, timing: timing, jobs: jobs, worstCasePayload: size,
-            pieces: pieces)
+            web: web, pieces: pieces)
     }
 
     private func priority(of pushType: PushType, _ object: ObjectReader) -> Int? {
@@ -241,16 +243,19 @@ extension TemplateReader {
     }
 
     private func texts(_ object: ObjectReader) -> [(key: String, text: String)] {
-        (Self.textKeys + Self.localizedKeys).compactMap { key in
-            guard object.has(key), let text = object.string(key) else { return nil }
-            guard !text.isEmpty, !text.hasControlCharacter else {
-                findings.add(
-                    object.path.member(key), "is empty or has a control character", why: "a notification can't show it",
-                    do: "write the text, or remove the key")
-                return nil
-            }
-            return (key, text)
+        (Self.textKeys + Self.localizedKeys).compactMap { key in text(key, object).map { (key, $0) } }
+    }
+
+    /// Reads an optional text of a notification.
+    func text(_ key: String, _ object: ObjectReader) -> String? {
+        guard object.has(key), let text = object.string(key) else { return nil }
+        guard !text.isEmpty, !text.hasControlCharacter else {
+            findings.add(
+                object.path.member(key), "is empty or has a control character", why: "a notification can't show it",
+                do: "write the text, or remove the key")
+            return nil
         }
+        return text
     }
 
     private func aps(
