@@ -1,6 +1,28 @@
 /** Which of Apple's services a push token belongs to: `sandbox` for builds from Xcode, `production` for TestFlight and the App Store. */
 export type Environment = "sandbox" | "production";
 
+/** A browser's `PushSubscription.toJSON()`, as `subscribe` of push.js returns it. */
+export interface Subscription {
+  endpoint?: string;
+  expirationTime?: number | null;
+  keys?: Record<string, string>;
+}
+
+/** Where pushes go: a token of Apple's in hexadecimal, or a browser's subscription. */
+export type PushToken = string | Subscription;
+
+/** The push services that an app has to know before it subscribes. `webPush` is absent if the broker sends no Web Push. */
+export interface PushServices {
+  webPush?: {
+    /** For `pushManager.subscribe()`: a point on P-256 in base64url, 87 characters. */
+    applicationServerKey: string;
+    /** The key before. Subscriptions for it still get pushes for some time. */
+    previous?: string;
+    /** The longest endpoint that the broker takes, in bytes without `https://`. */
+    longest: number;
+  };
+}
+
 /** What became of the push to the peer: docs/delivery.md of Mayfly. `throttled` is no error; the broker tries again later. */
 export type Delivery = "queued" | "peer_present" | "no_token" | "throttled" | "none";
 
@@ -84,26 +106,31 @@ export interface CallOptions {
 export class Client {
   /**
    * @param url `https://HOST`; `http://` on loopback only. A path is kept: `https://example.org/push` calls `/push/api/rooms`.
-   * @param options `environment` of the push tokens; `bundleId` if the broker serves several apps.
+   * @param options `environment` of Apple's push tokens; `bundleId` if the broker serves several apps. Neither is sent with a browser's subscription.
    * @throws MayflyError `invalid_url`, `cleartext`, `invalid_environment`, or `no_random` without `crypto.getRandomValues`.
    */
   constructor(url: string, options: { environment: Environment; bundleId?: string });
 
+  /** The broker's URL, without a slash at the end. */
+  get url(): string;
+
+  pushServices(options?: CallOptions): Promise<PushServices>;
+
   /**
    * Makes a room that waits for its other side. A lost answer is asked for again for up to 5 seconds with the same client id, also by another call
    * with the same code within two minutes. Node reports a broker that can't be connected to at once; browsers don't tell that from a lost answer.
-   * @param options `code`: visible ASCII, 4 to 64 characters, if it is the app's own. `token`: hexadecimal. Lives: 10 seconds to 7 days, and to a
-   *   day for the code; by default a day.
+   * @param options `code`: visible ASCII, 4 to 64 characters, if it is the app's own. Lives: 10 seconds to 7 days, and to a day for the code; by
+   *   default a day.
    */
   create(options: {
     code: JoinCode | string;
-    token?: string;
+    token?: PushToken;
     expiresInSeconds?: number;
     joinExpiresInSeconds?: number;
   } & CallOptions): Promise<Room>;
 
   /** Uses a join code, once. A lost answer is asked for again like that of `create`. */
-  accept(options: { code: JoinCode | string; token?: string } & CallOptions): Promise<Room>;
+  accept(options: { code: JoinCode | string; token?: PushToken } & CallOptions): Promise<Room>;
 
   /** Returns to a room. Sends nothing. */
   room(credentials: Credentials): Room;
@@ -115,13 +142,15 @@ export interface Room {
   readonly expiresAt: Date;
   /** When the code expires, and with it a room that nobody accepted. Only of a room that this client created. */
   readonly joinExpiresAt?: Date;
+  /** The broker's URL. */
+  readonly broker: string;
   /** `roomId` in pushes to this side. */
   readonly handle: string;
   /** A copy to keep in the platform's secure storage. Keep it again after `replaceToken` and `withdrawToken`, which change `ref`. */
   credentials(): Credentials;
   status(options?: CallOptions): Promise<RoomStatus>;
-  /** Registers a push token in hexadecimal, and destroys the one before. The same token again changes nothing. */
-  replaceToken(token: string, options?: CallOptions): Promise<void>;
+  /** Registers a push token, and destroys the one before. The same token again changes nothing. */
+  replaceToken(token: PushToken, options?: CallOptions): Promise<void>;
   withdrawToken(options?: CallOptions): Promise<void>;
   /** Reports presence without a socket. It counts for 45 seconds, so report every 30, and leave before the app goes to the background. */
   reportPresence(options?: CallOptions): Promise<Delivery>;

@@ -97,6 +97,7 @@ const optional = (isRight) => (value) => value === undefined || isRight(value);
 const isWord = matching(/^[a-z_]{1,64}$/);
 const isID = matching(/^[\w-]{43}$/);
 const isRef = matching(/^[0-9a-f]{32}$/);
+const isKey = matching(/^B[\w-]{86}$/); // An uncompressed point on P-256.
 const isTime = (value) => isString(value) && /^\d{4}-\d\d-\d\dT/.test(value) && !Number.isNaN(Date.parse(value));
 
 const has = (value, shape) => value !== undefined && Object.entries(shape).every(([name, isRight]) => isRight(value[name]));
@@ -106,6 +107,7 @@ const MEMBERSHIP = { roomid: isID, member: optional(isID), ref: optional(isRef),
 const STATUS = {
   expiresAt: isTime, accepted: isBoolean, creatorPresent: isBoolean, joinerPresent: isBoolean, creatorHasToken: isBoolean, joinerHasToken: isBoolean,
 };
+const WEB_PUSH = { applicationServerKey: isKey, previous: optional(isKey), longest: isNumber };
 const MESSAGES = {
   __proto__: null,
   joined: { expiresAt: isTime, peerPresent: isBoolean, delivery: isWord },
@@ -287,6 +289,9 @@ export class JoinCode {
 
 const joinidOf = (code) => (code instanceof JoinCode ? code.text : code);
 
+/** A token with its environment and app. A browser's subscription belongs to neither. */
+const withApp = (name, token, app) => (typeof token === "object" && token !== null ? { [name]: token } : { [name]: token, ...app });
+
 // MARK: HTTP
 
 /** Half of each wait is random, so that clients of a broker that restarts don't all return at once. */
@@ -312,13 +317,21 @@ export class Client {
     this.#app = { environment, bundleId };
   }
 
+  get url() { return this.#url; }
+
+  async pushServices({ signal } = {}) {
+    const shape = { webPush: optional((value) => value !== null && has(value, WEB_PUSH)) };
+    const { webPush } = await this.#call("GET", "/api/push", { shape, signal });
+    return { webPush };
+  }
+
   async create({ code, token, expiresInSeconds, joinExpiresInSeconds, signal } = {}) {
-    const body = { joinid: joinidOf(code), client1_token: token, expiresInSeconds, joinExpiresInSeconds, ...this.#app };
+    const body = { joinid: joinidOf(code), expiresInSeconds, joinExpiresInSeconds, ...withApp("client1_token", token, this.#app) };
     return this.#room({ ...await this.#enter("/api/rooms", "client1", body, signal), side: 1 });
   }
 
   async accept({ code, token, signal } = {}) {
-    const body = { joinid: joinidOf(code), client2_token: token, ...this.#app };
+    const body = { joinid: joinidOf(code), ...withApp("client2_token", token, this.#app) };
     return this.#room({ ...await this.#enter("/api/rooms/accept", "client2", body, signal), side: 2 });
   }
 
@@ -331,7 +344,7 @@ export class Client {
   }
 
   #room(membership) {
-    return new Room(membership, this.#app, (...call) => this.#call(...call), this.#url.replace(/^http/, "ws") + "/ws");
+    return new Room(membership, this.#url, this.#app, (...call) => this.#call(...call));
   }
 
   /** Creates or accepts. A repeat after a lost answer must have the client id of the first try. */
@@ -411,14 +424,14 @@ class Room {
   #membership;
   #app;
   #call;
-  #socketURL;
 
-  constructor({ roomid, client, member, side, ref, expiresAt, joinExpiresAt }, app, call, socketURL) {
+  constructor({ roomid, client, member, side, ref, expiresAt, joinExpiresAt }, broker, app, call) {
     this.#membership = { roomid, client, member, side, ref, expiresAt };
     this.side = side;
     this.expiresAt = new Date(expiresAt);
     if (joinExpiresAt) this.joinExpiresAt = new Date(joinExpiresAt);
-    [this.#app, this.#call, this.#socketURL] = [app, call, socketURL];
+    this.broker = broker;
+    [this.#app, this.#call] = [app, call];
   }
 
   credentials() { return { ...this.#membership }; }
@@ -433,7 +446,8 @@ class Room {
   }
 
   async replaceToken(token, { signal } = {}) {
-    const { ref } = await this.#send("PUT", "/api/room/token", { body: { token, ...this.#app }, shape: { ref: isRef, expiresAt: isTime }, signal });
+    const body = withApp("token", token, this.#app);
+    const { ref } = await this.#send("PUT", "/api/room/token", { body, shape: { ref: isRef, expiresAt: isTime }, signal });
     this.#membership.ref = ref;
   }
 
@@ -452,7 +466,7 @@ class Room {
 
   join({ appState } = {}) {
     const { roomid, client, member } = this.#membership;
-    return new RoomSession(this.#socketURL, JSON.stringify({ type: "join_room", roomid, client, member }), appState);
+    return new RoomSession(this.broker.replace(/^http/, "ws") + "/ws", JSON.stringify({ type: "join_room", roomid, client, member }), appState);
   }
 
   /** Sends a call about this side. Calls without a body are about the room. */
