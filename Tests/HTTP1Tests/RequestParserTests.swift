@@ -341,6 +341,24 @@ func readInAllWays(_ text: String, limits: MessageLimits = MessageLimits()) -> R
         if failure == nil { #expect(readInAllWays(text + text).messages == ["post / ", "post / "]) }
     }
 
+    @Test func contentEncodingsAreTheOwnersIfItDecodesThem() {
+        var limits = MessageLimits()
+        limits.allowsContentEncoding = true
+        let text = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Encoding: aes128gcm\r\n\r\nx"
+        #expect(read(text).failure == .unsupportedEncoding)
+        #expect(read(text, limits: limits).messages == ["post / x"])
+    }
+
+    @Test func allHeaderLinesAreListedAsSent() {
+        let message = Message(method: .post, target: "/", headers: [("Host", "a"), ("TTL", "60"), ("ttl", "0")], body: [1])
+        var lines: [String] = []
+        message.forEachHeader { name, value in
+            let (name, value) = (name.indices.map { name[$0] }, value.indices.map { value[$0] })
+            lines.append(String(decoding: name, as: UTF8.self) + "=" + String(decoding: value, as: UTF8.self))
+        }
+        #expect(lines == ["Host=a", "TTL=60", "ttl=0"])
+    }
+
     @Test func version10GetsNoContinue() {
         let parser = RequestParser()
         let text = "POST / HTTP/1.0\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n"

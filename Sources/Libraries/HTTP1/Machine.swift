@@ -184,7 +184,7 @@ extension Machine {
             // llhttp reads an empty value as 0 and allows spaces inside.
             let isNumber = store.withSpan(value) { digits in digits.indices.allSatisfy { digits[$0] &- 0x30 < 10 } }
             guard isNumber, (1...18).contains(value.count) else { return refuse(.malformed) }
-        case 16 where isServer && store.isToken(name, "content-encoding"):
+        case 16 where isServer && !limits.allowsContentEncoding && store.isToken(name, "content-encoding"):
             if !store.withSpan(value, { $0.isListOf("identity") }) { unmet = unmet ?? .unsupportedEncoding }
         case 17 where store.isToken(name, "transfer-encoding"):
             // Other codings would have to be decoded first.

@@ -77,6 +77,15 @@ public final class Message {
         }
     }
 
+    /// Calls `use` with the name and value of each header line, in order. Names are as sent.
+    public func forEachHeader<E: Error>(_ use: (Span<UInt8>, Span<UInt8>) throws(E) -> Void) throws(E) {
+        for field in fields {
+            try store.withSpan(field.nameRange) { (name) throws(E) in
+                try store.withSpan(field.valueRange) { (value) throws(E) in try use(name, value) }
+            }
+        }
+    }
+
     /// True if the header's list contains `token`, in any case. All lines called `name` (lower case) are one list (RFC 9110 section 5.3).
     public func listContains(_ name: StaticString, _ token: StaticString) -> Bool {
         fields.contains { isCalled($0, name) && store.withSpan($0.valueRange) { $0.listContains(token) } }

@@ -64,6 +64,8 @@ public struct MessageLimits: Sendable {
     /// The limit of the body for requests whose method and target `allowsLongBody` accepts. It is called only for a body over `bodyBytes`.
     public var longBodyBytes = 0
     public var allowsLongBody: (@Sendable (Method, Span<UInt8>) -> Bool)?
+    /// Accepts a `Content-Encoding`. The owner then decodes the body itself.
+    public var allowsContentEncoding = false
 
     public init(targetBytes: Int = 8192, headerBytes: Int = 16384, headerCount: Int = 100, bodyBytes: Int = 16384) {
         self.targetBytes = targetBytes
