@@ -104,7 +104,10 @@ let package = Package(
             in: domain),
         room(
             "Broker",
-            ["Shares", "Storage", "Sealing", "Policy", "Ledger", "Courier", "EventLoop", "Vocabulary", "Linux", "Sodium"],
+            [
+                "Shares", "Storage", "Sealing", "Policy", "Ledger", "WebPush", "Courier", "EventLoop", "Vocabulary", "Linux",
+                "Sodium",
+            ],
             in: "Sources"),
 
         // The edges.
@@ -113,8 +116,8 @@ let package = Package(
         room(
             "API",
             [
-                "AuditPage", "Broker", "Policy", "Ledger", "HTTPServer", "HTTP1", "WebSocket", "Sealing", "Linux", "EventLoop",
-                "Shares", "JSON", "Vocabulary", "Sodium", "TLS",
+                "AuditPage", "Broker", "Policy", "Ledger", "WebPush", "HTTPServer", "HTTP1", "WebSocket", "Sealing", "Linux",
+                "EventLoop", "Shares", "JSON", "Vocabulary", "Sodium", "TLS",
             ], in: edges),
         room("APNsSimulator", ["EventLoop", "Vocabulary", "Linux", "TLS", "HTTP1", "HTTP2", "HTTPServer"], in: edges),
 
@@ -122,7 +125,8 @@ let package = Package(
         program(
             "mayfly",
             [
-                "API", "APNsSimulator", "AuditPage", "DemoPage", "Broker", "Courier", "Storage", "Ledger", "Policy", "Sealing",
+                "API", "APNsSimulator", "AuditPage", "DemoPage", "Broker", "Courier", "WebPush", "Storage", "Ledger", "Policy",
+                "Sealing",
                 "HTTPServer", "Shares", "EventLoop", "JSON", "Vocabulary", "TLS", "HTTP1", "WebSocket", "Linux", "Malloc",
                 "Sodium",
             ]),

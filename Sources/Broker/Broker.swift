@@ -8,6 +8,7 @@ public import Shares
 import Storage
 import Synchronization
 public import Vocabulary
+public import WebPush
 
 /// The parts of a broker, with their common settings, counts of refusals and gauges.
 ///
@@ -24,6 +25,8 @@ public final class Broker: Sendable {
         public var addressSize: AddressSize
         /// Returns the bundle id of a configured app.
         public var bundleID: @Sendable (_ app: AppID) -> String?
+        /// Nil if no Web Push is sent.
+        public var webPush: WebPushService?
         /// True if pushes can be sent to this app in this environment.
         public var serves: @Sendable (_ kind: TokenKind, _ topic: String, _ environment: PushEnvironment) -> Bool
 
@@ -39,10 +42,30 @@ public final class Broker: Sendable {
             self.serves = serves
         }
 
-        /// Returns the bundle id of a destination's app, or nil if no push can be sent there.
+        /// Returns the bundle id of a destination's app. Nil if it isn't configured, and for other services than Apple's.
         func bundleID(of destination: Destination) -> String? {
             guard case .apns(let app, _) = destination else { return nil }
             return bundleID(app)
+        }
+
+        /// True if pushes can be sent there.
+        func reaches(_ destination: Destination) -> Bool {
+            switch destination {
+            case .apns(let app, _): bundleID(app) != nil
+            case .webPush(let key): webPush?.has(key: key) == true
+            case .other: false
+            }
+        }
+
+        /// The service to which new subscriptions belong. Nil until `mayfly push enable` has made room for their addresses.
+        public var subscribable: WebPushService? { addressSize == .anyService ? webPush : nil }
+
+        /// Returns the push address of a browser's subscription.
+        /// - Throws: `.webPushOff` if no Web Push is sent; `.overloaded`; `PushEndpoint.Fault` and `Subscription.Fault` for the caller.
+        public func address(endpoint: Span<UInt8>, p256dh: Span<UInt8>, auth: Span<UInt8>) throws -> PushAddress {
+            guard let service = subscribable else { throw BrokerError.webPushOff }
+            let subscription = try Subscription(endpoint: endpoint, p256dh: p256dh, auth: auth, service.hosts)
+            return PushAddress(.webPush(key: service.current.number), token: subscription.secret)
         }
 
         /// Returns the push address of a token at Apple.

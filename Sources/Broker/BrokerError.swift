@@ -16,6 +16,8 @@ public enum BrokerError: Error, Sendable, Equatable {
     case outOfRange(String, allowed: String)
     case invalidToken(String)
     case appNotServed
+    /// No Web Push is sent, or no room was made for its addresses.
+    case webPushOff
     case noCapability
     case malformedCapability
     case noJWT
@@ -63,7 +65,7 @@ public enum BrokerError: Error, Sendable, Equatable {
     /// The HTTP status (RFC 9110).
     public var status: Int {
         switch self {
-        case .malformedJSON, .missingField, .wrongType, .outOfRange, .invalidToken, .appNotServed: 400
+        case .malformedJSON, .missingField, .wrongType, .outOfRange, .invalidToken, .appNotServed, .webPushOff: 400
         case .noCapability, .malformedCapability, .noJWT, .invalidJWT, .jwtExpired, .invalidSignature: 401
         case .notAMember, .memberRequired, .anotherUser, .backEndOnly, .foreignOrigin: 403
         case .roomNotFound, .notFound, .audiencesOff, .tokenNotFound, .requestNotFound, .deviceNotFound: 404
@@ -86,6 +88,7 @@ public enum BrokerError: Error, Sendable, Equatable {
         case .outOfRange: "out_of_range"
         case .invalidToken: "invalid_token"
         case .appNotServed: "app_not_served"
+        case .webPushOff: "web_push_off"
         case .noCapability: "no_capability"
         case .malformedCapability: "malformed_capability"
         case .noJWT: "no_jwt"
@@ -148,6 +151,8 @@ public enum BrokerError: Error, Sendable, Equatable {
         case .invalidToken(let field): "The field \(field) is not a push token. Send 1 to 100 bytes in hexadecimal."
         case .appNotServed:
             "This broker has no key for that app and environment. Send a bundleId and an environment that its operator configured, or neither."
+        case .webPushOff:
+            "This broker sends no Web Push. Send a token of Apple's, or none. Its operator can set --vapid-key and run mayfly push enable."
         case .noCapability: "The room id is missing. Send it as Authorization: Bearer."
         case .malformedCapability: "The bearer is not a room id. Send the 43 characters that create or accept returned."
         case .noJWT: "The JWT is missing. Send it as Authorization: Bearer."

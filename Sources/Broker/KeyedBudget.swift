@@ -3,6 +3,7 @@ import Sealing
 import Sodium
 import Synchronization
 import Vocabulary
+import WebPush
 
 /// Limits the pushes to one token, or the events of one user, in a window of time.
 ///
@@ -61,13 +62,18 @@ final class KeyedBudget: Sendable {
     func reserve(_ address: PushAddress, now: UInt64) throws -> Reservation? {
         try reserve(now: now) { key in
             Self.name(key) { hash in
-                let service =
-                    switch address.destination {
-                    case .apns(_, let environment): [environment.rawValue]
-                    case .other(let service): [0, service]
-                    }
-                hash.update(service.span)
-                address.token.withBytes { hash.update($0) }
+                switch address.destination {
+                case .apns(_, let environment):
+                    let service = [environment.rawValue]
+                    hash.update(service.span)
+                    address.token.withBytes { hash.update($0) }
+                case .webPush:
+                    let name = [0] + (Subscription(address.token)?.budgetName ?? [])
+                    hash.update(name.span)
+                case .other(let service):
+                    let name = [0, service]
+                    hash.update(name.span)
+                }
             }
         }
     }

@@ -20,12 +20,24 @@ extension AddressSize {
     /// Returns the size with which this deployment seals addresses.
     /// - Throws: `.unavailable` if only another release can read that size; what the store throws.
     public static func recorded(in store: any Store) async throws(StoreError) -> AddressSize {
-        guard let mark = try await store.mark(mark) else { return .apnsOnly }
+        try read(try await store.mark(mark))
+    }
+
+    /// The same of a store that isn't open.
+    public static func recorded(in store: StoreSnapshot) throws(StoreError) -> AddressSize { try read(try store.mark(mark)) }
+
+    private static func read(_ mark: [UInt8]?) throws(StoreError) -> AddressSize {
+        guard let mark else { return .apnsOnly }
         let bytes = mark.reduce(UInt64(0)) { $0 << 8 | UInt64($1) }
         guard let size = Int(exactly: bytes).flatMap(AddressSize.init) else {
             throw .unavailable("its addresses are sealed in a size that this release can't read. Run the release that set it")
         }
         return size
+    }
+
+    /// Sets the size with which this deployment seals addresses from the next start of each node on.
+    public func record(in store: any Store) async throws(StoreError) {
+        try await store.setMark(Self.mark, [UInt8](bigEndian: UInt64(rawValue)))
     }
 }
 

@@ -298,7 +298,7 @@ struct CallsStage: AudienceStage {
     }
 
     func delete(_ byte: UInt8? = nil, of user: Principal = bob, by caller: Principal? = nil) async throws -> Int {
-        try await calls.delete(caller ?? user, user: user.user, token: byte.map { try token($0) })
+        try await calls.delete(caller ?? user, user: user.user, token: byte.map { DeviceName(token: try token($0)) })
     }
 
     @discardableResult

@@ -166,7 +166,9 @@ import Testing
             _ = try await stage.ask()
             // Wait for the pushes, because queued tokens open.
             await stage.advance(1_000)
-            func rows(_ byte: UInt8) throws -> [Drill.Finding] { try drill(stage.simulated, stage.now).token(stage.token(byte)) }
+            func rows(_ byte: UInt8) throws -> [Drill.Finding] {
+                try drill(stage.simulated, stage.now).token(DeviceName(token: stage.token(byte)))
+            }
             for (byte, opens) in [(UInt8(1), 1), (2, 0), (3, 0)] {
                 let row = try #require(try rows(byte).last)
                 #expect(row.subject == .audienceTokens && row.held == 2 && row.opens == opens)
@@ -198,8 +200,8 @@ import Testing
             #expect(bob[3].held == 3 && bob[3].opens == 1 && bob[3].because == "those without a printer")
             // A device without a printer needs no name.
             expect(try everything(stage.simulated, stage.now), [.audienceTokens: (4, 1), .users: (nil, 0), .sessions: (1, 0)])
-            #expect(try drill.token(stage.token(3)).last?.opens == 1)
-            #expect(try drill.token(stage.token(4)).last?.opens == 0)
+            #expect(try drill.token(DeviceName(token: stage.token(3))).last?.opens == 1)
+            #expect(try drill.token(DeviceName(token: stage.token(4))).last?.opens == 0)
         }
     }
 }

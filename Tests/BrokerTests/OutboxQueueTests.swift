@@ -84,7 +84,7 @@ import Vocabulary
                 queue.endPreparation()
                 opened += 1
                 let destination = sealed[entry.job.job]!
-                if queue.admit(&entry, to: destination) {
+                if queue.admit(&entry, to: .app(destination)) {
                     left[destination, default: 0] += 1
                     underWay.append(entry)
                 } else {
@@ -97,7 +97,7 @@ import Vocabulary
 
         mutating func end(_ count: Int, to destination: Destination) {
             for _ in 0..<count {
-                let index = underWay.firstIndex { $0.destination == destination }!
+                let index = underWay.firstIndex { $0.group == .app(destination) }!
                 queue.endDelivery(of: underWay.remove(at: index))
             }
         }
@@ -125,7 +125,7 @@ import Vocabulary
         // Held jobs start when there is room again.
         queue.end(4_000, to: dead)
         #expect(Set(queue.startAll().keys).isSuperset(of: [dying]))
-        queue.end(queue.underWay.count { $0.destination == dead }, to: dead)
+        queue.end(queue.underWay.count { $0.group == .app(dead) }, to: dead)
         #expect(Set(queue.startAll().keys) == [dead, dying])
     }
 

@@ -45,13 +45,19 @@ import Vocabulary
     @Test(arguments: [
         (Destination.apns(AppID(bundleID: "org.example.left"), .production), "is not configured any more"),
         (.apns(AppID(bundleID: "org.example.left"), .sandbox), "is not configured any more"),
-        (.other(service: 2), "another service than APNs"), (.other(service: 3), "another service than APNs"),
+        (.webPush(key: 1), "the VAPID key that their addresses were made for is not configured"),
+        (.other(service: 3), "another service than APNs"),
     ]) func aPushToAnUnservedAddressFails(_ destination: Destination, _ told: String) async throws {
         let fixture = try await BrokerFixture(courier: { _ in StoppingCourier() })
         for code in ["code-one", "code-two"] {
             let made = try await fixture.create(code, token: try fixture.token())
             _ = try await fixture.accept(code)
-            let token: Secret = if case .apns = destination { try fixture.token() } else { try Secret(count: 0) { _ in } }
+            let token =
+                switch destination {
+                case .apns: try fixture.token()
+                case .webPush: try Secret.random(100)
+                case .other: try Secret(count: 0) { _ in }
+                }
             _ = try await replace(fixture, in: made.room, PushAddress(destination, token: token))
             let joiner = fixture.caller(made.room, "joiner")
             #expect(try await fixture.broker.rooms.report(joiner, leaving: false) == .queued)
@@ -61,7 +67,7 @@ import Vocabulary
         }
         // Two pushes failed, with one alarm a minute.
         let lines = fixture.prints.all.filter { $0.hasPrefix("courier: ") }
-        #expect(lines.count == 1 && lines[0].contains(told) && lines[0].contains("No token is purged"))
+        #expect(lines.count == 1 && lines[0].contains(told) && lines[0].contains("is purged"))
         if case .apns(let app, _) = destination { #expect(!lines[0].contains("\(app)")) }
         #expect(fixture.broker.metrics.value(.alarms) == 1 && fixture.broker.metrics.value(.pushesFailed) == 2)
         let entries = try await fixture.store.closedEntries(before: .max, limit: 1_000).map {

@@ -42,7 +42,8 @@ extension Companion {
         _ principal: Principal, address: PushAddress, activity: [UInt8], session: [UInt8], previous: Secret?
     ) async throws -> Registered {
         try await registerActivity(
-            principal, address: address, activity: activity, session: session, previous: previous, charging: nil)
+            principal, address: address, activity: activity, session: session, previous: previous.map { DeviceName(token: $0) },
+            charging: nil)
     }
 
     func take(
@@ -55,15 +56,18 @@ extension Companion {
     func claim(
         _ principal: Principal, of user: [UInt8]?, session: [UInt8], device: [UInt8], type: ClientType, token: Secret?
     ) async throws -> Bool {
-        try await claim(principal, of: user, session: session, device: device, type: type, token: token, charging: nil)
+        try await claim(
+            principal, of: user, session: session, device: device, type: type, token: token.map { DeviceName(token: $0) },
+            charging: nil)
     }
 
     func clearApproval(_ principal: Principal, request: RequestName, excluding: Secret?) async throws -> Int? {
-        try await clearApproval(principal, request: request, excluding: excluding, charging: nil)
+        try await clearApproval(principal, request: request, excluding: excluding.map { DeviceName(token: $0) }, charging: nil)
     }
 
     func respond(_ principal: Principal, request: RequestName, approved: Bool, excluding: Secret?) async throws -> Bool {
-        try await respond(principal, request: request, approved: approved, excluding: excluding, charging: nil)
+        try await respond(
+            principal, request: request, approved: approved, excluding: excluding.map { DeviceName(token: $0) }, charging: nil)
     }
 
     func clearSession(_ principal: Principal, of user: [UInt8]? = nil, session: [UInt8]) async throws -> Int {
@@ -87,7 +91,8 @@ extension Calls {
     func register(
         _ principal: Principal, user: [UInt8], address: PushAddress, previous: Secret? = nil
     ) async throws -> Registered {
-        try await register(principal, user: user, address: address, previous: previous, charging: nil)
+        try await register(
+            principal, user: user, address: address, previous: previous.map { DeviceName(token: $0) }, charging: nil)
     }
 
     func ring(_ call: CallInvitation) async throws -> CallReceipt { try await ring(call, charging: nil) }

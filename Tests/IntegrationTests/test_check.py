@@ -19,7 +19,7 @@ from test_startup_errors import start_fails
 from world import World
 
 NAMES = ["logging", "listeners", "proxies", "policies", "users", "webhooks", "state", "disk", "database", "keys", "clock", "witnesses", "log key", "copies", "log", "memory", "swap",
-         "descriptors", "apns", "certificates"]
+         "descriptors", "web push", "apns", "certificates"]
 
 
 def check(broker, *words, status=0, prefix=(), **changes):

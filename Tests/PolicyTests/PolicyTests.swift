@@ -141,7 +141,7 @@ import Vocabulary
             "1,000 per 600 s in all", "(158,400 guesses)", "(1,584,000,000 guesses)",
             "template peer_waiting", "\"Your chat partner is waiting\"", "120 s, never past the token's expiry",
             "\"roomId\":\"<handle>\"", "4 digits", "8 alphanumerics",
-            "browsers show                     \"Notification\", \"Your chat partner is waiting\", a click opens /",
+            "browsers show                     \"Your chat partner is waiting\", a click opens /",
         ] {
             #expect(summary.contains(text), "summary lacks: \(text)")
         }

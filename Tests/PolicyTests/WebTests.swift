@@ -27,8 +27,9 @@ let longestOrigin = "https://" + String(repeating: "o", count: 192)
         let template = try #require(try builtIn("rooms").templates["peer_waiting"])
         #expect(
             try show(template)
-                == #"{"notification":{"body":"Your chat partner is waiting","data":{"roomId":"\#(Self.all)","template":"peer_waiting"},"#
-                + #""navigate":"https://app.example/","tag":"\#(Self.all)","title":"Notification"},"web_push":8030}"#)
+                == #"{"mutable":true,"notification":{"data":{"roomId":"\#(Self.all)","template":"peer_waiting"},"#
+                + #""navigate":"https://app.example/","tag":"\#(Self.all)","title":"Your chat partner is waiting"},"web_push":8030}"#
+        )
     }
 
     @Test func callsRing() throws {
@@ -38,7 +39,7 @@ let longestOrigin = "https://" + String(repeating: "o", count: 192)
         ]
         #expect(
             try show(template, fields)
-                == #"{"notification":{"data":{"callType":"video","callerUid":"\#(Self.all)","sessionId":"\#(Self.none)","#
+                == #"{"mutable":true,"notification":{"data":{"callType":"video","callerUid":"\#(Self.all)","sessionId":"\#(Self.none)","#
                 + #""template":"incoming_call"},"navigate":"https://app.example/","requireInteraction":true,"tag":"\#(Self.all)","#
                 + #""title":"Incoming call"},"web_push":8030}"#)
     }
@@ -61,7 +62,7 @@ let longestOrigin = "https://" + String(repeating: "o", count: 192)
             + #""requestId":"\#(Self.none)""#
         #expect(
             try show(template, fields, nowMs: 1_700_000_000_999)
-                == #"{"notification":{"body":"\"an \"odd\" one\"","data":\#(data),"template":"t"},"#
+                == #"{"mutable":true,"notification":{"body":"\"an \"odd\" one\"","data":\#(data),"template":"t"},"#
                 + #""navigate":"https://app.example/p#c?a=\"b\"","tag":"\#(Self.all)","title":"-25 %"},"web_push":8030}"#)
         let push = try render(template, fields, nowMs: 1_700_000_000_999)
         let beside = data.replacing(#"{"at""#, with: #""at""#)
@@ -75,7 +76,7 @@ let longestOrigin = "https://" + String(repeating: "o", count: 192)
             (alert + #""title":"A","body":"B"}"#, #""A""#, #""B""#),
             (alert + #""title":"A","body":"B","web":{}}"#, #""A""#, #""B""#),
             (alert + #""title":"A","body":"B","web":{"title":"\"W\""}}"#, #""\"W\"""#, #""B""#),
-            (alert + #""subtitle":"S","body":"B"}"#, #""Notification""#, #""B""#),
+            (alert + #""subtitle":"S","body":"B"}"#, #""B""#, nil),
             (alert + #""title-loc-key":"A","loc-key":"B"}"#, #""Notification""#, nil),
             (alert + #""title":"A","loc-key":"B"}"#, #""A""#, nil),
             (alert + #""badge":0,"web":{"title":"W"}}"#, #""W""#, nil), (voip + #","web":{}}"#, #""Notification""#, nil),
@@ -83,7 +84,7 @@ let longestOrigin = "https://" + String(repeating: "o", count: 192)
     func titlesAndBodies(_ template: String, _ title: String, _ body: String?) throws {
         #expect(
             try show(template)
-                == #"{"notification":{\#(body.map { "\"body\":\($0)," } ?? "")"data":{"template":"t"},"navigate":"https://app.example/","#
+                == #"{"mutable":true,"notification":{\#(body.map { "\"body\":\($0)," } ?? "")"data":{"template":"t"},"navigate":"https://app.example/","#
                 + #""tag":"\#(Self.all)","title":\#(title)},"web_push":8030}"#)
     }
 
@@ -137,7 +138,7 @@ let longestOrigin = "https://" + String(repeating: "o", count: 192)
             #expect(over.first?.problem == "can make a Web Push of 1025 bytes")
         }
         let around =
-            #"{"notification":{"body":"","data":{"template":"t"},"navigate":"/","tag":"","title":"Notification"},"web_push":8030}"#
+            #"{"mutable":true,"notification":{"data":{"template":"t"},"navigate":"/","tag":"","title":""},"web_push":8030}"#
         let bytes = around.utf8.count + 200 + 22
         try lint({ Self.alert + "\"body\":\"\(String(repeating: "x", count: $0))\"}" }, wrapping: bytes)
         // The longest word counts, as it is escaped.
@@ -182,7 +183,7 @@ let longestOrigin = "https://" + String(repeating: "o", count: 192)
             "{\"pushType\":\"liveactivity\",\"priority\":5,\"ttlSeconds\":60,\"event\":\"update\",\"web\":{}}",
             ".web: is not allowed in a liveactivity push"),
         Bad(voip + ",\"title\":\"x\",\"web\":{}}", ".title: is not allowed in a voip push"),
-        Bad(voip + ",\"web\":{\"title\":\"\(String(repeating: "x", count: 1_000))\"}}", ": can make a Web Push of 1315 bytes"),
+        Bad(voip + ",\"web\":{\"title\":\"\(String(repeating: "x", count: 1_000))\"}}", ": can make a Web Push of 1330 bytes"),
         // The name's place
         Bad(alert + "\"body\":\"x\",\"handleKey\":\"template\"}", ": uses the payload key template"),
         Bad(alert + "\"body\":\"x\",\"constants\":{\"template\":{}}}", ": uses the payload key template"),
@@ -209,6 +210,6 @@ let longestOrigin = "https://" + String(repeating: "o", count: 192)
                 "  browsers show                     \"Incoming call\" until it is closed, a click opens / (at most \(template.worstCase) bytes)\n"
             ))
         let path = try Policy(rooms(template: Self.web("{\"path\":\"/a\"}"))).summary()
-        #expect(path.contains("\"Notification\", \"x\", a click opens /a (at most "))
+        #expect(path.contains("browsers show                     \"x\", a click opens /a (at most "))
     }
 }

@@ -95,8 +95,37 @@ import Vocabulary
         return bytes + [0x80] + [UInt8](repeating: 0, count: size - bytes.count - 1)
     }
 
-    /// A release that serves Web Push or FCM may have run on this database.
-    @Test(arguments: [0, 2, 3, 255] as [UInt8]) func addressesOfOtherServicesOpenWithoutTheirSecret(_ service: UInt8) throws {
+    @Test(arguments: [82, 129, 578]) func subscriptionsAreSealedInOneLength(_ count: Int) throws {
+        let address = PushAddress(.webPush(key: 7), token: try Secret.random(count))
+        let sealed = try seal(address, .anyService)
+        #expect(sealed.count == AddressSize.anyService.sealedCount)
+        #expect(try ring.open(sealed, context(), room).address == address)
+        let job = JobContent(address: address, sealedAtMs: 7, handle: Handle(1))
+        // Also at a node that has not learnt of the longer size.
+        for size in AddressSize.allCases {
+            let sealedJob = try ring.sealJob(job, context: jobContext(), size: size)
+            #expect(sealedJob.count == AddressSize.anyService.sealedCount)
+            #expect(try ring.open(sealedJob, jobContext()).address == address)
+        }
+    }
+
+    @Test(arguments: [(81, 608), (81, 160), (0, 160)]) func shorterOnesDoNotOpen(_ count: Int, _ size: Int) throws {
+        let sealed = try seal(plaintext: plaintext(service: 2, variant: 9, Sodium.randomBytes(count), size: size))
+        #expect(throws: SealingError.doesNotOpen) { try ring.open(sealed, context(), room) }
+    }
+
+    @Test func aSubscriptionWithOtherKeysIsTheSameDevice() throws {
+        func address(_ keys: UInt8, _ endpoint: String) throws -> PushAddress {
+            let bytes = [UInt8](repeating: keys, count: 81) + endpoint.utf8
+            return PushAddress(.webPush(key: 1), token: try Secret(copying: bytes.span))
+        }
+        let one = try address(1, "a.example/x")
+        #expect(try one.device == address(2, "a.example/x").device && one.device != address(1, "a.example/y").device)
+        #expect(try one != address(2, "a.example/x"))
+    }
+
+    /// A release that serves FCM may have run on this database.
+    @Test(arguments: [0, 3, 255] as [UInt8]) func addressesOfOtherServicesOpenWithoutTheirSecret(_ service: UInt8) throws {
         for (count, size) in [(0, 160), (130, 160), (578, 608)] {
             let sealed = try seal(
                 plaintext: plaintext(service: service, variant: 9, Sodium.randomBytes(count), size: size))

@@ -122,17 +122,17 @@ import Vocabulary
             all.append(try ring.index(.owner, ExpirySlot(generation: 1, expiryMs: expiry), [[1]]))
         }
         for kind in TokenKind.allCases {
-            all.append(try ring.deviceIndex(slot, owner: [1], kind: kind, token: token))
-            all.append(try ring.deviceIndex(slot, owner: [2], kind: kind, token: token))
-            all.append(try ring.deviceIndex(slot, owner: [1], kind: kind, token: .random(32)))
+            all.append(try ring.deviceIndex(slot, owner: [1], kind: kind, device: DeviceName(token: token)))
+            all.append(try ring.deviceIndex(slot, owner: [2], kind: kind, device: DeviceName(token: token)))
+            all.append(try ring.deviceIndex(slot, owner: [1], kind: kind, device: DeviceName(token: .random(32))))
         }
         #expect(Set(all).count == all.count)
         // With the same key, only the label differs.
         #expect(Set(all.map { Array($0.bytes.dropFirst(8)) }).count == all.count - 1)
         let expiry = (0..<8).map { UInt8(truncatingIfNeeded: slot.expiryMs >> (56 - 8 * $0)) }
         #expect(all.count { Array($0.bytes.prefix(8)) == expiry } == all.count - 2)
-        let again = try folder.load().deviceIndex(slot, owner: [1], kind: .alert, token: .copy(token.plain))
-        #expect(try ring.deviceIndex(slot, owner: [1], kind: .alert, token: token) == again)
+        let again = try folder.load().deviceIndex(slot, owner: [1], kind: .alert, device: DeviceName(token: .copy(token.plain)))
+        #expect(try ring.deviceIndex(slot, owner: [1], kind: .alert, device: DeviceName(token: token)) == again)
         #expect(try ring.index(.device, slot, [[1], [1], token.plain]) == again)
     }
 }

@@ -148,7 +148,8 @@ import Vocabulary
             return .one(hex(try ring.index(some(label[some(v.label)]), slot(v), fields(v)).bytes))
         case "device_index":
             let token = try Secret.copy(bytes(some(v.token)))
-            let index = try ring.deviceIndex(slot(v), owner: Array(some(v.owner).utf8), kind: kind(v), token: token)
+            let index = try ring.deviceIndex(
+                slot(v), owner: Array(some(v.owner).utf8), kind: kind(v), device: DeviceName(token: token))
             return .one(hex(index.bytes))
         case "seal_note":
             let label: [String: NoteLabel] = ["details": .details, "update": .update, "fields": .fields, "timer": .timer]

@@ -169,7 +169,7 @@ import Testing
 
 @Suite struct VAPIDKeyTests {
     @Test func tokensVerifyAndShowNoTime() throws {
-        let key = try VAPIDKey(ES256.PrivateKey(), number: 0)
+        let key = try VAPIDKey(ES256.PrivateKey())
         #expect(key.publicKey.utf8.count == 87)
         let token = try key.token(for: "https://a.example", contact: "mailto:ops@chat.example", expiresS: 1_800_000_000)
         let parts = token.split(separator: ".").map(String.init)

@@ -27,6 +27,8 @@ struct Fanout: Sendable {
     var pushes = 0
     /// Pushes beyond a token's budget. Alerts are left out, updates wait.
     var throttled = 0
+    /// Pushes that a browser would not show, and that are not sent to one.
+    var skipped = 0
     /// The reserved units of token budgets. `claim` adds its event.
     let admission: Admission
 
@@ -37,6 +39,7 @@ struct Fanout: Sendable {
         all.change.oldest = more.change.oldest ?? all.change.oldest
         all.pushes += more.pushes
         all.throttled += more.throttled
+        all.skipped += more.skipped
         all.admission.add(more.admission)
     }
 }
@@ -68,6 +71,10 @@ extension Audiences {
             // Thousands may watch one printer.
             if number % 64 == 63 { await loop.nextTurn() }
             guard let opened = try open(registration, of: audience) else { continue }
+            if case .webPush = opened.token.address.destination, policy.templates[event.template]?.reachesBrowsers == false {
+                fanout.skipped += 1
+                continue
+            }
             guard let reservation = try reserve(opened) else {
                 fanout.throttled += 1
                 continue

@@ -16,7 +16,7 @@ public struct Registration: Sendable {
     /// The app's own names of a Live Activity and its session, at most 128 bytes each.
     public var activity: (id: [UInt8], session: [UInt8])?
     /// A token of the same owner that this one replaces.
-    public var previous: Secret?
+    public var previous: DeviceName?
 }
 
 /// The result of a registration.
@@ -51,7 +51,7 @@ extension Audiences {
         return try await retrying(8) { _ in
             let slot = expirySlot(for: asked.kind.life)
             let current = try await registrations(of: asked.owner).filter { $0.kind == asked.kind }
-            let same = try registrations(current, for: asked.address.token, owner: asked.owner)
+            let same = try registrations(current, for: asked.address.device, owner: asked.owner)
             var replaced = same
             if let previous = asked.previous {
                 replaced += try registrations(current, for: previous, owner: asked.owner).filter { !same.contains($0) }
@@ -125,7 +125,7 @@ extension Audiences {
     private func deviceIndexes(_ asked: Registration) throws -> [Digest] {
         let owner = ownerField(asked.owner)
         return try expirySlots(for: asked.kind.life).map { slot in
-            try keys.deviceIndex(slot, owner: owner, kind: asked.kind, token: asked.address.token)
+            try keys.deviceIndex(slot, owner: owner, kind: asked.kind, device: asked.address.device)
         }
     }
 
@@ -151,7 +151,7 @@ extension Audiences {
         var row = RegistrationRecord(
             context, ref: sealedRef, id: kept?.record.id ?? RegistrationID.random(),
             audience: try index(.audience, slot, asked.audience), owner: try index(.owner, slot, asked.owner),
-            device: try keys.deviceIndex(slot, owner: ownerField(asked.owner), kind: asked.kind, token: asked.address.token),
+            device: try keys.deviceIndex(slot, owner: ownerField(asked.owner), kind: asked.kind, device: asked.address.device),
             sealed: sealed, isLong: TokenContext.isLong(from: time.now, to: slot.expiryMs),
             preferences: kept?.record.preferences ?? .max,
             details: try keys.sealDetails(details, context))

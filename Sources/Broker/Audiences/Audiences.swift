@@ -225,14 +225,14 @@ public actor Audiences: LoopActor, BrokerPart {
         return found.filter { $0.expires > now }
     }
 
-    /// Returns the registrations of this token among those of an owner.
+    /// Returns the registrations of this device among those of an owner.
     func registrations(
-        _ registrations: [RegistrationRecord], for token: Secret, owner: [UInt8]
+        _ registrations: [RegistrationRecord], for named: DeviceName, owner: [UInt8]
     ) throws -> [RegistrationRecord] {
         var found: [RegistrationRecord] = []
         for registration in registrations {
             let device = try keys.deviceIndex(
-                registration.expirySlot, owner: ownerField(owner), kind: registration.kind, token: token)
+                registration.expirySlot, owner: ownerField(owner), kind: registration.kind, device: named)
             if device == registration.device { found.append(registration) }
         }
         return found

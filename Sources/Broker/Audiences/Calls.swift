@@ -23,7 +23,7 @@ public actor Calls: LoopActor {
     ///   - previous: the phone's previous token, which is destroyed.
     /// - Throws: `.anotherUser`, and what `Audiences.register` throws.
     public func register(
-        _ principal: Principal, user: [UInt8], address: PushAddress, previous: Secret? = nil,
+        _ principal: Principal, user: [UInt8], address: PushAddress, previous: DeviceName? = nil,
         charging payer: RequestCharges?
     ) async throws -> Registered {
         try Self.check(user, principal)
@@ -34,7 +34,7 @@ public actor Calls: LoopActor {
     /// Destroys a user's PushKit token, or all of them if `token` is nil.
     /// - Returns: how many tokens were destroyed.
     /// - Throws: `.anotherUser`.
-    public func delete(_ principal: Principal, user: [UInt8], token: Secret?) async throws -> Int {
+    public func delete(_ principal: Principal, user: [UInt8], token: DeviceName?) async throws -> Int {
         try Self.check(user, principal)
         var found = try await audiences.registrations(of: user)
         if let token { found = try await audiences.registrations(found, for: token, owner: user) }
@@ -61,10 +61,10 @@ public actor Calls: LoopActor {
         // A failed try means that one of the receiver's registrations changed meanwhile.
         return try await retrying { _ in
             var fanout = try await audiences.pushes(event, to: audiences.devices(of: call.receiver), of: call.receiver)
-            guard fanout.pushes > 0 else { return CallReceipt(throttled: fanout.throttled) }
+            guard fanout.pushes > 0 else { return CallReceipt(throttled: fanout.throttled, skipped: fanout.skipped) }
             fanout.change.seen = try await audiences.repeatMark(call.receiver, call.session)
             switch try await audiences.apply(fanout, charging: payer) {
-            case .done: return CallReceipt(rang: fanout.pushes, throttled: fanout.throttled)
+            case .done: return CallReceipt(rang: fanout.pushes, throttled: fanout.throttled, skipped: fanout.skipped)
             case .repeated: return CallReceipt(isRepeated: true)
             case .changed, .settled, .leftOut: return nil
             }
@@ -98,12 +98,15 @@ public struct CallReceipt: Sendable, Equatable {
     public var rang = 0
     /// Phones whose token's budget is used up.
     public var throttled = 0
+    /// Browsers that get no push, because the template has no text for them.
+    public var skipped = 0
     /// True if this call has rung before. Then nothing was done.
     public var isRepeated = false
 
-    public init(rang: Int = 0, throttled: Int = 0, isRepeated: Bool = false) {
+    public init(rang: Int = 0, throttled: Int = 0, skipped: Int = 0, isRepeated: Bool = false) {
         self.rang = rang
         self.throttled = throttled
+        self.skipped = skipped
         self.isRepeated = isRepeated
     }
 }

@@ -103,7 +103,7 @@ extension Companion {
     /// - Returns: the number of pushes to devices. Nil if the request is unknown, or of another user and another back end.
     /// - Throws: `.tooManyPushes` if there is no room for all of them. Then none is sent.
     public func clearApproval(
-        _ principal: Principal, request name: RequestName, excluding: Secret?, charging payer: RequestCharges?
+        _ principal: Principal, request name: RequestName, excluding: DeviceName?, charging payer: RequestCharges?
     ) async throws -> Int? {
         guard let (timer, content) = try await request(name, by: principal) else { return nil }
         let hasAsked = content.isAsked(by: principal)
@@ -125,7 +125,7 @@ extension Companion {
     /// - Parameter excluding: the token of the device that answers.
     /// - Returns: false if the approval is unknown, another user's, answered, or timed out. The caller can't distinguish these.
     public func respond(
-        _ principal: Principal, request name: RequestName, approved: Bool, excluding: Secret?,
+        _ principal: Principal, request name: RequestName, approved: Bool, excluding: DeviceName?,
         charging payer: RequestCharges?
     ) async throws -> Bool {
         return try await retrying { _ in
@@ -148,7 +148,7 @@ extension Companion {
     /// Builds the end of a pending approval: devices clear it, and Live Activities show what is still pending, or else what was reported last.
     /// - Returns: also the number of pushes to devices.
     private func end(
-        _ request: Request, as state: Approval.State, excluding: Secret? = nil
+        _ request: Request, as state: Approval.State, excluding: DeviceName? = nil
     ) async throws -> (fanout: Fanout, devices: Int) {
         let (timer, content) = request
         let current = try await audiences.session(content.user, content.session)
@@ -168,7 +168,7 @@ extension Companion {
     /// Ends an approval that its back end no longer needs. Every device clears it. The user and the back end are informed.
     /// - Returns: the number of pushes to devices. 0 if the approval has ended meanwhile.
     private func withdraw(
-        _ id: RequestID, excluding: Secret? = nil, charging payer: RequestCharges?
+        _ id: RequestID, excluding: DeviceName? = nil, charging payer: RequestCharges?
     ) async throws -> Int {
         return try await retrying { _ in
             guard let (timer, content) = try await request(id), timer.answer == 0, timer.due > time.now else { return 0 }

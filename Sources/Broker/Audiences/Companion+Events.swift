@@ -37,6 +37,8 @@ public struct EventReceipt: Sendable, Equatable {
     public var pushes = 0
     /// Pushes beyond a token's budget.
     public var throttled = 0
+    /// Pushes that are not sent to browsers, because they show nothing there.
+    public var skipped = 0
     /// True if the event was handled before. Then nothing was done.
     public var isRepeated = false
 }
@@ -100,6 +102,7 @@ extension Companion {
             case .done:
                 receipt.pushes = fanout.pushes
                 receipt.throttled = fanout.throttled
+                receipt.skipped = fanout.skipped
                 if let news { await send(news, to: CompanionReceiver(name: user, isBackEnd: false)) }
                 return receipt
             case .repeated:
@@ -329,7 +332,7 @@ extension Companion {
     /// - Returns: true if it took over from another client.
     /// - Throws: `.missingField` and `.anotherUser` like `take`; `.tooManyPushes`. Then nothing has changed.
     public func claim(
-        _ principal: Principal, of user: [UInt8]?, session name: [UInt8], device: [UInt8], type: ClientType, token: Secret?,
+        _ principal: Principal, of user: [UInt8]?, session name: [UInt8], device: [UInt8], type: ClientType, token: DeviceName?,
         charging payer: RequestCharges?
     ) async throws -> Bool {
         let user = try Self.subject(user, principal)

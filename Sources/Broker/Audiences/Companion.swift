@@ -63,7 +63,7 @@ public actor Companion: LoopActor, BrokerPart {
     ///   - previous: the activity's previous token, which is destroyed.
     /// - Throws: what `registerDevice` throws.
     public func registerActivity(
-        _ principal: Principal, address: PushAddress, activity: [UInt8], session: [UInt8], previous: Secret?,
+        _ principal: Principal, address: PushAddress, activity: [UInt8], session: [UInt8], previous: DeviceName?,
         charging payer: RequestCharges?
     ) async throws -> Registered {
         try await audiences.register(
@@ -132,7 +132,7 @@ public actor Companion: LoopActor, BrokerPart {
 
     /// Builds the pushes that replace a request's notification on the user's devices. A running app then removes the text.
     func clearing(
-        _ request: RequestID, of user: [UInt8], excluding: Secret?, because reason: ClearingReason
+        _ request: RequestID, of user: [UInt8], excluding: DeviceName?, because reason: ClearingReason
     ) async throws -> Fanout {
         var devices = try await audiences.devices(of: user)
         if let excluding {

@@ -101,7 +101,7 @@ extension Monitor {
             if let eventID { fanout.change.seen = try await audiences.repeatMark(printer, eventID, principal.callerSpace) }
             let outcome = fanout.change.isEmpty ? .done : try await audiences.apply(fanout, charging: payer)
             switch outcome {
-            case .done: return (news, EventReceipt(pushes: fanout.pushes, throttled: fanout.throttled))
+            case .done: return (news, EventReceipt(pushes: fanout.pushes, throttled: fanout.throttled, skipped: fanout.skipped))
             case .repeated: return (nil, EventReceipt(isRepeated: true))
             case .changed, .settled, .leftOut: return nil
             }

@@ -65,7 +65,7 @@ extension Drill {
     }
 
     /// Tries to find an audience's token that someone names. A match needs the owner's name, unless the token opens without it.
-    func audienceToken(_ token: Secret, of holdings: Holdings) throws(StoreError) -> Finding {
+    func audienceToken(_ token: DeviceName, of holdings: Holdings) throws(StoreError) -> Finding {
         let matches = try openTokens(try alone()) { $0 == token }
         return Finding(
             .audienceTokens, held: holdings.registrations, opens: matches.count,
@@ -148,7 +148,7 @@ extension Drill {
 
     /// Returns the matching tokens that open with the key file alone: they need no name, or their name opens, too.
     private func openTokens(
-        _ alone: Alone, fit: (Secret) -> Bool
+        _ alone: Alone, fit: (DeviceName) -> Bool
     ) throws(StoreError) -> [(name: [UInt8], record: RegistrationRecord)] {
         let slots = try registrationSlots()
         // A user has one name in all apps. A device without a printer needs no name.
@@ -203,9 +203,9 @@ extension Drill {
         record.isActivity ? details(of: record)?.session : nil
     }
 
-    private func token(_ record: RegistrationRecord, _ kind: Policy.Kind, _ audience: [UInt8]) -> Secret? {
+    private func token(_ record: RegistrationRecord, _ kind: Policy.Kind, _ audience: [UInt8]) -> DeviceName? {
         attempt { try keys.openToken(record.sealed.span, context: record.context, audience: kind.field(audience).span) }?.address
-            .token
+            .device
     }
 
     private func registrationSlots() throws(StoreError) -> [ExpirySlot] {

@@ -124,10 +124,10 @@ public struct Drill {
     }
 
     /// Tries to find a token that someone names.
-    public func token(_ token: Secret) throws(StoreError) -> [Finding] {
+    public func token(_ token: DeviceName) throws(StoreError) -> [Finding] {
         let jobs = try store.read { try $0.jobs() }
         var matches: [JobRecord] = []
-        for job in jobs where open(job)?.address.token == token { matches.append(job) }
+        for job in jobs where open(job)?.address.device == token { matches.append(job) }
         let holdings = try store.holdings()
         return [
             Finding(

@@ -6,6 +6,7 @@ import Sealing
 import Shares
 public import Storage
 import Vocabulary
+import WebPush
 
 /// Owns each push from the stored job to the recorded outcome, for rooms and audiences alike.
 ///
@@ -289,11 +290,11 @@ public actor Outbox: LoopActor, BrokerPart {
         }
         guard let content else { throw invalid() }
         let destination = content.address.destination
-        guard settings.bundleID(of: destination) != nil else {
+        guard settings.reaches(destination) else {
             noteUnserved(destination)
             throw .ended(JobOutcome(status: 0, reason: .topicDisallowed))
         }
-        guard queue.admit(&entry, to: destination) else { throw .held }
+        guard queue.admit(&entry, to: SendGroup(content.address)) else { throw .held }
         let (target, asks) = (entry.target, entry.asks)
         let push = try orPause { () throws(SlotShortage) in
             try self.push(of: job, content) { [wanted] in wanted.isWanted(job, of: target, asks: asks) }
@@ -324,6 +325,8 @@ public actor Outbox: LoopActor, BrokerPart {
             switch destination {
             case .apns:
                 "pushes to an app fail, because it is not configured any more. No token is purged. Configure it again, or wait until its tokens expire"
+            case .webPush:
+                "Web Push messages fail, because the VAPID key that their addresses were made for is not configured. No address is purged. Configure it again as --vapid-key or --vapid-previous-key, or wait until the addresses expire"
             case .other:
                 "pushes to another service than APNs fail, because this release can't send there. No token is purged. Run the release that accepted their addresses"
             }
@@ -342,15 +345,27 @@ public actor Outbox: LoopActor, BrokerPart {
                 try keys.apnsID(job.job, deadlineMs: job.deadline, generation: job.context.generation)
             }),
             let (fields, stampMs) = try fields(of: job),
-            let rendered = try? template.render(handle: content.handle, fields: fields, nowMs: stampMs)
+            let payload = payload(template, content, fields, stampMs)
         else { return nil }
         let counted = JobTimes(template).countedFrom(deadline: job.deadline, tokenExpires: job.expires)
-        return Push(
-            apnsID: apnsID, address: content.address, type: rendered.pushType,
-            priority: UInt8(clamping: rendered.priority),
+        var push = Push(
+            apnsID: apnsID, address: content.address, type: template.pushType, priority: UInt8(clamping: template.priority),
             expirationS: expiration(template, counted, job.expires),
-            collapseID: content.handle.base64url, payload: rendered.payload, sealedAtMs: content.sealedAtMs,
+            collapseID: content.handle.base64url, payload: payload, sealedAtMs: content.sealedAtMs,
             deadlineMs: job.deadline, isWanted: isWanted)
+        (push.ttlS, push.addressEndsMs) = (template.ttlSeconds, job.expires)
+        return push
+    }
+
+    /// Returns what the address's service is given to show. Nil if the fields don't fit the template, or if it has nothing to show in a browser.
+    private func payload(
+        _ template: Template, _ content: JobContent, _ fields: [String: FieldValue], _ stampMs: UInt64
+    ) -> [UInt8]? {
+        guard case .webPush = content.address.destination else {
+            return (try? template.render(handle: content.handle, fields: fields, nowMs: stampMs))?.payload
+        }
+        guard let origin = settings.webPush?.origin else { return nil }
+        return (try? template.renderWeb(handle: content.handle, fields: fields, nowMs: stampMs, origin: origin)) ?? nil
     }
 
     /// Apple compares this with its own clock, so correct it by the lead of broker time. Otherwise a phone could ring long after the call, or never.
@@ -396,6 +411,7 @@ public actor Outbox: LoopActor, BrokerPart {
     private func note(refusal reason: APNsReason, _ status: Int, of push: Push, _ verdict: Verdict) {
         metrics.addRefusal(reason)
         // The courier's alarm has a line of its own.
+        // Nobody may make lines about hosts that a stranger chose.
         guard verdict != .configuration, case .apns(_, let environment) = push.address.destination else { return }
         // The list of apps may have changed since the push was sent.
         let topic = settings.bundleID(of: push.address.destination).map { $0 + push.type.topicSuffix } ?? "an unknown app"

@@ -1,6 +1,35 @@
 import Sealing
 import Storage
 import Vocabulary
+import WebPush
+
+/// Pushes that share a limit of those under way.
+enum SendGroup: Hashable {
+    /// An app at Apple, in one environment.
+    case app(Destination)
+    /// The push services of browsers' makers.
+    case webPush
+    /// All other hosts of Web Push, which strangers chose.
+    case foreignHosts
+
+    init(_ address: PushAddress) {
+        guard case .webPush = address.destination else {
+            self = .app(address.destination)
+            return
+        }
+        let host = Subscription(address.token)?.endpoint?.host
+        self = host.map(PushHosts.isLarge) == true ? .webPush : .foreignHosts
+    }
+
+    /// The most that may be under way: the addresses of Web Push have 3,264 places in locked memory.
+    var mostUnderWay: Int {
+        switch self {
+        case .app: .max
+        case .webPush: 2_048
+        case .foreignHosts: 512
+        }
+    }
+}
 
 /// The jobs in the outbox: those that wait for their time, those that are due, and how many are under way. All times are unix ms.
 ///
@@ -18,7 +47,7 @@ struct OutboxQueue {
         /// The approval that the push asks for. Once it has ended, the push is not sent.
         var asks: RequestID?
         /// Known once the job was opened.
-        fileprivate(set) var destination: Destination?
+        fileprivate(set) var group: SendGroup?
         /// A previous run stored the job, and may have sent the push.
         var isFromBefore = false
         /// No time is left at which the push may leave.
@@ -39,9 +68,9 @@ struct OutboxQueue {
     var queued = 0
     private var preparing = 0
     private var underWay = 0
-    private var underWayOf: [Destination: Int] = [:]
+    private var underWayOf: [SendGroup: Int] = [:]
     /// Opened jobs of apps that have too many under way.
-    private var held: [Destination: Queue<Entry>] = [:]
+    private var held: [SendGroup: Queue<Entry>] = [:]
     private var heldCount = 0
     private var looksAtHeldFirst = false
     private var isPaused = false
@@ -86,25 +115,25 @@ struct OutboxQueue {
         guard let entry = looksAtHeldFirst ? nextHeld() ?? nextDue() : nextDue() ?? nextHeld() else { return nil }
         preparing += 1
         underWay += 1
-        if let destination = entry.destination { underWayOf[destination, default: 0] += 1 }
+        if let group = entry.group { underWayOf[group, default: 0] += 1 }
         return entry
     }
 
-    /// Counts a started entry for its destination, which its opened job names.
-    /// - Returns: false if too many of that destination are under way. Then `hold` the entry, and end its delivery.
-    mutating func admit(_ entry: inout Entry, to destination: Destination) -> Bool {
+    /// Counts a started entry for its group, which its opened job names.
+    /// - Returns: false if too many of that group are under way. Then `hold` the entry, and end its delivery.
+    mutating func admit(_ entry: inout Entry, to group: SendGroup) -> Bool {
         // It was held back before, and counted when it started again.
-        if entry.destination != nil { return true }
-        let mayStart = held[destination] == nil && mayStart(destination, beside: underWay - 1)
-        entry.destination = destination
-        underWayOf[destination, default: 0] += 1
+        if entry.group != nil { return true }
+        let mayStart = held[group] == nil && mayStart(group, beside: underWay - 1)
+        entry.group = group
+        underWayOf[group, default: 0] += 1
         return mayStart
     }
 
-    /// Holds an entry back until fewer of its destination are under way.
+    /// Holds an entry back until fewer of its group are under way.
     mutating func hold(_ entry: Entry) {
-        guard let destination = entry.destination else { return makeDue(entry) }
-        held[destination, default: Queue()].append(entry)
+        guard let group = entry.group else { return makeDue(entry) }
+        held[group, default: Queue()].append(entry)
         heldCount += 1
     }
 
@@ -114,9 +143,9 @@ struct OutboxQueue {
     /// Ends the delivery of an entry: it has its outcome, or was put back.
     mutating func endDelivery(of entry: Entry) {
         underWay -= 1
-        guard let destination = entry.destination else { return }
-        let left = underWayOf[destination, default: 1] - 1
-        underWayOf[destination] = left > 0 ? left : nil
+        guard let group = entry.group else { return }
+        let left = underWayOf[group, default: 1] - 1
+        underWayOf[group] = left > 0 ? left : nil
     }
 
     /// Starts nothing until `resume`.
@@ -128,14 +157,14 @@ struct OutboxQueue {
 
     mutating func resume() { isPaused = false }
 
-    private func mayStart(_ destination: Destination, beside underWay: Int) -> Bool {
-        underWayOf[destination, default: 0] < Self.maxJobsPerFreePlace * (Self.maxUnderWay - underWay)
+    private func mayStart(_ group: SendGroup, beside underWay: Int) -> Bool {
+        underWayOf[group, default: 0] < min(group.mostUnderWay, Self.maxJobsPerFreePlace * (Self.maxUnderWay - underWay))
     }
 
     private mutating func nextDue() -> Entry? {
         while let entry = due.popFirst() {
-            guard let destination = entry.destination else { return entry }
-            if held[destination] == nil, mayStart(destination, beside: underWay) { return entry }
+            guard let group = entry.group else { return entry }
+            if held[group] == nil, mayStart(group, beside: underWay) { return entry }
             hold(entry)
         }
         return nil
@@ -143,10 +172,10 @@ struct OutboxQueue {
 
     private mutating func nextHeld() -> Entry? {
         // Few apps: each of them has many pushes under way.
-        guard let destination = held.keys.first(where: { mayStart($0, beside: underWay) }),
-            let entry = held[destination]?.popFirst()
+        guard let group = held.keys.first(where: { mayStart($0, beside: underWay) }),
+            let entry = held[group]?.popFirst()
         else { return nil }
-        if held[destination]?.isEmpty == true { held[destination] = nil }
+        if held[group]?.isEmpty == true { held[group] = nil }
         heldCount -= 1
         return entry
     }

@@ -34,6 +34,8 @@ struct APNsAdapter: PushServiceAdapter {
         return (lanes, signers)
     }
 
+    /// Returns where a push goes.
+    /// - Throws: `Unserved` if no lane serves its destination.
     func route(of push: Push) throws(Unserved) -> (lane: LaneID, topic: String) {
         guard case .apns(let app, let environment) = push.address.destination else {
             throw Unserved(reason: .topicDisallowed, alarm: nil)
@@ -49,11 +51,12 @@ struct APNsAdapter: PushServiceAdapter {
 
     func requestWriter(to endpoint: Endpoint) -> any RequestWriter { APNsRequestWriter(endpoint) }
 
-    func answer(status: Int, body: [UInt8], retryAfter: String?, nowMs: UInt64) -> Answer {
-        Answer(status: status, body: body, retryAfter: retryAfter, nowMs: nowMs)
+    func answer(_ flight: Flight, status: Int, nowMs: UInt64) -> Answer {
+        Answer(status: status, body: flight.body, retryAfter: flight.retryAfter, nowMs: nowMs)
     }
 
-    var traceField: String { "apns-unique-id" }
+    var traceField: String? { "apns-unique-id" }
+    var remarkField: String? { nil }
 
     func fault(of push: Push) -> APNsReason? {
         if !Self.isLowerCaseUUID(push.apnsID) { return .badMessageID }
@@ -96,7 +99,8 @@ private final class APNsRequestWriter: RequestWriter {
 
     init(_ endpoint: Endpoint) { headers = RequestHeaders(endpoint) }
 
-    func submit(_ delivery: Delivery, _ authorization: Authorization?, to session: HTTP2Session) throws(HTTP2Error) -> Int32 {
+    func submit(_ delivery: Delivery, _ authorization: Authorization?, to session: PushSession) throws(HTTP2Error) -> Int32 {
+        guard case .http2(let session) = session else { throw .badMessage }
         let body = delivery.push.payload
         return try headers.with(delivery.push, topic: delivery.topic.name, authorization) { (headers) throws(HTTP2Error) in
             try session.submitRequest(headers, body: body)

@@ -3,10 +3,13 @@ public import Vocabulary
 /// A push service as alarms name it.
 public enum PushService: Sendable, Equatable, CustomStringConvertible {
     case apns(PushEnvironment)
+    /// One of the large Web Push services, or nil for any other host, which has no name in alarms.
+    case webPush(host: String?)
 
     public var description: String {
         switch self {
         case .apns(let environment): "APNs (\(environment))"
+        case .webPush(let host): host.map { "Web Push (\($0))" } ?? "Web Push"
         }
     }
 }

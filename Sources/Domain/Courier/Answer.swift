@@ -2,7 +2,7 @@ import HTTP1
 import JSON
 public import Vocabulary
 
-/// One response from Apple.
+/// One response from a push service.
 struct Answer: Sendable, Equatable {
     var status: Int
     /// `other` unless Apple uses the reason with this status. A proxy's or a damaged response must not purge a token.
@@ -11,6 +11,7 @@ struct Answer: Sendable, Equatable {
     var timestamp: AnswerBody.Timestamp
     /// `Retry-After`.
     var retryAfterMs: UInt64?
+    let reaction: Reaction
 
     /// - Parameters:
     ///   - body: JSON. If it is empty or invalid, only the status counts.
@@ -22,6 +23,13 @@ struct Answer: Sendable, Equatable {
         let named = fields.reason.flatMap { APNsReason(rawValue: $0) }
         reason = named?.status == status ? named ?? .other : .other
         timestamp = fields.timestamp
+        retryAfterMs = retryAfter.flatMap { Self.delayMs($0, nowMs) }
+        reaction = reason.reaction(status: status)
+    }
+
+    /// A response of another service, in APNs' words: the ledger doesn't show which service a phone uses.
+    init(status: Int, _ reason: APNsReason, _ reaction: Reaction, retryAfter: String? = nil, nowMs: UInt64 = 0) {
+        (self.status, self.reason, self.reaction, timestamp) = (status, reason, reaction, .absent)
         retryAfterMs = retryAfter.flatMap { Self.delayMs($0, nowMs) }
     }
 
@@ -45,8 +53,6 @@ struct Answer: Sendable, Equatable {
         default: .admitted
         }
     }
-
-    var reaction: Reaction { reason.reaction(status: status) }
 }
 
 /// The `reason` and `timestamp` of a response's JSON object.

@@ -6,6 +6,8 @@ struct Flight {
     let attempt: Attempt
     var status: Int?
     var retryAfter: String?
+    /// The value of the adapter's `remarkField`.
+    var remark: String?
     var body: [UInt8] = []
 }
 
@@ -17,12 +19,33 @@ struct Attempt {
     let authorization: Authorization?
 }
 
+/// Limits the connections to all hosts of a group together. Used only on the loop's thread.
+final class ConnectionLimit {
+    private let most: Int
+    private(set) var count = 0
+
+    init(_ most: Int) { self.most = most }
+
+    /// - Returns: false if there are too many.
+    func take() -> Bool {
+        guard count < most else { return false }
+        count += 1
+        return true
+    }
+
+    func release() { count -= 1 }
+}
+
 /// The service and TLS context of new connections, and the proxy on the way.
 struct Target {
     let adapter: any PushServiceAdapter
     let endpoint: Endpoint
     let context: TLSContext
     let proxy: Proxy?
+    /// True if HTTP/1.1 is spoken to a server without HTTP/2.
+    var allowsHTTP1 = false
+    /// Shared with the connections to other hosts. Nil for no limit.
+    var limit: ConnectionLimit?
 
     /// Where to connect to.
     var firstHop: Endpoint { proxy?.endpoint ?? endpoint }

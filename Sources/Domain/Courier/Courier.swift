@@ -35,7 +35,7 @@ public protocol PushSender: Sendable {
 
 /// Sends pushes to their services. It retries each one until a final response or the push's deadline.
 /// Each lane has a few HTTP/2 connections, which are opened on demand and kept.
-public actor Courier: LoopActor, PushSender {
+public actor Courier: LoopActor, PushSender, LaneOwner {
     public struct Configuration: Sendable {
         public var production = Endpoint.production
         public var sandbox = Endpoint.sandbox
@@ -86,7 +86,8 @@ public actor Courier: LoopActor, PushSender {
         resolver = Resolver(configuration.resolver)
         let apns = APNsAdapter(accounts: Accounts(configuration.accounts, apps: configuration.apps))
         self.apns = apns
-        let shared = Shared(configuration)
+        let shared = Shared(
+            wallMs: configuration.wallMs, hasSeveralAccounts: configuration.accounts.count > 1, onAlarm: configuration.onAlarm)
         self.shared = shared
         let (settings, signers) = apns.lanes(configuration, shared)
         var lanes: [Lane] = []
@@ -97,7 +98,7 @@ public actor Courier: LoopActor, PushSender {
         }
         self.lanes = lanes
         self.signers = signers
-        shared.courier = self
+        shared.owner = self
     }
 
     /// The accounts that pushes to Apple are sent with.
@@ -170,16 +171,19 @@ public actor Courier: LoopActor, PushSender {
 
     // MARK: Called by lanes
 
-    func laneIsIdle() {
-        if !drained.isEmpty, lanes.allSatisfy({ $0.isIdle }) { drain() }
+    nonisolated func laneIsIdle() {
+        assumeIsolated { courier in
+            if !courier.drained.isEmpty, courier.lanes.allSatisfy({ $0.isIdle }) { courier.drain() }
+        }
     }
 
-    /// Stores a provider token's issue time, then resumes the pushes that wait for it.
-    func store(_ issuedAtS: UInt64, of signer: String, _ store: @escaping @Sendable (UInt64) async -> Void) {
-        Task {
-            await store(issuedAtS)
-            signers[signer]?.isStored(issuedAtS)
-            for lane in lanes { lane.pump() }
+    nonisolated func store(_ issuedAtS: UInt64, of signer: String, _ store: @escaping @Sendable (UInt64) async -> Void) {
+        assumeIsolated { courier in
+            _ = Task {
+                await store(issuedAtS)
+                courier.signers[signer]?.isStored(issuedAtS)
+                for lane in courier.lanes { lane.pump() }
+            }
         }
     }
 
@@ -214,19 +218,28 @@ public struct Figures: Sendable, Equatable {
     public var retries = 0
 }
 
+/// What lanes ask of their courier, on its loop's thread.
+protocol LaneOwner: AnyObject {
+    /// Resolves a name. The lane's `resolved` gets the addresses.
+    func resolve(_ lane: LaneID, _ endpoint: Endpoint)
+    /// Stores a provider token's issue time, then resumes the pushes that wait for it.
+    func store(_ issuedAtS: UInt64, of signer: String, _ store: @escaping @Sendable (UInt64) async -> Void)
+    func laneIsIdle()
+}
+
 /// State shared by all lanes of a courier. Used only on the loop's thread.
 final class Shared {
     let wallMs: @Sendable () -> UInt64
     let hasSeveralAccounts: Bool
-    weak var courier: Courier?
+    weak var owner: (any LaneOwner)?
     private(set) var figures = Figures()
     private let onAlarm: @Sendable (Alarm) -> Void
     private var raised: [String: UInt64] = [:]
 
-    init(_ configuration: Courier.Configuration) {
-        wallMs = configuration.wallMs
-        hasSeveralAccounts = configuration.accounts.count > 1
-        onAlarm = configuration.onAlarm
+    init(
+        wallMs: @escaping @Sendable () -> UInt64, hasSeveralAccounts: Bool, onAlarm: @escaping @Sendable (Alarm) -> Void
+    ) {
+        (self.wallMs, self.hasSeveralAccounts, self.onAlarm) = (wallMs, hasSeveralAccounts, onAlarm)
     }
 
     var retries: Int {
@@ -250,11 +263,11 @@ final class Shared {
         onAlarm(alarm)
     }
 
-    func resolve(_ lane: LaneID, _ endpoint: Endpoint) { courier?.resolve(lane, endpoint) }
+    func resolve(_ lane: LaneID, _ endpoint: Endpoint) { owner?.resolve(lane, endpoint) }
 
     func store(_ issuedAtS: UInt64, of signer: String, _ store: @escaping @Sendable (UInt64) async -> Void) {
-        courier?.assumeIsolated { $0.store(issuedAtS, of: signer, store) }
+        owner?.store(issuedAtS, of: signer, store)
     }
 
-    func laneIsIdle() { courier?.assumeIsolated { $0.laneIsIdle() } }
+    func laneIsIdle() { owner?.laneIsIdle() }
 }

@@ -40,6 +40,9 @@ final class Lane: DeliveryOwner {
         pool = Pool(self, loop, timing, target) { shared.resolve(id, $0) }
     }
 
+    /// True if nothing waits and no connection is open.
+    var isUnused: Bool { isIdle && pool.isEmpty }
+
     var isIdle: Bool { queue.isEmpty && parked.isEmpty && pool.isIdle }
 
     func topic(_ name: String) -> Topic {
@@ -333,7 +336,7 @@ final class Lane: DeliveryOwner {
     /// The lane's topics. Nil if all topics use this lane.
     private var apps: String? { shared.hasSeveralAccounts ? settings.apps : nil }
 
-    private func raise(_ alarm: Alarm) { shared.raise(alarm) }
+    private func raise(_ alarm: Alarm) { if !settings.isQuiet { shared.raise(alarm) } }
 }
 
 /// Tokens that Apple throttles (429 TooManyRequests), by hash. Other tokens are unaffected.

@@ -43,6 +43,7 @@ final class Pool: ConnectionOwner {
 
     /// True if a connection has been ready for at least one tick.
     var isReady: Bool { connections.contains { loop.now - ($0.readyAt ?? loop.now) >= timing.tickMs } }
+    var isEmpty: Bool { connections.isEmpty && retired.isEmpty && dial == nil }
     var isIdle: Bool { retired.isEmpty && connections.allSatisfy { !$0.isBusy } }
 
     /// Accepts no more requests. Requests in flight continue.
@@ -124,7 +125,13 @@ final class Pool: ConnectionOwner {
         dial = Dial(
             loop, timing, unresolved: target.proxy == nil ? .unresolved : .proxy(.unresolved),
             connect: { [self, lane] (address) throws(ConnectionEnd) in
-                try PushConnection(loop, to: address, target, timing, self, lane)
+                guard target.limit?.take() != false else { throw .finished }
+                do throws(ConnectionEnd) {
+                    return try PushConnection(loop, to: address, target, timing, self, lane)
+                } catch {
+                    target.limit?.release()
+                    throw error
+                }
             }, done: { [self] in dialled($0) })
         let endpoint = target.firstHop
         if let address = SocketAddress(numeric: endpoint.host, port: endpoint.port) {
@@ -208,6 +215,7 @@ final class Pool: ConnectionOwner {
     }
 
     func connectionEnded(_ connection: PushConnection, _ cause: ConnectionEnd) {
+        target.limit?.release()
         retired[ObjectIdentifier(connection)] = nil
         if let dial, dial.contains(connection) { return dial.ended(connection, cause) }
         leave(connection, cause)

@@ -22,6 +22,10 @@ public struct Push: Sendable {
     public var deadlineMs: UInt64
     /// True for a push whose sender waits for the result. It ends when Apple refuses the renewed provider token; others retry until their deadline.
     public var isTrial = false
+    /// How long a Web Push service may store it, in seconds: the template's lifetime.
+    public var ttlS = 0
+    /// When the address expires, in Unix ms. No service may store the push for longer.
+    public var addressEndsMs = UInt64.max
     /// Called before each attempt. Returns false if the push is no longer wanted.
     public var isWanted: @Sendable () -> Bool
 
@@ -44,6 +48,15 @@ public struct Push: Sendable {
 }
 
 extension Push {
+    /// The values of `TTL` (RFC 8030, 5.2). Few, so that none is a message's own.
+    private static let timesToLiveS: [UInt64] = [86_400, 3_600, 120, 60, 30]
+
+    /// Returns the largest of these that is neither above the template's lifetime nor above what is left of the address's, or 0.
+    func timeToLiveS(nowMs: UInt64) -> UInt64 {
+        let left = min(UInt64(clamping: ttlS), (addressEndsMs - min(nowMs, addressEndsMs)) / 1_000)
+        return Self.timesToLiveS.first { $0 <= left } ?? 0
+    }
+
     /// Returns a new `apns-id` (RFC 9562, version 4).
     public static func randomID() -> String {
         var bytes = Sodium.randomBytes(16)

@@ -4,7 +4,7 @@ import Linux
 import Sodium
 import TLS
 
-/// One HTTP/2 connection over TLS to a push service, directly or in a proxy's tunnel. Used only on its loop's thread.
+/// One connection over TLS to a push service, directly or in a proxy's tunnel: HTTP/2, or HTTP/1.1 where the service has no HTTP/2. Used only on its loop's thread.
 final class PushConnection: EventSource {
     private enum Phase { case connecting, tunnelling, handshaking, settling, ready, ended }
 
@@ -15,7 +15,7 @@ final class PushConnection: EventSource {
     private let target: Target
     private let socket: Socket
     private let tls: TLSSession
-    private let http2: HTTP2Session
+    private var session: PushSession
     private var registration: Registration?
     private var interest: Events = [.read, .write]
     private var phase = Phase.connecting
@@ -83,7 +83,7 @@ final class PushConnection: EventSource {
             throw target.proxy == nil ? .unreachable(error) : .proxy(.unreachable(error))
         }
         do { tls = try TLSSession(connecting: target.context, to: target.endpoint.host) } catch { throw .untrusted(error) }
-        do { http2 = try HTTP2Session(.client, limits: HTTP2Limits(bodyBytes: 16 * 1024)) } catch { throw .protocolFailure }
+        do { session = try .http2() } catch { throw .protocolFailure }
         requests.reserveCapacity(Self.requestBytes + 32 * 1024)
         do { registration = try loop.add(socket.raw, interest, self) } catch { throw .unreachable(error) }
         setTimer()
@@ -104,7 +104,7 @@ final class PushConnection: EventSource {
     /// True if another request can be sent now.
     var hasRoom: Bool {
         guard phase == .ready, !isRetired, outgoing.count - sent < 1 << 20, !isDoubtful else { return false }
-        return http2.openStreams < (isAuthenticated ? allowedStreams : 1)
+        return session.openStreams < (isAuthenticated ? allowedStreams : 1)
     }
 
     var isBusy: Bool { !flights.isEmpty }
@@ -112,7 +112,7 @@ final class PushConnection: EventSource {
     /// Sends one request. Call it only if `hasRoom`.
     func send(_ delivery: Delivery, _ attempt: consuming Attempt) {
         do throws(HTTP2Error) {
-            let stream = try requestWriter.submit(delivery, attempt.authorization, to: http2)
+            let stream = try requestWriter.submit(delivery, attempt.authorization, to: session)
             lastUse = loop.now
             lastAuthorization = attempt.authorization
             flights[stream] = Flight(delivery: delivery, attempt: attempt)
@@ -126,7 +126,7 @@ final class PushConnection: EventSource {
             deliveries.refused(delivery)
             return
         }
-        if liveness.isIdle(now: loop.now) { doubt() }
+        if session.hasPings, liveness.isIdle(now: loop.now) { doubt() }
         flushSoon()
         if flights.count == 1 { setTimer() }
     }
@@ -137,7 +137,7 @@ final class PushConnection: EventSource {
         var taken: [Delivery] = []
         for (stream, flight) in flights.sorted(by: { $0.key < $1.key }) where !flight.delivery.isSecondAttempt {
             flights[stream] = nil
-            try? http2.reset(stream: stream, .cancel)
+            session.reset(stream: stream)
             taken.append(flight.delivery)
         }
         endIfDone()
@@ -161,7 +161,7 @@ final class PushConnection: EventSource {
     private func endIfDone() {
         guard isRetired, flights.isEmpty, phase != .ended else { return }
         if phase == .ready {
-            http2.terminate(.noError)
+            session.terminate()
             flush()
             tls.close()
             tls.takeCiphertext(into: &outgoing)
@@ -235,14 +235,20 @@ final class PushConnection: EventSource {
         var failure: ConnectionEnd?
         do { try tls.receive(incoming.span.extracting(range), into: &plaintext) } catch { failure = .untrusted(error) }
         if phase == .handshaking, tls.state == .established {
-            guard tls.negotiatedProtocol ?? "h2" == "h2" else { throw .protocolFailure }
+            switch (tls.negotiatedProtocol, target.allowsHTTP1) {
+            case ("h2", _), (nil, false): break
+            case ("http/1.1", true), (nil, true): session = .http1()
+            default: throw .protocolFailure
+            }
             phase = .settling
+            // HTTP/1.1 has no settings to wait for.
+            if !session.hasPings { handleEvents() }
         }
         // Plaintext received before a failure or the end still counts.
         var received = 0
         while received < plaintext.count, phase != .ended {
             let end = min(received + Self.bytesAtOnce, plaintext.count)
-            do { try http2.receive(plaintext.span.extracting(received..<end)) } catch {
+            do { try session.receive(plaintext.span.extracting(received..<end)) } catch {
                 failure = .protocolFailure
                 received = plaintext.count
             }
@@ -251,14 +257,25 @@ final class PushConnection: EventSource {
         }
         guard phase != .ended else { return }
         if let failure { throw failure }
-        if tls.state == .closed || http2.isFinished { throw isRetired && flights.isEmpty ? .finished : .closedByPeer }
+        if tls.state == .closed {
+            session.peerClosed()
+            handleEvents()
+            guard phase != .ended else { return }
+        }
+        if !session.hasPings, session.isFinished, phase == .ready, flights.isEmpty {
+            // HTTP/1.1 ends connections in its normal course.
+            needsReplacement = true
+            owner.connectionNeedsReplacement(self)
+            return retire()
+        }
+        if tls.state == .closed || session.isFinished { throw isRetired && flights.isEmpty ? .finished : .closedByPeer }
     }
 
     private func handleEvents() {
-        for event in http2.takeEvents() where phase != .ended {
+        for event in session.takeEvents() where phase != .ended {
             switch event {
             case .settings:
-                allowedStreams = min(http2.remoteConcurrentStreams, timing.streams)
+                allowedStreams = min(session.remoteConcurrentStreams, timing.streams)
                 if phase == .settling {
                     phase = .ready
                     readyAt = loop.now
@@ -270,9 +287,10 @@ final class PushConnection: EventSource {
                 let status = headers.status
                 flights.values[index].status = status
                 if status != 200 { flights.values[index].retryAfter = headers["retry-after"] }
+                if let field = target.adapter.remarkField { flights.values[index].remark = headers[field] }
                 let delivery = flights.values[index].delivery
                 if delivery.isTraced {
-                    delivery.uniqueID = headers[target.adapter.traceField].flatMap { Self.isPlain($0) ? $0 : nil }
+                    delivery.uniqueID = target.adapter.traceField.flatMap { headers[$0] }.flatMap { Self.isPlain($0) ? $0 : nil }
                 }
             case .data(let stream, let bytes): flights[stream]?.body += bytes.bytes
             // The body is truncated, so it must not parse as complete.
@@ -298,7 +316,7 @@ final class PushConnection: EventSource {
         guard let flight = flights.removeValue(forKey: stream) else { return }
         guard let status = flight.status else { return deliveries.lost(flight.delivery) }
         let nowMs = flight.attempt.startedAtWallMs + (loop.now - flight.attempt.startedAt)
-        let answer = target.adapter.answer(status: status, body: flight.body, retryAfter: flight.retryAfter, nowMs: nowMs)
+        let answer = target.adapter.answer(flight, status: status, nowMs: nowMs)
         (bytesSinceAnswer, refusalsInARow, timeoutsInARow) = (0, 0, 0)
         liveness.answered()
         switch answer.admission {
@@ -367,19 +385,19 @@ final class PushConnection: EventSource {
 
     private func writeAll() throws(ConnectionEnd) {
         while true {
-            if speaksHTTP2 { try encrypt() }
+            if speaksHTTP { try encrypt() }
             if phase != .connecting, phase != .tunnelling { tls.takeCiphertext(into: &outgoing) }
             guard try write() else { return setInterest([.read, .write]) }
-            guard speaksHTTP2, http2.wantsWrite, tls.state == .established else { break }
+            guard speaksHTTP, session.wantsWrite, tls.state == .established else { break }
         }
         // nghttp2 detected a protocol error and has sent a GOAWAY.
-        if speaksHTTP2, http2.isFinished { throw isRetired && flights.isEmpty ? .finished : .protocolFailure }
+        if speaksHTTP, session.isFinished, session.hasPings { throw isRetired && flights.isEmpty ? .finished : .protocolFailure }
         setInterest(.read)
     }
 
-    private var speaksHTTP2: Bool { phase == .settling || phase == .ready }
+    private var speaksHTTP: Bool { phase == .settling || phase == .ready }
 
-    /// Moves HTTP/2's output into TLS. The buffer in between contains tokens and is wiped.
+    /// Moves HTTP's output into TLS. The buffer in between contains tokens and is wiped.
     private func encrypt() throws(ConnectionEnd) {
         guard tls.state == .established else { return }
         defer {
@@ -387,7 +405,7 @@ final class PushConnection: EventSource {
             Sodium.wipe(&span)
             requests.removeAll(keepingCapacity: true)
         }
-        do { try http2.takeOutbound(into: &requests, limit: Self.requestBytes) } catch { throw .protocolFailure }
+        do { try session.takeOutbound(into: &requests, limit: Self.requestBytes) } catch { throw .protocolFailure }
         guard !requests.isEmpty else { return }
         do { try tls.send(requests.span) } catch { throw .untrusted(error) }
     }
@@ -442,7 +460,10 @@ final class PushConnection: EventSource {
             guard phase == .ready else { return }
             giveUpOverdue(now)
             guard phase == .ready else { return }
-            if flights.isEmpty, liveness.pingedAt == nil, now - lastTraffic >= timing.idleMs { ping(now) }
+            if flights.isEmpty, liveness.pingedAt == nil, now - lastTraffic >= timing.idleMs {
+                if timing.closesIdle { return retire() }
+                ping(now)
+            }
         }
         setTimer()
     }
@@ -464,17 +485,17 @@ final class PushConnection: EventSource {
     private func giveUpOverdue(_ now: UInt64) {
         for (stream, flight) in flights {
             let waited = now - flight.attempt.startedAt
-            if liveness.isLate(waitedMs: waited, now: now) { doubt() }
+            if session.hasPings, liveness.isLate(waitedMs: waited, now: now) { doubt() }
             let late = waited >= timing.requestMs
             guard late || now >= flight.delivery.deadline else { continue }
             flights[stream] = nil
-            try? http2.reset(stream: stream, .cancel)
+            session.reset(stream: stream)
             if late { timeoutsInARow += 1 }
             deliveries.lost(flight.delivery)
             guard phase == .ready else { return }
         }
         // The peer answers PINGs but no requests. Another connection may work.
-        if timeoutsInARow >= Self.mostInARow.timeouts { retire(.unanswering) }
+        if timeoutsInARow >= Self.mostInARow.timeouts || session.isFinished { retire(.unanswering) }
         flushSoon()
         endIfDone()
     }
@@ -487,14 +508,14 @@ final class PushConnection: EventSource {
 
     /// Sends a PING if nothing has been read for a while.
     func pingIfQuiet() {
-        guard phase == .ready, liveness.isQuiet(now: loop.now) else { return }
+        guard phase == .ready, session.hasPings, liveness.isQuiet(now: loop.now) else { return }
         ping(loop.now)
         setTimer()
     }
 
     private func ping(_ now: UInt64) {
         liveness.pinged(now: now)
-        try? http2.submitPing(now)
+        session.submitPing(now)
         flushSoon()
     }
 

@@ -114,10 +114,14 @@ final class Delivery {
     let isTraced: Bool
     var uniqueID: String?
     private var continuation: CheckedContinuation<Receipt, Never>?
+    /// Called with the outcome.
+    private let ended: ((Outcome) -> Void)?
 
     init(
-        _ push: Push, _ topic: Topic, deadline: UInt64, traced: Bool, _ continuation: CheckedContinuation<Receipt, Never>
+        _ push: Push, _ topic: Topic, deadline: UInt64, traced: Bool, _ continuation: CheckedContinuation<Receipt, Never>,
+        ended: ((Outcome) -> Void)? = nil
     ) {
+        self.ended = ended
         isTraced = traced
         self.push = push
         self.topic = topic
@@ -126,13 +130,14 @@ final class Delivery {
     }
 
     func finish(_ outcome: Outcome) {
+        ended?(outcome)
         continuation.take()?.resume(returning: Receipt(outcome: outcome, uniqueID: uniqueID))
     }
 
     /// A hash of the token, which is meaningless outside this process.
     var tokenKey: Int {
         var hasher = Hasher()
-        push.address.token.withBytes { bytes in
+        push.address.device.withBytes { bytes in
             for index in bytes.indices { hasher.combine(bytes[index]) }
         }
         return hasher.finalize()

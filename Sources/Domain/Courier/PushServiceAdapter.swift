@@ -6,18 +6,15 @@ import Vocabulary
 protocol PushServiceAdapter: Sendable {
     /// Returns an error that the service would report. Checked before sending, because services disconnect after repeated errors.
     func fault(of push: Push) -> APNsReason?
-    /// Returns where a push goes.
-    /// - Throws: `Unserved` if no lane serves its destination.
-    func route(of push: Push) throws(Unserved) -> (lane: LaneID, topic: String)
     /// Returns the writer of a new connection's requests.
     func requestWriter(to endpoint: Endpoint) -> any RequestWriter
     /// Reads a response.
-    /// - Parameters:
-    ///   - retryAfter: the header's value, if there is one.
-    ///   - nowMs: when the response arrived, unix ms.
-    func answer(status: Int, body: [UInt8], retryAfter: String?, nowMs: UInt64) -> Answer
-    /// The response's field with the push's name in the service's own records.
-    var traceField: String { get }
+    /// - Parameter nowMs: when it arrived, unix ms.
+    func answer(_ flight: Flight, status: Int, nowMs: UInt64) -> Answer
+    /// The response's field with the push's name in the service's own records. Nil if it has none.
+    var traceField: String? { get }
+    /// A field that says how the service took a push, beside the status. Nil if there is none.
+    var remarkField: String? { get }
 }
 
 /// No lane serves a push.
@@ -31,7 +28,7 @@ struct Unserved: Error {
 protocol RequestWriter: AnyObject {
     /// - Parameter authorization: nil if the account presents a certificate.
     /// - Returns: the request's stream.
-    func submit(_ delivery: Delivery, _ authorization: Authorization?, to session: HTTP2Session) throws(HTTP2Error) -> Int32
+    func submit(_ delivery: Delivery, _ authorization: Authorization?, to session: PushSession) throws(HTTP2Error) -> Int32
 }
 
 /// The service, endpoint and credentials of a lane.
@@ -44,4 +41,6 @@ struct LaneSettings {
     let signer: (any Signer)?
     /// The apps that it serves, in words for alarms.
     let apps: String
+    /// True for a host that a stranger chose: nothing that it does may alarm the operator.
+    var isQuiet = false
 }

@@ -16,6 +16,8 @@ struct Timing: Sendable {
     var pingMs: UInt64 = 2_000
     /// The time without traffic before a PING keeps the connection alive. Load balancers and NATs drop idle ones after four minutes.
     var idleMs: UInt64 = 150_000
+    /// True if an idle connection is closed then, instead of a PING.
+    var closesIdle = false
     /// How often timeouts are checked while requests are in flight.
     var tickMs: UInt64 = 250
     /// Between attempts of one push.

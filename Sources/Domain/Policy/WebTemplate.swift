@@ -20,8 +20,7 @@ public struct WebTemplate: Sendable {
     public static let longestMessage = 1_024
     /// The most bytes of an origin.
     public static let longestOrigin = 200
-    /// Shown if neither the template nor its `web` has a title. iOS shows the app's name there, but a declarative message requires a title. It fits
-    /// a message that asks for something, and one that replaces an answered one.
+    /// Shown if the template has no text. A declarative message requires a title.
     static let defaultTitle = "Notification"
 }
 
@@ -52,11 +51,15 @@ extension TemplateReader {
         let title = web.flatMap(webTitle)
         let path = web.flatMap(webPath) ?? "/"
         let requireInteraction = web?.has("requireInteraction") == true && web?.bool("requireInteraction") == true
-        let shown = title ?? texts.first { $0.key == "title" }?.text ?? WebTemplate.defaultTitle
-        let titleTree = (title == nil ? alert["title"] : nil) ?? .constant(.string(shown))
+        func text(_ key: String) -> String? { texts.first { $0.key == key }?.text }
+        // Browsers show the site's name above, as iOS shows the app's. So a text without a title is the title.
+        let isBodyTitle = title == nil && text("title") == nil && text("body") != nil
+        let shown = title ?? text("title") ?? text("body") ?? WebTemplate.defaultTitle
+        let titleTree = (title == nil ? alert[isBodyTitle ? "body" : "title"] : nil) ?? .constant(.string(shown))
         guard
             let message = payload.webMessage(
-                of: name, title: titleTree, body: alert["body"], requireInteraction: requireInteraction, path: path)
+                of: name, title: titleTree, body: isBodyTitle ? nil : alert["body"], requireInteraction: requireInteraction,
+                path: path)
         else { return nil }
         let pieces = message.pieces(fields: payload.fields)
         let size = pieces.worstCase(fields: payload.fields)
@@ -68,7 +71,7 @@ extension TemplateReader {
             return nil
         }
         return WebTemplate(
-            title: shown, body: texts.first { $0.key == "body" }?.text, requireInteraction: requireInteraction, path: path,
+            title: shown, body: isBodyTitle ? nil : text("body"), requireInteraction: requireInteraction, path: path,
             worstCase: size, pieces: pieces)
     }
 
@@ -116,6 +119,9 @@ extension PayloadBuilder {
         ]
         notification["body"] = body
         if requireInteraction { notification["requireInteraction"] = .constant(.bool(true)) }
-        return .object(["notification": .object(notification), "web_push": .constant(.number("8030"))])
+        // Safari then lets a service worker change the text, e.g. to insert a nickname.
+        return .object([
+            "mutable": .constant(.bool(true)), "notification": .object(notification), "web_push": .constant(.number("8030")),
+        ])
     }
 }

@@ -8,6 +8,9 @@ public final class Arena: Sendable {
     /// The process's arena of slots of 128 bytes. 40,960 slots are 5 MiB. Linux's default limit for locked memory is 8 MiB.
     public static let shared = Arena(capacity: 40_960, reserve: 2_560)
 
+    /// The arena of secrets over 128 bytes, which are addresses of Web Push. It grows with its first one, to 2 MiB at most.
+    public static let addresses = Arena(capacity: 3_264, reserve: 204, slotBytes: AddressSize.largest)
+
     /// For the plaintext of one address while it is sealed or opened. There are more slots than threads that seal or open at once.
     static let plaintexts = Arena(capacity: 1, slotBytes: AddressSize.largest)
 

@@ -70,17 +70,17 @@ extension KeyRing {
 
     /// Returns the index of one token of one owner. Another owner of the same token has another index.
     public func deviceIndex(
-        _ slot: ExpirySlot, owner: [UInt8], kind: TokenKind, token: Secret
+        _ slot: ExpirySlot, owner: [UInt8], kind: TokenKind, device: DeviceName
     ) throws(SealingError) -> Digest {
-        try index(.device, slot, [owner, [kind.rawValue]], token)
+        try index(.device, slot, [owner, [kind.rawValue]], device)
     }
 
     private func index(
-        _ label: AudienceLabel, _ slot: ExpirySlot, _ fields: [[UInt8]], _ secret: Secret?
+        _ label: AudienceLabel, _ slot: ExpirySlot, _ fields: [[UInt8]], _ device: DeviceName?
     ) throws(SealingError) -> Digest {
         guard var derivation = try derivation(slot.generation, slot.expiryMs, label.label) else { throw .outOfReach }
         for field in fields { derivation.add(field.span) }
-        if let secret { derivation.add(secret) }
+        if let device { device.withBytes { derivation.add($0) } }
         return Digest(leading: slot.expiryMs, derivation.digest())
     }
 }

@@ -4,19 +4,54 @@ public import Vocabulary
 /// The part of a push address that isn't secret while it is in memory.
 public enum Destination: Sendable, Hashable {
     case apns(AppID, PushEnvironment)
-    /// Another push service (2: Web Push, 3: FCM), to which this release can't send.
+    /// Web Push, and the number of the VAPID key that the subscription was made for.
+    case webPush(key: UInt8)
+    /// Another push service (3: FCM), to which this release can't send.
     case other(service: UInt8)
 }
 
 /// A push address. At rest it is sealed as a whole, so that a row shows neither the app nor the push service.
 public struct PushAddress: Sendable, Equatable {
     public let destination: Destination
-    /// The device token, 1 to 100 bytes. Empty for a service other than APNs.
+    /// The device token at Apple, 1 to 100 bytes, or `auth[16] || p256dh[65] || endpoint` of Web Push, 82 to 578 bytes. Empty for another service.
     public let token: Secret
 
     public init(_ destination: Destination, token: Secret) {
         self.destination = destination
         self.token = token
+    }
+
+    /// The lengths of a Web Push address.
+    public static let subscriptionCounts = DeviceName.subscriptionKeys + 1...DeviceName.subscriptionKeys + 497
+
+    public var device: DeviceName {
+        if case .webPush = destination { DeviceName(subscription: token) } else { DeviceName(token: token) }
+    }
+}
+
+/// What names a device to its push service: its token at Apple, or the endpoint of its subscription. With new keys a subscription is still the same
+/// device's.
+public struct DeviceName: Sendable, Equatable {
+    private let secret: Secret
+    private let start: Int
+
+    /// The bytes of a Web Push address before its endpoint.
+    static let subscriptionKeys = 81
+
+    /// A device token at Apple.
+    public init(token: Secret) { (secret, start) = (token, 0) }
+
+    /// - Parameter subscription: a Web Push address.
+    public init(subscription: Secret) { (secret, start) = (subscription, min(Self.subscriptionKeys, subscription.count)) }
+
+    public func withBytes<Result: ~Copyable, Failure: Error>(
+        _ body: (Span<UInt8>) throws(Failure) -> Result
+    ) throws(Failure) -> Result {
+        try secret.withBytes { bytes throws(Failure) in try body(bytes.extracting(start...)) }
+    }
+
+    public static func == (left: DeviceName, right: DeviceName) -> Bool {
+        left.withBytes { left in right.withBytes { right in Sodium.equal(left, right) } }
     }
 }
 
@@ -50,6 +85,7 @@ extension AppID {
 // The plaintext that tokens and jobs share: `sealedAtMs u64be || id[16] || service u8 || variant u8 || 0 || length u16be || address`, padded.
 extension KeyRing {
     private static let apns: UInt8 = 1
+    private static let webPush: UInt8 = 2
     /// The bytes before the address.
     private static let headCount = 29
 
@@ -58,6 +94,8 @@ extension KeyRing {
         _ address: PushAddress, _ sealedAtMs: UInt64, _ id: some OpaqueID, _ size: AddressSize, associatedData: [UInt8],
         key: consuming Slot
     ) throws(SealingError) -> [UInt8] {
+        // A node that hasn't started again since Web Push was enabled may get such an address from another one's row.
+        let size = if case .webPush = address.destination { AddressSize.anyService } else { size }
         let plaintext = try Arena.plaintexts.take()
         plaintext.withMutableBytes(size.rawValue) { plaintext in
             plaintext.write(bigEndian: sealedAtMs, at: 0)
@@ -72,6 +110,11 @@ extension KeyRing {
                 plaintext.write(bigEndian: app.low, at: count + 8)
                 address.token.withBytes { plaintext.write($0, at: count + AppID.count) }
                 count += AppID.count + address.token.count
+            case .webPush(let key):
+                precondition(PushAddress.subscriptionCounts.contains(address.token.count), "a subscription")
+                (plaintext[24], plaintext[25]) = (Self.webPush, key)
+                address.token.withBytes { plaintext.write($0, at: count) }
+                count += address.token.count
             case .other(let service):
                 // This release can't send to the address, so the job doesn't need it.
                 (plaintext[24], plaintext[25]) = (service, 0)
@@ -103,6 +146,10 @@ extension KeyRing {
     private static func address(
         service: UInt8, variant: UInt8, _ bytes: Span<UInt8>, _ purpose: Arena.Purpose
     ) throws(SealingError) -> PushAddress {
+        if service == webPush {
+            guard PushAddress.subscriptionCounts.contains(bytes.count) else { throw .doesNotOpen }
+            return PushAddress(.webPush(key: variant), token: try Secret(copying: bytes, for: purpose))
+        }
         guard service == apns else {
             return PushAddress(.other(service: service), token: try Secret(count: 0, for: purpose) { _ in })
         }

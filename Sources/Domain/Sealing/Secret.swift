@@ -1,27 +1,27 @@
 import Sodium
 import Vocabulary
 
-/// Up to 128 secret bytes in the arena. It prints as `<redacted>`, compares in constant time and is wiped when the last reference ends.
+/// Up to 608 secret bytes in locked memory. It prints as `<redacted>`, compares in constant time and is wiped when the last reference ends.
 public final class Secret: Sendable, Equatable, Redacted {
-    public static let largestCount = Arena.slotBytes
+    public static let largestCount = AddressSize.largest
 
     public let count: Int
     private let slot: Slot
 
-    /// Creates a secret of `count` (at most 128) zero bytes, which `fill` overwrites in place.
+    /// Creates a secret of `count` (at most 608) zero bytes, which `fill` overwrites in place.
     public convenience init(count: Int, fill: (inout MutableSpan<UInt8>) -> Void) throws(SealingError) {
         try self.init(count: count, for: .anything, fill: fill)
     }
 
     init(count: Int, for purpose: Arena.Purpose, fill: (inout MutableSpan<UInt8>) -> Void) throws(SealingError) {
         precondition((0...Self.largestCount).contains(count))
-        let slot = try Arena.shared.take(for: purpose)
+        let slot = try (count > Arena.slotBytes ? Arena.addresses : .shared).take(for: purpose)
         slot.withMutableBytes(count, fill)
         self.count = count
         self.slot = slot
     }
 
-    /// Copies 1 to 128 bytes. The caller wipes the original.
+    /// Copies up to 608 bytes. The caller wipes the original.
     public convenience init(copying bytes: Span<UInt8>) throws(SealingError) {
         try self.init(copying: bytes, for: .anything)
     }

@@ -17,20 +17,23 @@ public struct PushEndpoint: Sendable, Equatable {
         case tooLong
         /// A host that is not a public name, or another port than 443.
         case inward
+        /// The operator's list is closed, and doesn't have the host.
+        case notListed
 
         public var description: String {
             switch self {
             case .notHTTPS: "an https URL"
             case .malformed: "a URL of visible ASCII characters with a host, and without user info or fragment"
             case .tooLong: "a URL of at most \(PushEndpoint.longest) bytes"
+            case .notListed: "a URL of a push service that this broker's operator has listed"
             case .inward: "a URL with a public host name, which is no IP address, and port 443"
             }
         }
     }
 
     /// Reads a URL, without a look-up.
-    /// - Parameter hosts: the operator's list. Names and ports on it may be any.
-    public init(_ text: Span<UInt8>, _ hosts: PushHosts) throws(Fault) {
+    /// - Parameter hosts: the operator's list. Names and ports on it may be any. Nil for a URL to which nothing is sent.
+    public init(_ text: Span<UInt8>, _ hosts: PushHosts?) throws(Fault) {
         guard text.count <= Self.longest else { throw .tooLong }
         for index in text.indices where !(0x21...0x7e).contains(text[index]) { throw .malformed }
         let text = text.indices.map { text[$0] }
@@ -45,7 +48,7 @@ public struct PushEndpoint: Sendable, Equatable {
         let authority = rest[..<end].map(\.lowered)
         guard !authority.isEmpty, !authority.contains(UInt8(ascii: "@")) else { throw .malformed }
         (host, port) = try Self.hostAndPort(authority)
-        guard hosts.exempts(host, port) || port == 443 && Self.isPublicName(host) else { throw .inward }
+        guard hosts?.exempts(host, port) != false || port == 443 && Self.isPublicName(host) else { throw .inward }
         target = (path.first == UInt8(ascii: "/") ? "" : "/") + String(decoding: path, as: UTF8.self)
         guard canonical.utf8.count + Self.scheme.utf8.count <= Self.longest else { throw .tooLong }
     }

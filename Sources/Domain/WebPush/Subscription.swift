@@ -18,6 +18,13 @@ public struct Subscription: Sendable {
         case auth
     }
 
+    /// Reads the endpoint of a subscription that only names its device.
+    public static func device(endpoint text: Span<UInt8>) throws -> DeviceName {
+        let endpoint = try PushEndpoint(text, nil)
+        let bytes = [UInt8](repeating: 0, count: keyCount) + endpoint.canonical.utf8
+        return DeviceName(subscription: try Secret(copying: bytes.span))
+    }
+
     /// Reads the texts of `PushSubscription.toJSON()`. Keys may end with `=`.
     public init(endpoint: Span<UInt8>, p256dh: Span<UInt8>, auth: Span<UInt8>, _ hosts: PushHosts) throws {
         let endpoint: PushEndpoint = try Self.read(endpoint, hosts)
@@ -37,7 +44,11 @@ public struct Subscription: Sendable {
     }
 
     private static func read(_ text: Span<UInt8>, _ hosts: PushHosts) throws(Fault) -> PushEndpoint {
-        do throws(PushEndpoint.Fault) { return try PushEndpoint(text, hosts) } catch { throw .endpoint(error) }
+        do throws(PushEndpoint.Fault) {
+            let endpoint = try PushEndpoint(text, hosts)
+            guard hosts.allows(endpoint.host, endpoint.port) else { throw PushEndpoint.Fault.notListed }
+            return endpoint
+        } catch { throw .endpoint(error) }
     }
 
     /// Decodes base64url of exactly as many bytes, with or without padding.
@@ -52,6 +63,13 @@ public struct Subscription: Sendable {
 
     /// Where its messages go. Nil if the sealed bytes are damaged.
     public var endpoint: PushEndpoint? { secret.withBytes { PushEndpoint(canonical: $0.extracting(Self.keyCount...)) } }
+
+    /// What a budget of pushes is counted by: the endpoint. At a stranger's host without its query, which anyone can vary.
+    public var budgetName: [UInt8] {
+        guard let endpoint else { return [] }
+        let name = Array(endpoint.canonical.utf8)
+        return PushHosts.isLarge(endpoint.host) ? name : Array(name.prefix { $0 != UInt8(ascii: "?") })
+    }
 
     /// Encrypts a text of at most 1,024 bytes for it.
     public func encrypt(_ text: [UInt8]) throws(TLSError) -> [UInt8] {

@@ -6,13 +6,14 @@ public struct VAPIDKey: Sendable {
     public let key: ES256.PrivateKey
     /// The public key in base64url: a browser's `applicationServerKey`, and `k` of the header.
     public let publicKey: String
-    /// Names the key in sealed addresses. Numbers of 0 and 1 take turns when the key is rotated.
+    /// Names the key in sealed addresses: the first byte of the public key's SHA-256. Two keys in force must have different ones.
     public let number: UInt8
 
-    public init(_ key: ES256.PrivateKey, number: UInt8) throws(TLSError) {
-        (self.key, self.number) = (key, number)
+    public init(_ key: ES256.PrivateKey) throws(TLSError) {
+        self.key = key
         let point = try key.point()
         publicKey = Base64.url.encode(point.span)
+        number = SHA256.hash(point.span)[0]
     }
 
     /// Returns a token for a service.

@@ -39,6 +39,7 @@ public struct API: Sendable {
         Route([.post], "/api/room/presence") { try await $0.reportPresence($1) },
         Route(nil, SocketPath.rooms.rawValue) { _, _ in throw BrokerError.upgradeRequired },
 
+        Route([.get], "/api/push") { api, _ in api.pushServices() },
         Route([.post], "/api/push/register") { try await $0.registerDevice($1) },
         Route([.get], "/api/push/status") { try await $0.pushStatus($1) },
         Route([.post], "/api/push/clear-approval") { try await $0.clearApproval($1) },

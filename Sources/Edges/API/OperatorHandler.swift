@@ -15,6 +15,7 @@ public final class OperatorHandler: HTTPHandler {
     private let leads: @Sendable () -> Bool
     private let hasLoneKeys: @Sendable () -> Bool
     private let expiries: Expiries
+    private let webPush: @Sendable () async -> [Metrics.Sample]
     private let keysFault: @Sendable () -> String?
     private let ready = Mutex(false)
 
@@ -25,14 +26,17 @@ public final class OperatorHandler: HTTPHandler {
     ///   - leads: returns true if this node publishes the log.
     ///   - hasLoneKeys: returns true if a stop of this node would forget everything sealed.
     ///   - expiries: when certificates in use expire.
+    ///   - webPush: returns the counters of Web Push.
     ///   - keysFault: returns why JWTs may be refused with 503, or nil. Rooms are served all the same.
     public init(
         broker: Broker, apns: APNsControl, version: String, publicServer: HTTPServer,
         reasonNotReady: @escaping @Sendable () -> String? = { nil }, leads: @escaping @Sendable () -> Bool = { true },
         hasLoneKeys: @escaping @Sendable () -> Bool = { false }, expiries: Expiries,
+        webPush: @escaping @Sendable () async -> [Metrics.Sample] = { [] },
         keysFault: @escaping @Sendable () -> String? = { nil }
     ) {
         self.keysFault = keysFault
+        self.webPush = webPush
         self.hasLoneKeys = hasLoneKeys
         self.expiries = expiries
         self.reasonNotReady = reasonNotReady
@@ -90,7 +94,7 @@ public final class OperatorHandler: HTTPHandler {
                 .init(
                     "mayfly_http_refused_total", "Requests that the HTTP engine of the public listener refused.",
                     engine.refusals),
-            ])
+            ] + (await webPush()))
         return HTTPResponse(
             status: 200, contentType: .other("text/plain; version=0.0.4; charset=utf-8"),
             body: Array((text + refusals + expiries.exposition).utf8))

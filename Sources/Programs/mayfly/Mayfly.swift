@@ -55,6 +55,7 @@ struct Mayfly {
         case "audit": try await AuditCommand.run(rest)
         case "policy": try PolicyCommand.run(rest)
         case "apns": try await APNsCommand.run(rest)
+        case "push": try await PushCommand.run(rest)
         case "jwt": try await JWTCommand.run(rest)
         case "apns-simulator": try await SimulatorCommand.run(rest)
         case "drill": try await DrillCommand.run(rest)
@@ -67,7 +68,7 @@ struct Mayfly {
     }
 
     private static let commands = [
-        "serve", "demo", "check", "keys", "audit", "policy", "apns", "jwt", "apns-simulator", "drill", "migrate", "help",
+        "serve", "demo", "check", "keys", "audit", "policy", "apns", "push", "jwt", "apns-simulator", "drill", "migrate", "help",
     ]
 
     static let usage = """
@@ -93,6 +94,9 @@ struct Mayfly {
           apns explain [REASON]     explain Apple's reason, whose fault it is, what to do
           apns token                describe the shape of the token on standard input
           apns jwt [--verify]       print a provider token, or check one
+          push keys FILE            make a key for Web Push
+          push enable               let addresses of Web Push be stored
+          push check                send one message to the subscription on standard input
           jwt [--verify]            print a user's JWT for development, or check one
           apns-simulator            run an APNs for tests and development
           drill                     show what you could hand over now, and why no more

@@ -140,7 +140,8 @@ final class DeploymentPhones: Sendable {
         for token in gone { change(token) { $0.isOver = true } }
         ask("a deletion", user, run) { calls in
             try await calls.delete(
-                Self.principal(user), user: Self.name(user), token: try one.map { try Secret(copying: $0.span) })
+                Self.principal(user), user: Self.name(user),
+                token: try one.map { DeviceName(token: try Secret(copying: $0.span)) })
         } done: { [self] deleted in
             guard deleted != nil else { return }
             life.count("delete")

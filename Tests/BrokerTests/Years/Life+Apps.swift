@@ -101,7 +101,7 @@ extension Life {
             case .monitor: try await run.apps.monitor!.delete(Self.principal(user), device: device.id)
             case .phone:
                 _ = try await run.apps.calls!.delete(
-                    Self.principal(user), user: Self.name(user), token: Self.secret(device.token))
+                    Self.principal(user), user: Self.name(user), token: Self.secret(device.token).map { DeviceName(token: $0) })
             }
         } _: { life, answer in
             guard life.done(user, answer, "a deletion") != nil else {

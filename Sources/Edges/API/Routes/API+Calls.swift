@@ -11,7 +11,7 @@ extension API {
         let asked = try call.fields { body in
             let user = body.name("uid", required: true)
             let address = body.address("token", .voip, of: broker.settings, required: true)
-            let previous = body.onlyToken("previousToken")
+            let previous = body.device("previousToken", orToken: false)
             return if let user, let address { (user: user, address: address, previous: previous) } else { nil }
         }
         let registered = try await calls.register(
@@ -24,7 +24,7 @@ extension API {
         let principal = try await principal(call)
         let (user, token) = try call.fields { body in
             let user = body.name("uid", required: true)
-            let token = body.tokenUnlessAll()
+            let token = body.deviceUnlessAll()
             return user.map { ($0, token) }
         }
         let purged = try await calls.delete(principal, user: user, token: token)
@@ -49,6 +49,7 @@ extension API {
                 json.add("success", true)
                 json.add("rang", receipt.rang)
                 if receipt.throttled > 0 { json.add("throttled", receipt.throttled) }
+                if receipt.skipped > 0 { json.add("skipped", receipt.skipped) }
                 if receipt.isRepeated { json.add("repeated", true) }
             }
         case .ignored(let reason):

@@ -20,7 +20,7 @@ extension API {
             let address = body.address("activityToken", .liveActivity, of: broker.settings, required: true)
             let activity = body.name("activityId", required: true)
             let session = body.name("sessionId", required: true)
-            let previous = body.onlyToken("previousToken")
+            let previous = body.device("previousToken", orToken: false)
             return if let address, let activity, let session {
                 (address: address, activity: activity, session: session, previous: previous)
             } else { nil }
@@ -76,7 +76,7 @@ extension API {
         let (companion, principal) = try await companion(call)
         let (id, excluded) = try call.fields { body in
             let id = body.text("requestId", required: true)
-            let excluded = body.token("excludeDeviceToken")
+            let excluded = body.device("excludeDeviceToken")
             return id.map { (RequestName($0), excluded) }
         }
         // Clients of this route clear what may be gone, so an unknown id is no error. Its answer is that of an approval that has ended.
@@ -106,7 +106,7 @@ extension API {
         let (companion, principal) = try await companion(call)
         let (approved, excluded) = try call.fields { body in
             let approved = body.choice("approved", required: true)
-            let excluded = body.token("deviceToken")
+            let excluded = body.device("deviceToken")
             return approved.map { ($0, excluded) }
         }
         let isTaken = try await companion.respond(
@@ -157,6 +157,7 @@ extension API {
         if let expires = receipt.expires { json.add("expiresAt", timeMs: expires) }
         json.add("pushes", receipt.pushes)
         if receipt.throttled > 0 { json.add("throttled", receipt.throttled) }
+        if receipt.skipped > 0 { json.add("skipped", receipt.skipped) }
         if receipt.isRepeated { json.add("repeated", true) }
     }
 

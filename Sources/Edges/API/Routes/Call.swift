@@ -21,7 +21,7 @@ final class Call {
 
     /// Reads the body's fields.
     /// - Parameter read: returns nil only after noting an error.
-    /// - Throws: `InvalidRequest` with all errors of the body; `.appNotServed`, which isn't about its form.
+    /// - Throws: `InvalidRequest` with all errors of the body; `.appNotServed` and `.webPushOff`, which aren't about its form.
     func fields<Value>(_ read: (RequestBody) -> Value?) throws -> Value {
         do throws(InvalidRequest) {
             let body = try RequestBody(of: request)
@@ -29,7 +29,7 @@ final class Call {
             dropped = body.dropped
             return value
         } catch {
-            if error.errors == [.appNotServed] { throw BrokerError.appNotServed }
+            if let only = error.errors.first, only == .appNotServed || only == .webPushOff { throw only }
             throw error
         }
     }

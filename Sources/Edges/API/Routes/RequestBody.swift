@@ -4,13 +4,14 @@ import JSON
 import Policy
 import Sealing
 import Vocabulary
+import WebPush
 import WebSocket
 
 /// The JSON object of a request or a socket's message. Reads its fields one by one and collects their errors.
 ///
 /// The bytes stay in the HTTP engine's buffer, which is zeroed after the answer. Secrets are copied only to the arena.
 final class RequestBody {
-    private enum Bytes {
+    fileprivate enum Bytes {
         case request(HTTPRequest)
         case message(TextMessage)
 
@@ -26,6 +27,8 @@ final class RequestBody {
     struct Part {
         let object: JSONObject
         let path: String
+
+        fileprivate func has(_ name: String, _ bytes: Bytes) -> Bool { bytes.read { object.has(name, in: $0) } }
     }
 
     private let bytes: Bytes
@@ -34,6 +37,8 @@ final class RequestBody {
     /// An error that outranks faulty fields: the caller isn't allowed, or the broker is unavailable.
     private var refusal: BrokerError?
     private var unreadPaths: [String]?
+    /// Paths of fields that a reader of an address has ignored.
+    private var ignored: [String] = []
     /// The number of calls of `note`. Readers compare it to find out whether they noted an error.
     private(set) var noted = 0
 
@@ -58,10 +63,10 @@ final class RequestBody {
         return value
     }
 
-    /// The refusal alone if there is one, otherwise all errors of fields. That an app isn't served is told once nothing else is wrong.
+    /// The refusal alone if there is one, otherwise all errors of fields. That an app or a service isn't served is told once nothing else is wrong.
     var errors: [BrokerError] {
         if let refusal { return [refusal] }
-        let ofFields = faults.filter { $0 != .appNotServed }
+        let ofFields = faults.filter { $0 != .appNotServed && $0 != .webPushOff }
         return ofFields.isEmpty ? faults : ofFields
     }
 
@@ -202,13 +207,65 @@ final class RequestBody {
 
     // MARK: Secrets
 
-    /// Reads a push address: a token in this field or in `token`, and the app and environment that it belongs to.
+    /// Reads a push address: a browser's subscription in this field or in `token`, or a token there with the app and environment that it belongs to.
     func address(_ name: String, _ kind: TokenKind, of settings: Broker.Settings, required: Bool = false) -> PushAddress? {
+        if let field = [name, "token"].first(where: isObject) { return subscription(field, kind, settings) }
         let before = noted
         let token = self.token(name, required: required)
         let (environment, topic) = (self.environment(), self.topic())
         guard noted == before, let token else { return nil }
         return notingErrors { try settings.address(of: token, kind, topic: topic, environment: environment) }
+    }
+
+    /// Reads what `PushSubscription.toJSON()` returns. Live Activities exist at Apple only.
+    private func subscription(_ name: String, _ kind: TokenKind, _ settings: Broker.Settings) -> PushAddress? {
+        guard kind != .liveActivity else { return refuse(.wrongType(name, expected: "a string")) }
+        let before = noted
+        guard let part = object(name) else { return nil }
+        if part.has("fcm", bytes) {
+            note(.outOfRange(part.path + "fcm", allowed: "absent: this broker sends nothing to FCM by itself"))
+        }
+        let endpoint = string("endpoint", true, part)
+        let keys = object("keys", required: true, in: part)
+        let p256dh = keys.flatMap { string("p256dh", true, $0) }
+        let auth = keys.flatMap { string("auth", true, $0) }
+        ignored += unread(of: part, but: ["endpoint", "expirationTime", "keys"])
+        ignored += ["environment", "bundleId"].filter { root.has($0, bytes) }
+        guard noted == before, let endpoint, let p256dh, let auth else { return nil }
+        return notingErrors {
+            do {
+                return try settings.address(endpoint: endpoint.span, p256dh: p256dh.span, auth: auth.span)
+            } catch Subscription.Fault.endpoint(let fault) {
+                return refuse(.outOfRange(part.path + "endpoint", allowed: "\(fault)"))
+            } catch Subscription.Fault.p256dh {
+                return refuse(
+                    .outOfRange(part.path + "keys.p256dh", allowed: "the base64url of an uncompressed point of P-256, 65 bytes"))
+            } catch Subscription.Fault.auth {
+                return refuse(.outOfRange(part.path + "keys.auth", allowed: "the base64url of 16 bytes"))
+            }
+        }
+    }
+
+    /// Reads a token, or a subscription of which only the endpoint counts, that names a device.
+    func device(_ name: String, orToken takesToken: Bool = true) -> DeviceName? {
+        let fields = takesToken ? [name, "token"] : [name]
+        guard let field = fields.first(where: isObject) else {
+            return (takesToken ? token(name) : onlyToken(name)).map { DeviceName(token: $0) }
+        }
+        guard let part = object(field), let endpoint = string("endpoint", true, part) else { return nil }
+        return notingErrors {
+            do {
+                return try Subscription.device(endpoint: endpoint.span)
+            } catch let fault as PushEndpoint.Fault {
+                return refuse(.outOfRange(part.path + "endpoint", allowed: "\(fault)"))
+            }
+        }
+    }
+
+    /// True if a field is there and an object.
+    private func isObject(_ name: String) -> Bool {
+        let item = bytes.read { bytes in try? root.object.object(name, in: bytes) }
+        return item != nil
     }
 
     /// Reads a token from its own field or from `token`. If both are set, they must be equal.
@@ -231,10 +288,10 @@ final class RequestBody {
     }
 
     /// Reads `token`, or returns nil if `all` is true. An empty variable or a misspelt field must not mean all tokens.
-    func tokenUnlessAll() -> Secret? {
+    func deviceUnlessAll() -> DeviceName? {
         let before = noted
         let isAll = choice("all") ?? false
-        let token = noted == before ? onlyToken("token") : nil
+        let token = noted == before ? device("token", orToken: false) : nil
         guard noted == before else { return nil }
         if token == nil, !isAll { return refuse(.missingField("token", alternative: "all: true for all tokens of the uid")) }
         if token != nil, isAll { return refuse(.outOfRange("all", allowed: "either all or token")) }
@@ -341,7 +398,8 @@ final class RequestBody {
 
     /// Sorted names of content fields, or the paths that a reader passed to `drop`.
     var dropped: [String] {
-        unreadPaths ?? list(root) { name in Self.plain(name).flatMap { Self.content.contains($0) ? $0 : nil } }
+        let paths = unreadPaths ?? list(root) { name in Self.plain(name).flatMap { Self.content.contains($0) ? $0 : nil } }
+        return ignored.isEmpty ? paths : Array((paths + ignored).sorted().prefix(Self.mostListed))
     }
 
     /// Sets the paths of all fields that a reader leaves unread.

@@ -253,7 +253,7 @@ public actor SessionSocketHandler: LoopActor, CompanionSockets {
 struct SessionRequest: Sendable {
     enum Kind: Sendable {
         case event(EventBody, session: [UInt8], eventID: [UInt8]?, dropped: [String])
-        case answer(request: String, approved: Bool, token: Secret?)
+        case answer(request: String, approved: Bool, token: DeviceName?)
         case ping
         /// The message contains only a claim.
         case claimOnly
@@ -264,7 +264,7 @@ struct SessionRequest: Sendable {
         let session: [UInt8]
         let device: [UInt8]
         let type: ClientType
-        let token: Secret?
+        let token: DeviceName?
     }
 
     /// The `type` as sent. It may only be repeated if `kind` allows known words only.
@@ -306,7 +306,7 @@ struct SessionRequest: Sendable {
         case "approval_response":
             let id = body.text("requestId", required: true)
             let approved = body.choice("approved", required: true)
-            let token = body.token("pushToken")
+            let token = body.device("pushToken")
             guard let id, let approved else { return nil }
             kind = .answer(request: id, approved: approved, token: token)
         case _ where EventBody.types.contains(type):
@@ -329,7 +329,7 @@ struct SessionRequest: Sendable {
     private static func claim(of device: [UInt8], _ session: [UInt8]?, _ body: RequestBody) -> Claim? {
         if session == nil { body.note(.missingField("sessionId")) }
         let type = body.clientType()
-        let token = body.token("pushToken")
+        let token = body.device("pushToken")
         return if let session, let type { Claim(session: session, device: device, type: type, token: token) } else { nil }
     }
 }

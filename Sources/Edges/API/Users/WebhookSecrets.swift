@@ -7,7 +7,7 @@ import Vocabulary
 /// The secrets that sign webhooks. Several are valid at once, so that one can replace another. They are kept in the arena and never logged.
 public final class WebhookSecrets: Sendable {
     /// Allowed lengths. The maximum is the size of a slot of the arena.
-    public static let range = 1...Secret.largestCount
+    public static let range = 1...Arena.slotBytes
     /// The shortest length that can't be guessed from one signature.
     public static let safe = 16
     public static let most = 8

@@ -76,7 +76,7 @@ enum DrillCommand {
             guard let token = try Secret(hexToken: value.span) else {
                 throw UsageError("--token must be 2 to 200 hexadecimal digits")
             }
-            drill.findings = try search.token(token)
+            drill.findings = try search.token(DeviceName(token: token))
         case "room":
             guard let room = try RoomID(base64url: value.span) else {
                 throw UsageError("--room must be 43 characters of base64url, as the app received it")

@@ -56,7 +56,7 @@ enum ProxySettings {
         guard !password.isEmpty, password.allSatisfy({ $0 >= 0x20 && $0 != 0x7f }) else {
             throw file.failure("must have a password in its first line, without control characters")
         }
-        let most = Secret.largestCount
+        let most = Arena.slotBytes
         let count = user.utf8.count + 1 + password.count
         guard count <= most else {
             throw file.failure("is too long: user and password together may have \(most - 1) bytes")

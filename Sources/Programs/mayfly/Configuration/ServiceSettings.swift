@@ -36,6 +36,8 @@ struct ServiceSettings {
     /// The secrets of call webhooks. Nil if none are configured.
     let webhooks: WebhookSettings?
     let apns: APNsSettings
+    /// Nil if no Web Push is sent.
+    let webPush: WebPushSettings?
 
     init(_ configuration: Configuration, _ activated: ActivatedListeners = .none) throws {
         state = try configuration.state
@@ -66,6 +68,11 @@ struct ServiceSettings {
         authenticator = try users?.authenticator()
 
         apns = try APNsSettings(configuration, mayLackCredentials: true)
+        webPush = try WebPushSettings(configuration)
+        if webPush != nil, apns.proxy != nil {
+            throw configuration.invalid(
+                .vapidKey, "can't be used with \(Setting.apnsProxy.named) yet: Web Push doesn't go through a proxy")
+        }
         ProxySettings.warnOfVariables(configuration)
     }
 

@@ -49,6 +49,11 @@ enum Setting: String, CaseIterable {
     case apnsCA = "apns-ca"
     case apnsProxy = "apns-proxy"
     case apnsProxyPassword = "apns-proxy-password"
+    case vapidKey = "vapid-key"
+    case vapidPreviousKey = "vapid-previous-key"
+    case vapidContact = "vapid-contact"
+    case webOrigin = "web-origin"
+    case webPushHosts = "web-push-hosts"
     case logFormat = "log-format"
     case logLevel = "log-level"
     case apnsSimulatorListen = "apns-simulator-listen"
@@ -63,6 +68,7 @@ enum Setting: String, CaseIterable {
         case nodes = "Several nodes"
         case users = "Users and webhooks"
         case apns = "Apple"
+        case webPush = "Web Push"
         case lines = "Lines on standard error"
         case simulator = "Simulator"
     }
@@ -201,6 +207,18 @@ enum Setting: String, CaseIterable {
             Row(
                 "File whose first line is the password of the user in --apns-proxy. Mode 0600. SIGHUP reads it again.",
                 isSecret: true)
+        case .vapidKey:
+            "The VAPID key, by which Web Push services know this deployment: PEM from `mayfly push keys`, mode 0600, outside of the state folder, the same at all nodes, backed up. Default: none, and no Web Push is sent."
+        case .vapidPreviousKey:
+            "The VAPID key before, while it is rotated: until the addresses that were made for it have expired."
+        case .vapidContact:
+            "How the operators of Web Push services reach you: mailto:ADDRESS or an https URL. Required with --vapid-key."
+        case .webOrigin:
+            "The web app that a tap on a notification opens, e.g. https://app.example. Required with --vapid-key."
+        case .webPushHosts:
+            Row(
+                "The hosts that Web Push may go to: public (any host on the Internet), or a file with a pattern a line, `host[:port] [private] [ca FILE]`, that may be private ones, too. The first line `only` forbids all others.",
+                standard: "public")
         case .logFormat:
             Row(
                 "Lines on standard error as text, or as json: one object a line with time, level and message.", standard: "text")
@@ -224,6 +242,7 @@ enum Setting: String, CaseIterable {
         (.node, .nodes),
         (.jwtAlgorithm, .users),
         (.apnsBundleID, .apns),
+        (.vapidKey, .webPush),
         (.logFormat, .lines),
         (.apnsSimulatorListen, .simulator),
     ]

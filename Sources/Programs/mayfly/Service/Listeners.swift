@@ -1,5 +1,6 @@
 import API
 import Broker
+import Courier
 import EventLoop
 import HTTP1
 import HTTPServer
@@ -58,7 +59,8 @@ struct Listeners: Sendable {
             broker: broker, apns: apns, version: Mayfly.version, publicServer: publicServer,
             reasonNotReady: { lease?.reasonNotReady },
             leads: { [state = parts.state] in state.leads }, hasLoneKeys: { [keys = parts.loneKeys] in keys.isTrue },
-            expiries: parts.expiries, keysFault: { [refresh = parts.keyRefresh] in refresh?.fault })
+            expiries: parts.expiries, webPush: { [webPush = parts.webPush] in (await webPush?.figures ?? .init()).samples },
+            keysFault: { [refresh = parts.keyRefresh] in refresh?.fault })
         var table = ShareTable.standard
         table[.connections] = Quota(Self.operatorConnections)
         var configuration = ServerConfiguration(address: settings.operatorListen)
@@ -188,5 +190,22 @@ struct ShareWatch {
             metrics.add(.alarms)
             Terminal.log(.error, "shares: \(resource.name) ran out, and callers that used none of it were refused")
         }
+    }
+}
+
+extension WebPushCourier.Figures {
+    /// The counters of Web Push. None names a host.
+    fileprivate var samples: [Metrics.Sample] {
+        [
+            .init("mayfly_web_push_delivered_total", "Web Push messages that a service accepted.", delivered),
+            .init("mayfly_web_push_failed_total", "Web Push messages that no service accepted.", failed),
+            .init(
+                "mayfly_web_push_failed_elsewhere_total",
+                "Those of them to other hosts than the services of browsers' makers. They raise no alarm.", failedElsewhere),
+            .init(
+                "mayfly_web_push_inward_total",
+                "Look-ups of hosts that have only addresses of private networks. Name one with `private` in --web-push-hosts to allow it.",
+                inward),
+        ]
     }
 }

@@ -115,6 +115,7 @@ final class Service: Sendable {
     private static func end(_ parts: ServiceParts, _ tasks: Tasks) async {
         await parts.keyRefresh?.stop()
         await parts.courier.stop(withinMs: 1_000)
+        await parts.webPush?.stop(withinMs: 1_000)
         let tasks = tasks.cancel()
         await parts.sweeper.stop()
         await parts.apps.stop()

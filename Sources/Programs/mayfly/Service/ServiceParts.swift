@@ -18,6 +18,8 @@ struct ServiceParts: Sendable {
     let keeper: KeyKeeper
     let sweeper: Sweeper
     let courier: RenewableCourier
+    /// Nil if no Web Push is sent.
+    let webPush: WebPushCourier?
     /// Nil if no credentials are configured.
     let renewal: APNsRenewal?
     let broker: Broker
@@ -57,7 +59,6 @@ struct ServiceParts: Sendable {
         } else {
             keyRefresh = nil
         }
-        self.loops = loops
         let sweeper = Sweeper(loop: main, store: store, time: time, metrics: metrics, log: log)
         self.sweeper = sweeper
         let keyOffers = settings.nodes.map { _ in KeyOffers(loop: main, keys: keys, log: log) }
@@ -86,9 +87,24 @@ struct ServiceParts: Sendable {
             settings.apns.apps.isEmpty
             ? nil : APNsRenewal(courier, metrics, expiries, inUse: settings.apns, make: makeCourier)
 
-        let destinations = Self.destinations(settings.apns, courier, try await AddressSize.recorded(in: store))
+        var destinations = Self.destinations(settings.apns, courier, try await AddressSize.recorded(in: store))
+        destinations.webPush = settings.webPush?.service
+        try await Self.checkWebPush(settings.webPush, destinations, store)
+        webPush = try settings.webPush.map { webPush in
+            let loop = try EventLoop(name: "web-push")
+            try loop.start()
+            loops.append(loop)
+            var sending = webPush.courier { alarm in
+                metrics.add(.alarms)
+                Terminal.log(.error, "courier: \(alarm)")
+            }
+            sending.deadlineClock = { time.now }
+            return WebPushCourier(loop: loop, sending)
+        }
+        self.loops = loops
+        let router = PushRouter(apns: courier, webPush: webPush)
         let access = StoreAccess(loop: main, store: store, metrics: metrics, log: log)
-        let sender: any PushSender = if let lease = state.member?.lease { LeasedSender(courier, lease) } else { courier }
+        let sender: any PushSender = if let lease = state.member?.lease { LeasedSender(router, lease) } else { router }
         let bus = settings.nodes == nil ? nil : (store as? PostgresStore).map { PostgresBus($0) }
         let neighbors = bus.map { bus in Neighbors(loop: main, keys: keys, time: time) { bus.post($0) } }
         (self.bus, self.neighbors) = (bus, neighbors)
@@ -125,6 +141,23 @@ struct ServiceParts: Sendable {
                 let whole = topic + kind.push.topicSuffix
                 return accounts.account(for: whole, environment, kind.push) != nil
             })
+    }
+
+    /// - Throws: `CommandFailed` if this node's VAPID key isn't the deployment's.
+    private static func checkWebPush(_ settings: WebPushSettings?, _ destinations: Broker.Settings, _ store: any Store)
+        async throws
+    {
+        try await settings?.check(store)
+        switch (settings, destinations.addressSize) {
+        case (nil, .anyService):
+            Terminal.log(
+                .warning,
+                "addresses of Web Push may be stored, but \(Setting.vapidKey.named) is not set: pushes to browsers fail")
+        case (_?, .apnsOnly):
+            Terminal.log(
+                .warning, "no Web Push is accepted yet: run `mayfly push enable` once, with the same settings as this broker")
+        default: break
+        }
     }
 
     /// The standard table with the quotas of policy and operator. Connections are limited by the available descriptors.

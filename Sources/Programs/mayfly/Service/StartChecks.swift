@@ -9,6 +9,7 @@ import Sealing
 import Shares
 import Storage
 import Vocabulary
+import WebPush
 
 /// The checks of `mayfly check`, in the order of a start. Where a start checks the same, both call the same function.
 struct StartChecks {
@@ -45,6 +46,7 @@ struct StartChecks {
             await keysAndStore(&report, rules)
         }
         for (name, check) in SystemChecks.all { await report.check(name, check) }
+        await report.check("web push") { try await webPush() }
         await report.check("apns") { try await apns(rules?.policies, &expiries) }
         await report.check("certificates") { try Certificates.check(expiries) }
     }
@@ -255,6 +257,23 @@ struct StartChecks {
         }
         let who = settings.endpoint.map { "\($0.authorityWithPort) (--apns-endpoint, not Apple)" } ?? "Apple"
         return "\(apps): \(who) accepts key or certificate, and topic\(settings.proxy == nil ? "" : ", through the proxy")"
+    }
+
+    private func webPush() async throws -> String {
+        guard let settings = try WebPushSettings(configuration) else { return "none: browsers get no push" }
+        let count = settings.service.keys.count
+        let keys = count == 1 ? "one key" : "two keys, while it is rotated"
+        let size = try recordedAddressSize()
+        guard size == .anyService else {
+            throw CheckFailed("\(keys), but no addresses are taken until you run `mayfly push enable` with these settings")
+        }
+        return "\(keys), for \(settings.service.origin). Try a subscription with `mayfly push check`"
+    }
+
+    /// The size of new addresses that the database has recorded.
+    private func recordedAddressSize() throws -> AddressSize {
+        guard try state.database.exists() else { return .apnsOnly }
+        return try AddressSize.recorded(in: StoreSnapshot(state.database))
     }
 
     private static func sentence(_ text: String) -> String { text.prefix(1).uppercased() + text.dropFirst() }

@@ -1,0 +1,317 @@
+public import EventLoop
+import Linux
+import Sealing
+public import TLS
+import Vocabulary
+public import WebPush
+
+/// Sends pushes to Web Push services, on a loop of its own. Each origin has a lane, which lives as long as it is used.
+public actor WebPushCourier: LoopActor, PushSender, LaneOwner {
+    public struct Configuration: Sendable {
+        /// The key in force, and while it is rotated also the one before.
+        public var keys: [VAPIDKey]
+        /// `mailto:` or `https:`, for the services' operators.
+        public var contact: String
+        public var hosts = PushHosts.public
+        public var trust = TLSContext.Trust.system
+        /// The certificates in the files that `hosts` names.
+        public var authorities: [String: [UInt8]] = [:]
+        /// Called at most once a minute for each kind of alarm, on the loop's thread. Must not block.
+        public var onAlarm: @Sendable (Alarm) -> Void
+        /// The clock of the pushes' deadlines, in Unix ms.
+        public var deadlineClock: @Sendable () -> UInt64 = { Clock.wallMs }
+        var timing = Timing.webPush
+        var wallMs: @Sendable () -> UInt64 = { Clock.wallMs }
+        /// Resolves a host name. May block.
+        var resolver: @Sendable (Endpoint) -> [SocketAddress] = {
+            (try? SocketAddress.resolve(host: $0.host, port: $0.port)) ?? []
+        }
+        /// This machine's own addresses, to which no push is sent.
+        var ownAddresses: @Sendable () -> [SocketAddress] = { SocketAddress.ofThisMachine() }
+
+        public init(keys: [VAPIDKey], contact: String, onAlarm: @escaping @Sendable (Alarm) -> Void = { _ in }) {
+            (self.keys, self.contact, self.onAlarm) = (keys, contact, onAlarm)
+        }
+    }
+
+    /// Counts since the start.
+    public struct Figures: Sendable, Equatable {
+        public var delivered = 0
+        public var failed = 0
+        /// Pushes that failed at hosts other than browser makers' services. They raise no alarm.
+        public var failedElsewhere = 0
+        /// Look-ups whose addresses were all inward.
+        public var inward = 0
+
+        public init() {}
+    }
+
+    private struct LaneKey: Hashable {
+        let origin: String
+        let key: UInt8
+    }
+
+    /// A lane and what its host may still do.
+    private struct Entry {
+        let lane: Lane
+        let topic: Topic
+        let isForeign: Bool
+        let host: String
+        let rule: PushHosts.Rule?
+        /// The minute of `pushes`, on the loop's clock.
+        var minute: UInt64 = 0
+        var pushes = 0
+        var usedAt: UInt64
+    }
+
+    public nonisolated let loop: EventLoop
+    private let configuration: Configuration
+    private nonisolated let resolver: Resolver
+    private let shared: Shared
+    private let foreignConnections = ConnectionLimit(mostForeignConnections)
+    private let (large, foreign): (WebPushAdapter, WebPushAdapter)
+    private var contexts: [String: TLSContext] = [:]
+    private var lanes: [LaneKey: Entry] = [:]
+    private var laneKeys: [Int: LaneKey] = [:]
+    private var lastLane = 0
+    /// The addresses of each name that was resolved a moment ago.
+    private var resolved: [Endpoint: (addresses: [SocketAddress], until: UInt64)] = [:]
+    private var own: (addresses: Set<SocketAddress>, until: UInt64) = ([], 0)
+    /// The earliest time of the next look-up of a stranger's host, on the loop's clock.
+    private var nextLookUp: UInt64 = 0
+    private var isSweeping = false
+    private var isStopped = false
+    private var drained: [CheckedContinuation<Void, Never>] = []
+    public private(set) var figures = Figures()
+
+    /// Of all hosts that are not browser makers' services, together.
+    private static let mostForeignConnections = 256
+    private static let mostForeignLanes = 4_096
+    /// 8 look-ups of strangers' hosts a second.
+    private static let lookUpMs: UInt64 = 125
+    private static let mostPushesAMinute = 60
+    private static let resolvedMs: UInt64 = 30_000
+    private static let mostResolved = 1_024
+
+    public init(loop: EventLoop, _ configuration: Configuration) {
+        self.loop = loop
+        self.configuration = configuration
+        resolver = Resolver(configuration.resolver)
+        shared = Shared(wallMs: configuration.wallMs, hasSeveralAccounts: false, onAlarm: configuration.onAlarm)
+        func adapter(isLarge: Bool) -> WebPushAdapter {
+            WebPushAdapter(
+                isLarge: isLarge, hasTwoKeys: configuration.keys.count > 1, clock: configuration.deadlineClock)
+        }
+        (large, foreign) = (adapter(isLarge: true), adapter(isLarge: false))
+        shared.owner = self
+    }
+
+    /// Sends `push`. Returns after the service's final response, or once the deadline has passed.
+    public nonisolated func send(_ push: Push) async -> Outcome {
+        let receipt: Receipt = await withCheckedContinuation { continuation in
+            loop.submit { self.assumeIsolated { $0.take(push, continuation) } }
+        }
+        return receipt.outcome
+    }
+
+    private func take(_ push: Push, _ continuation: CheckedContinuation<Receipt, Never>) {
+        func fail(_ status: Int, _ reason: APNsReason, _ verdict: Verdict = .keep) {
+            figures.failed += 1
+            continuation.resume(returning: Receipt(outcome: .failed(status: status, reason: reason, verdict: verdict)))
+        }
+        guard !isStopped else { return fail(0, .stopped) }
+        let now = configuration.deadlineClock()
+        guard push.deadlineMs > now else { return fail(0, .late) }
+        if let fault = large.fault(of: push) { return fail(0, fault) }
+        guard case .webPush(let number) = push.address.destination, let endpoint = Subscription(push.address.token)?.endpoint
+        else { return fail(0, .other) }
+        guard let key = configuration.keys.first(where: { $0.number == number }),
+            configuration.hosts.allows(endpoint.host, endpoint.port)
+        else { return fail(0, .topicDisallowed, .configuration) }
+        let name = LaneKey(origin: endpoint.origin, key: number)
+        if lanes[name] == nil {
+            do throws(TLSError) { try open(name, endpoint, key) } catch { return fail(0, .badCertificate, .configuration) }
+        }
+        let deadline = loop.now + (push.deadlineMs - now)
+        enqueue(push, name, deadline, continuation)
+    }
+
+    /// Queues a push in its lane, now or when its host may have another one.
+    private func enqueue(
+        _ push: Push, _ name: LaneKey, _ deadline: UInt64, _ continuation: CheckedContinuation<Receipt, Never>
+    ) {
+        guard var entry = lanes[name] else {
+            return continuation.resume(returning: Receipt(outcome: .failed(status: 0, reason: .stopped, verdict: .keep)))
+        }
+        let minute = loop.now / 60_000
+        if entry.minute != minute { (entry.minute, entry.pushes) = (minute, 0) }
+        entry.usedAt = loop.now
+        defer { lanes[name] = entry }
+        if entry.isForeign, entry.pushes >= Self.mostPushesAMinute {
+            let wait = 60_000 - loop.now % 60_000
+            guard loop.now + wait < deadline else {
+                count(.failed(status: 429, reason: .tooManyRequests, verdict: .keep), isForeign: true)
+                return continuation.resume(
+                    returning: Receipt(outcome: .failed(status: 429, reason: .tooManyRequests, verdict: .keep)))
+            }
+            loop.after(wait) { self.assumeIsolated { $0.enqueue(push, name, deadline, continuation) } }
+            return
+        }
+        entry.pushes += 1
+        let isForeign = entry.isForeign
+        let delivery = Delivery(push, entry.topic, deadline: deadline, traced: false, continuation) { [weak self] outcome in
+            self?.assumeIsolated { $0.count(outcome, isForeign: isForeign) }
+        }
+        entry.lane.enqueue(delivery)
+    }
+
+    private func count(_ outcome: Outcome, isForeign: Bool) {
+        if outcome == .delivered {
+            figures.delivered += 1
+            return
+        }
+        figures.failed += 1
+        if isForeign { figures.failedElsewhere += 1 }
+    }
+
+    /// Opens the lane of an origin.
+    private func open(_ name: LaneKey, _ endpoint: PushEndpoint, _ key: VAPIDKey) throws(TLSError) {
+        let isForeign = !PushHosts.isLarge(endpoint.host)
+        let rule = configuration.hosts.rule(endpoint.host, endpoint.port)
+        let target = Target(
+            adapter: isForeign ? foreign : large, endpoint: Endpoint(host: endpoint.host, port: endpoint.port),
+            context: try context(rule), proxy: nil, allowsHTTP1: true, limit: isForeign ? foreignConnections : nil)
+        // Strangers could name any number of hosts.
+        if isForeign, lanes.count >= Self.mostForeignLanes { sweep() }
+        lastLane += 1
+        let settings = LaneSettings(
+            service: .webPush(host: isForeign ? nil : endpoint.host), endpoint: target.endpoint, certificate: nil,
+            signer: VAPIDSigner(key, origin: name.origin, contact: configuration.contact), apps: "Web Push",
+            isQuiet: isForeign)
+        var timing = configuration.timing
+        if isForeign { timing.connections = 2 }
+        let lane = Lane(LaneID(index: lastLane), settings, target, loop, timing, shared)
+        lanes[name] = Entry(
+            lane: lane, topic: lane.topic("Web Push"), isForeign: isForeign, host: endpoint.host, rule: rule, usedAt: loop.now)
+        laneKeys[lastLane] = name
+        watch()
+    }
+
+    private func context(_ rule: PushHosts.Rule?) throws(TLSError) -> TLSContext {
+        let file = rule?.authority ?? ""
+        if let context = contexts[file] { return context }
+        let trust = configuration.authorities[file].map { TLSContext.Trust.authorities($0) } ?? configuration.trust
+        let context = try TLSContext.client(trust: trust, alpn: ["h2", "http/1.1"])
+        contexts[file] = context
+        return context
+    }
+
+    // MARK: Lanes that are no longer used
+
+    private static let sweepMs: UInt64 = 15_000
+
+    private func watch() {
+        guard !isSweeping, !isStopped else { return }
+        isSweeping = true
+        loop.after(Self.sweepMs) {
+            self.assumeIsolated { courier in
+                courier.isSweeping = false
+                courier.sweep()
+                if !courier.lanes.isEmpty { courier.watch() }
+            }
+        }
+    }
+
+    private func sweep() {
+        let now = loop.now
+        for (name, entry) in lanes where entry.lane.isUnused && now - entry.usedAt >= 60_000 { lanes[name] = nil }
+        laneKeys = laneKeys.filter { lanes[$0.value] != nil }
+        resolved = resolved.filter { now < $0.value.until }
+    }
+
+    // MARK: Addresses
+
+    /// Resolves a lane's host, and keeps the addresses that a push may be sent to. Connections go to exactly these, so a name that changes its answer
+    /// gains nothing.
+    nonisolated func resolve(_ lane: LaneID, _ endpoint: Endpoint) { assumeIsolated { $0.lookUp(lane, endpoint) } }
+
+    private func lookUp(_ lane: LaneID, _ endpoint: Endpoint) {
+        guard let name = laneKeys[lane.index], let entry = lanes[name] else { return }
+        if let known = resolved[endpoint], loop.now < known.until { return hand(known.addresses, to: lane) }
+        guard entry.isForeign else { return ask(lane, endpoint) }
+        nextLookUp = max(nextLookUp, loop.now) + Self.lookUpMs
+        let wait = nextLookUp - loop.now - Self.lookUpMs
+        if wait == 0 { return ask(lane, endpoint) }
+        // The lane gives up waiting after a while, and asks again later.
+        guard wait < configuration.timing.connectMs else {
+            nextLookUp -= Self.lookUpMs
+            return hand([], to: lane)
+        }
+        loop.after(wait) { self.assumeIsolated { $0.ask(lane, endpoint) } }
+    }
+
+    private func ask(_ lane: LaneID, _ endpoint: Endpoint) {
+        resolver.resolve(endpoint) { [loop, weak self] addresses in
+            loop.submit { [weak self] in self?.assumeIsolated { $0.answered(lane, endpoint, addresses) } }
+        }
+    }
+
+    private func answered(_ lane: LaneID, _ endpoint: Endpoint, _ addresses: [SocketAddress]) {
+        guard let name = laneKeys[lane.index], let entry = lanes[name] else { return }
+        let allowed = entry.rule?.isPrivate == true ? addresses : addresses.filter { $0.isGlobalUnicast && !isOwn($0) }
+        if allowed.isEmpty, !addresses.isEmpty { figures.inward += 1 }
+        if resolved.count < Self.mostResolved { resolved[endpoint] = (allowed, loop.now + Self.resolvedMs) }
+        hand(allowed, to: lane)
+    }
+
+    private func hand(_ addresses: [SocketAddress], to lane: LaneID) {
+        if let name = laneKeys[lane.index] { lanes[name]?.lane.resolved(addresses) }
+    }
+
+    private func isOwn(_ address: SocketAddress) -> Bool {
+        if loop.now >= own.until { own = (Set(configuration.ownAddresses().map(\.bare)), loop.now + 60_000) }
+        return own.addresses.contains(address.bare)
+    }
+
+    // MARK: The end
+
+    /// Accepts no more pushes, waits up to `withinMs` for those in flight, and closes the connections.
+    public func stop(withinMs: UInt64) async {
+        isStopped = true
+        for entry in lanes.values { entry.lane.stop() }
+        if !lanes.values.allSatisfy(\.lane.isIdle) {
+            await withCheckedContinuation { continuation in
+                drained.append(continuation)
+                loop.after(withinMs) { self.drain() }
+            }
+        }
+        for entry in lanes.values { entry.lane.close() }
+        lanes = [:]
+    }
+
+    private func drain() {
+        for continuation in drained { continuation.resume() }
+        drained = []
+    }
+
+    nonisolated func laneIsIdle() {
+        assumeIsolated { courier in
+            if !courier.drained.isEmpty, courier.lanes.values.allSatisfy(\.lane.isIdle) { courier.drain() }
+        }
+    }
+
+    /// Only provider tokens are stored.
+    nonisolated func store(_ issuedAtS: UInt64, of signer: String, _ store: @escaping @Sendable (UInt64) async -> Void) {}
+}
+
+extension Timing {
+    /// Web Push services are asked seldom, so idle connections are closed. A host that hangs is given up early.
+    static var webPush: Timing {
+        var timing = Timing()
+        timing.connectMs = 5_000
+        timing.idleMs = 30_000
+        timing.closesIdle = true
+        timing.streams = 100
+        return timing
+    }
+}

@@ -1,0 +1,22 @@
+import Broker
+import HTTPServer
+import JSON
+import WebPush
+
+/// What an app needs to know before it asks for a push address.
+extension API {
+    /// Says which key a browser subscribes with. Names nothing of Apple's: nobody needs it, and it would name the apps.
+    func pushServices() -> HTTPResponse {
+        let service = broker.settings.subscribable
+        var response = HTTPResponse.json(200) { json in
+            guard let service else { return }
+            json.add("webPush") { json in
+                json.add("applicationServerKey", service.current.publicKey)
+                if let previous = service.keys.dropFirst().first { json.add("previous", previous.publicKey) }
+                json.add("longest", PushEndpoint.longest)
+            }
+        }
+        response.headers.append(.init("Cache-Control", "public, max-age=3600"))
+        return response
+    }
+}

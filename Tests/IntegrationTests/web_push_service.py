@@ -1,0 +1,116 @@
+"""A Web Push service on Python's http.server, HTTP/1.1 over TLS, and what its subscribers open with PyPI's http_ece. It knows the broker from RFC 8030,
+8291 and 8292 alone."""
+
+import base64
+import json
+import os
+import ssl
+import threading
+import time
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import http_ece
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from py_vapid import Vapid02
+
+
+def base64url(data):
+    return base64.urlsafe_b64encode(data).decode().rstrip("=")
+
+
+@dataclass
+class Message:
+    path: str
+    headers: dict
+    body: bytes
+    at: float = field(default_factory=time.monotonic)
+
+
+class Subscriber:
+    """A browser with a subscription at a service."""
+
+    def __init__(self, service, path=None):
+        self.service, self.path = service, path or "/up/" + base64url(os.urandom(16))
+        self.new_keys()
+
+    def new_keys(self):
+        self.key, self.auth = ec.generate_private_key(ec.SECP256R1()), os.urandom(16)
+        return self
+
+    @property
+    def point(self):
+        return self.key.public_key().public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
+
+    @property
+    def endpoint(self):
+        return f"https://{self.service.host}:{self.service.port}{self.path}"
+
+    def json(self):
+        """What PushSubscription.toJSON() returns."""
+        return {"endpoint": self.endpoint, "expirationTime": None, "keys": {"p256dh": base64url(self.point), "auth": base64url(self.auth)}}
+
+    def open(self, message):
+        text = http_ece.decrypt(message.body, private_key=self.key, auth_secret=self.auth, version="aes128gcm")
+        return json.loads(text)
+
+    def messages(self):
+        return [message for message in list(self.service.messages) if message.path == self.path]
+
+
+class WebPushService:
+    """`answers`: {path: [(status, headers), ...]}, the last of which stays; 201 for other paths."""
+
+    def __init__(self, certificate, host="localhost", address="127.0.0.1", port=0):
+        self.host, self.messages, self.answers, self.connections = host, [], {}, 0
+        service = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def setup(self):
+                service.connections += 1
+                super().setup()
+
+            def do_POST(self):
+                body = self.rfile.read(int(self.headers["content-length"]))
+                service.messages.append(Message(self.path, {k.lower(): v for k, v in self.headers.items()}, body))
+                waiting = service.answers.get(self.path, [(201, {})])
+                status, headers = waiting.pop(0) if len(waiting) > 1 else waiting[0]
+                self.send_response(status)
+                for name, value in ({"content-length": "0"} | headers).items():
+                    self.send_header(name, value)
+                self.end_headers()
+
+            def log_message(self, *_):
+                pass
+
+        class Server(ThreadingHTTPServer):
+            daemon_threads = True
+            request_queue_size = 128
+
+        self.server = Server((address, port), Handler)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate.path, certificate.key)
+        context.set_alpn_protocols(["http/1.1"])
+        self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
+        self.port = self.server.server_address[1]
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def close(self):
+        self.server.shutdown()
+        self.server.server_close()
+
+
+def check_vapid(message, origin, public_key, contact):
+    """Verifies the header with py_vapid, and the rules of RFC 8292."""
+    scheme, rest = message.headers["authorization"].split(" ", 1)
+    fields = dict(part.strip().split("=", 1) for part in rest.split(","))
+    assert scheme == "vapid" and fields["k"] == public_key
+    assert Vapid02.verify(message.headers["authorization"])
+    head, claims, _ = fields["t"].split(".")
+    assert json.loads(base64.urlsafe_b64decode(head + "=" * (-len(head) % 4))) == {"typ": "JWT", "alg": "ES256"}
+    claims = json.loads(base64.urlsafe_b64decode(claims + "=" * (-len(claims) % 4)))
+    assert claims["aud"] == origin and claims["sub"] == contact and claims["exp"] % 21_600 == 0
+    assert 12 * 3_600 <= claims["exp"] - time.time() <= 18 * 3_600
