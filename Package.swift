@@ -119,7 +119,9 @@ let package = Package(
                 "AuditPage", "Broker", "Policy", "Ledger", "WebPush", "HTTPServer", "HTTP1", "WebSocket", "Sealing", "Linux",
                 "EventLoop", "Shares", "JSON", "Vocabulary", "Sodium", "TLS",
             ], in: edges),
-        room("APNsSimulator", ["EventLoop", "Vocabulary", "Linux", "TLS", "HTTP1", "HTTP2", "HTTPServer"], in: edges),
+        room(
+            "APNsSimulator",
+            ["EventLoop", "Vocabulary", "Linux", "TLS", "HTTP1", "HTTP2", "WebSocket", "HTTPServer", "Sodium"], in: edges),
 
         // The programs.
         program(
@@ -170,7 +172,12 @@ let package = Package(
                 "JSON", "Vocabulary", "Sodium", "TLS", "TestCertificates",
             ]),
         tests("AuditPage", ["Linux"]),
-        tests("APNsSimulator", ["EventLoop", "Vocabulary", "Linux", "TLS", "HTTP1", "HTTP2", "HTTPServer", "TestCertificates"]),
+        tests(
+            "APNsSimulator",
+            [
+                "EventLoop", "Vocabulary", "Linux", "TLS", "HTTP1", "HTTP2", "HTTPServer", "WebPush", "Sodium",
+                "TestCertificates",
+            ]),
     ]
 )
 

@@ -43,7 +43,11 @@ actor TestClient: LoopActor {
 
     /// Sends one request and waits for its answer.
     func send(_ headers: HTTP2Headers, _ body: String) async throws -> TestResponse {
-        try await withCheckedThrowingContinuation { connection.send(headers, Array(body.utf8), $0) }
+        try await send(headers, Array(body.utf8))
+    }
+
+    func send(_ headers: HTTP2Headers, _ body: [UInt8]) async throws -> TestResponse {
+        try await withCheckedThrowingContinuation { connection.send(headers, body, $0) }
     }
 
     /// The server's limit of open streams.

@@ -14,6 +14,7 @@ final class World: Sendable {
     let simulator: APNsSimulator
     let address: SocketAddress
     let control: SocketAddress?
+    let browsers: SocketAddress?
     let certificate: SelfSignedCertificate
     let bearer: String
     let provider: TestProvider
@@ -32,7 +33,7 @@ final class World: Sendable {
         try change(&configuration, provider)
         simulator = try APNsSimulator(configuration, loop: loop)
         let addresses = try await simulator.start()
-        (address, control) = (addresses.apns, addresses.control)
+        (address, control, browsers) = (addresses.apns, addresses.control, addresses.browsers)
     }
 
     deinit {

@@ -329,7 +329,7 @@ class Collected:
 
     def collect(self):
         with urllib.request.urlopen(self.url, timeout=20) as answer:
-            found = [(push["token"], push["headers"]["apns-id"], push["at"]) for push in json.load(answer)]
+            found = [(push["token"], push["headers"]["apns-id"], push["at"]) for push in json.load(answer) if "token" in push]
         self.gaps += len(found) == self.KEPT and found[0] not in self.pushes
         self.pushes.update(found)
 
@@ -370,10 +370,23 @@ class Simulator(Process):
             return json.loads(content) if content else None
 
     def pushes(self, token=None):
-        """The accepted pushes, oldest first, or only those to `token` (hex). A test with more than the simulator keeps collects them."""
-        found = self._control("GET", "/pushes")
+        """APNs' accepted pushes, oldest first, or only those to `token` (hex). A test with more than the simulator keeps collects them."""
+        found = [push for push in self._control("GET", "/pushes") if "token" in push]
         assert len(found) < Collected.KEPT, "the simulator may have forgotten earlier pushes"
         return [push for push in found if token in (None, push["token"])]
+
+    def subscribe(self, dialect, key, **more):
+        """A new Web Push subscription for the VAPID key `key` (base64url), as `PushSubscription.toJSON()` returns it. `more`: origin, id."""
+        return self._control("POST", "/subscriptions", {"dialect": dialect, "applicationServerKey": key} | more)
+
+    def set_subscription(self, subscription, state):
+        """`state`: online, offline, expired or unsubscribed."""
+        self._control("PUT", f"/subscriptions/{subscription_id(subscription)}", {"state": state})
+
+    def web_pushes(self, subscription=None):
+        """The accepted Web Push messages, oldest first, or only those to one subscription."""
+        found = [push for push in self._control("GET", "/pushes") if "dialect" in push]
+        return [push for push in found if subscription is None or push["subscription"] == subscription_id(subscription)]
 
     def collected(self):
         return Collected(f"http://127.0.0.1:{self.control_port}/pushes")
@@ -384,6 +397,11 @@ class Simulator(Process):
     def fault(self, **fault):
         """Sets the faults of later answers. Without arguments the simulator answers as APNs would."""
         self._control("PUT", "/faults", fault)
+
+
+def subscription_id(subscription):
+    """The id of a simulated subscription, by which faults find it: `fault(token=...)`."""
+    return subscription["endpoint"].rsplit("/", 1)[1]
 
 
 def http_status(url):

@@ -36,7 +36,7 @@ def text_field(field, most=128):
 
 
 def token_field(field):
-    return [("wrong_type", field, bad) for bad in (7, True, ["ab"], {})] + [
+    return [("wrong_type", field, bad) for bad in (7, True, ["ab"])] + [
         ("invalid_token", field, bad) for bad in ("", "a", "abc", "zz", "0xab", "ab cd ", "４２", "ab" * 101, "ab\n", "é")]
 
 
@@ -55,7 +55,8 @@ CALLS = {
                  missing("deviceToken") + token_field("deviceToken") + ENVIRONMENT),
     "live activity": (
         "POST", "/api/push/live-activity/register", {"activityToken": "ab" * 32, "activityId": "a", "sessionId": "s"},
-        missing("activityToken") + token_field("activityToken") + missing("activityId") + text_field("activityId") + missing("sessionId")
+        missing("activityToken") + token_field("activityToken") + [("wrong_type", "activityToken", {"endpoint": "https://a.example/"})]
+        + [("wrong_type", "previousToken", {"endpoint": "https://a.example/"})] + missing("activityId") + text_field("activityId") + missing("sessionId")
         + text_field("sessionId") + token_field("previousToken") + ENVIRONMENT),
     "clear approval": (
         "POST", "/api/push/clear-approval", {"requestId": UNKNOWN},
@@ -218,7 +219,7 @@ def test_unknown_methods_and_paths_are_refused(phone, nothing_kept):
     for method, path, body in ROUTES:
         for wrong in {"GET", "POST", "PUT", "DELETE"} - {method}:
             phone.call(wrong, path, body if wrong != "GET" else None).expect(405, "method_not_allowed")
-    for path in ("/api/push", "/api/push/", "/api/push/token", "/api/push/token/", "/api/push/token/a/b", "/api/approval", "/api/sessions/s",
+    for path in ("/api/push/", "/api/push/token", "/api/push/token/", "/api/push/token/a/b", "/api/approval", "/api/sessions/s",
                  "/api/sessions/s/events/1", "/api/push/session/s", "/api/push/session/s/notifications/", "/api/Push/status"):
         answer = phone.call("GET", path)
         assert answer.status in (404, 405), (path, answer)

@@ -101,7 +101,7 @@ def test_every_setting_is_in_the_reference():
     assert all(done.returncode == 0 for done in helped)
     told = "".join(done.stdout for done in helped)
     reference = page("reference")
-    flags = set(re.findall(r"--[a-z][a-z-]+", told)) - {"--help"}
+    flags = set(re.findall(r"--[a-z][a-z0-9-]+", told)) - {"--help"}
     names = set(re.findall(r"\b(?:MAYFLY|APNS|COMETCHAT)_[A-Z0-9_]+\b", told))
     assert {"--state", "--listen"} <= flags and {"MAYFLY_STATE", "APNS_KEY_ID"} <= names
     missing = sorted(name for name in flags | names if not re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", reference))

@@ -93,23 +93,23 @@ def test_the_worker_shows_pushes_and_opens_the_room_of_a_tapped_one(browser, ori
                 "title": "Chat", "body": body, "tag": handle, "navigate": f"{origin}/example.html", "data": {"template": template, "roomId": handle}}})
 
         page.push(message("Your chat partner is waiting", "peer_waiting"))
-        eventually(lambda: page.shown() == [["Ben", "wartet auf dich"]], what="the notification")
+        eventually(lambda: page.shown() == [["Ben", "wartet auf dich"]], 45, what="the notification")
         page.push(message("A later one", "another"))
-        eventually(lambda: page.shown() == [["Ben", "A later one"]], what="the notification in its place")
+        eventually(lambda: page.shown() == [["Ben", "A later one"]], 45, what="the notification in its place")
         page.push("{")
-        eventually(lambda: ["New notification", "Open the app to see it."] in page.shown(), what="the constant text")
+        eventually(lambda: ["New notification", "Open the app to see it."] in page.shown(), 45, what="the constant text")
 
         for worker in page.workers:
             browser.call("Runtime.evaluate", worker, expression=CLICK.replace("TAG", json.dumps(handle)), awaitPromise=True)
-        eventually(lambda: page.json("opened") == [[handle, "Ben"]], what="the room of the tapped notification")
-        eventually(lambda: page.shown() == [["New notification", "Open the app to see it."]], what="the end of the tapped notification")
+        eventually(lambda: page.json("opened") == [[handle, "Ben"]], 45, what="the room of the tapped notification")
+        eventually(lambda: page.shown() == [["New notification", "Open the app to see it."]], 45, what="the end of the tapped notification")
         # As a new window would be opened, and as Safari navigates.
         page.value(f"location.hash = 'mayfly-room={handle}'")
-        eventually(lambda: len(page.json("opened")) == 2, what="the room of the address")
+        eventually(lambda: len(page.json("opened")) == 2, 45, what="the room of the address")
         assert page.value("location.href") == f"{origin}/example.html"
 
         page.value("push.forgetRoom(room)")
         page.push(message("Your chat partner is waiting", "peer_waiting"))
-        eventually(lambda: ["Chat", "wartet auf dich"] in page.shown(), what="a notification without a name")
+        eventually(lambda: ["Chat", "wartet auf dich"] in page.shown(), 45, what="a notification without a name")
         # This browser can't reach the push service of its maker.
         assert page.value("push.subscribe(client, registration).catch(({ kind, code }) => kind + ' ' + code)") == "unreachable push_service"

@@ -1,5 +1,4 @@
 public import EventLoop
-import HTTP1
 import HTTPServer
 public import Linux
 public import TLS
@@ -7,6 +6,7 @@ public import TLS
 /// A faithful APNs for tests, the demo and benchmarks: the provider API over HTTP/2 and TLS, with faults on demand.
 ///
 /// It checks requests like Apple (see `Rules`), keeps the last accepted pushes in memory, and knows the configured keys and apps.
+/// On the same listener it also is a Web Push service, see `WebPushFace`.
 /// Choices that Apple doesn't document are marked "ours" in the sources and in docs/simulator.md.
 public actor APNsSimulator: LoopActor {
     public struct Configuration: Sendable {
@@ -29,6 +29,10 @@ public actor APNsSimulator: LoopActor {
         public var clientAuthorities: [UInt8]?
         /// A file for the ids of accepted pushes, see `PushRecord`. Nil for none.
         public var record: String?
+        /// Offers no HTTP/2, like many self-hosted Web Push services. Then APNs is not served.
+        public var isHTTP1Only = false
+        /// The address of the listener for real browsers, see `BrowserListener`. Nil for none.
+        public var browsers: SocketAddress?
 
         /// A configuration with one key of one app.
         public init(
@@ -67,6 +71,8 @@ public actor APNsSimulator: LoopActor {
     private let service: PushService
     private var listener: Listener?
     private var control: HTTPServer?
+    private var browserListener: HTTPServer?
+    let browsers: Browsers
 
     /// - Parameter wallMs: returns unix milliseconds, for provider tokens and time stamps.
     /// - Throws: `TLSError` for an invalid certificate or key, `Errno` for the record's file.
@@ -76,12 +82,14 @@ public actor APNsSimulator: LoopActor {
         self.loop = loop
         self.configuration = configuration
         service = try PushService(configuration, loop: loop, wallMs: wallMs)
+        browsers = Browsers(service.webPush, wallMs: wallMs)
     }
 
     /// The addresses of the listeners, with the ports that the system chose for port 0.
     public struct Addresses: Sendable, Equatable {
         public let apns: SocketAddress
         public let control: SocketAddress?
+        public let browsers: SocketAddress?
     }
 
     /// Starts to listen.
@@ -96,8 +104,16 @@ public actor APNsSimulator: LoopActor {
             controlAddress = try await server.start()
             control = server
         }
+        var browserAddress: SocketAddress?
+        if let wanted = configuration.browsers {
+            let server = HTTPServer(
+                loop: loop, configuration: ServerConfiguration(address: wanted), handler: BrowserListener(simulator: self))
+            browserAddress = try await server.start()
+            browserListener = server
+        }
+        service.webPush.origin = "https://\(address)"
         listener = try Listener(socket, loop: loop) { [service] socket in service.serve(socket) }
-        return Addresses(apns: address, control: controlAddress)
+        return Addresses(apns: address, control: controlAddress, browsers: browserAddress)
     }
 
     /// Closes all connections and listeners. Accepted pushes can still be read.
@@ -107,12 +123,21 @@ public actor APNsSimulator: LoopActor {
         service.closeAll()
         await control?.drain(deadlineMs: 1000)
         control = nil
+        await browserListener?.drain(deadlineMs: 100)
+        browserListener = nil
     }
 
     /// The last accepted pushes, oldest first.
     public var pushes: [AcceptedPush] { service.log.pushes }
 
-    public func forgetPushes() { service.log.removeAll() }
+    /// The last accepted Web Push messages, oldest first.
+    public var webPushes: [AcceptedWebPush] { service.webPush.log.pushes }
+
+    /// Forgets the accepted pushes of both faces.
+    public func forgetPushes() {
+        service.log.removeAll()
+        service.webPush.log.removeAll()
+    }
 
     public var counts: Counts { service.counts }
 
@@ -121,7 +146,9 @@ public actor APNsSimulator: LoopActor {
     /// Replaces the planned faults.
     public func setFaults(_ plan: FaultPlan) { service.faults = plan }
 
-    var pushesJSON: [UInt8] { service.log.json }
+    var pushesJSON: [UInt8] { service.pushesJSON }
+    var webPush: WebPushFace { service.webPush }
+    var wallMs: @Sendable () -> UInt64 { service.wallMs }
 }
 
 /// Accepts connections from a listening socket.
@@ -159,55 +186,5 @@ private final class Listener: EventSource {
     func close() {
         if let registration { loop.remove(registration) }
         registration = nil
-    }
-}
-
-/// The control listener: `GET` and `DELETE /pushes`, `GET` and `PUT /faults`. See docs/simulator.md.
-struct Control: HTTPHandler {
-    let simulator: APNsSimulator
-
-    func respond(to request: HTTPRequest) async -> HTTPResponse {
-        guard request.namesLoopback else {
-            return Self.problem(
-                421, "foreign_host", "The control listener serves this machine only. Call it as localhost, 127.0.0.1 or [::1].")
-        }
-        return switch (request.path, request.method) {
-        case ("/pushes", .get): HTTPResponse(status: 200, contentType: .json, body: await simulator.pushesJSON)
-        case ("/pushes", .delete): await forget()
-        case ("/pushes", _): Self.methodNotAllowed("GET, DELETE")
-        case ("/faults", .get): HTTPResponse(status: 200, contentType: .json, body: await simulator.faults.json)
-        case ("/faults", .put): await plan(request.withBody { body in body.indices.map { body[$0] } })
-        case ("/faults", _): Self.methodNotAllowed("GET, PUT")
-        default: Self.problem(404, "not_found", "The control listener has /pushes and /faults.")
-        }
-    }
-
-    private func forget() async -> HTTPResponse {
-        await simulator.forgetPushes()
-        return HTTPResponse(status: 204)
-    }
-
-    private func plan(_ body: [UInt8]) async -> HTTPResponse {
-        do throws(FaultPlan.Malformed) {
-            let plan = try FaultPlan(json: body)
-            await simulator.setFaults(plan)
-            return HTTPResponse(status: 200, contentType: .json, body: plan.json)
-        } catch {
-            return Self.problem(400, "bad_fault", error.explanation)
-        }
-    }
-
-    private static func methodNotAllowed(_ allowed: String) -> HTTPResponse {
-        var response = problem(405, "method_not_allowed", "This path doesn't support that method. Use \(allowed).")
-        response.headers.append(.init("Allow", allowed))
-        return response
-    }
-
-    /// RFC 9457.
-    private static func problem(_ status: UInt16, _ code: String, _ detail: String) -> HTTPResponse {
-        var body = Array(#"{"status":\#(status),"code":"\#(code)","detail":"#.utf8)
-        JSON.append(detail, to: &body)
-        body.append(UInt8(ascii: "}"))
-        return HTTPResponse(status: status, contentType: .problem, body: body)
     }
 }

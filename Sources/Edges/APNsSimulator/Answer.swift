@@ -3,11 +3,14 @@ import HTTP2
 /// An answer to a request.
 struct Answer {
     var status: Int
-    var id: [UInt8]
+    /// The `apns-id`. Nil for Web Push.
+    var id: [UInt8]?
     /// The id by which Apple's console finds a delivery. Only with 200 from the sandbox.
     var uniqueID: [UInt8]?
     /// Seconds.
     var retryAfter: Int?
+    /// Names in lower case.
+    var more: [(name: String, value: String)] = []
     var body: [UInt8] = []
 
     /// - Parameter now: unix milliseconds, for the time stamp of a 410.
@@ -18,18 +21,17 @@ struct Answer {
     var headers: HTTP2Headers {
         var headers = HTTP2Headers(capacity: 128)
         headers.append(":status", status == 200 ? "200" : "\(status)")
-        headers.append("apns-id", id.span, .never)
-        if let uniqueID { headers.append("apns-unique-id", uniqueID.span, .never) }
-        if let retryAfter { headers.append("retry-after", "\(retryAfter)") }
+        for (name, value) in fields.dropFirst() { headers.append(name, value.span, .never) }
         return headers
     }
 
     /// The headers as bytes.
     var fields: [(String, [UInt8])] {
-        var fields: [(String, [UInt8])] = [(":status", Array("\(status)".utf8)), ("apns-id", id)]
+        var fields: [(String, [UInt8])] = [(":status", Array("\(status)".utf8))]
+        if let id { fields.append(("apns-id", id)) }
         if let uniqueID { fields.append(("apns-unique-id", uniqueID)) }
         if let retryAfter { fields.append(("retry-after", Array("\(retryAfter)".utf8))) }
-        return fields
+        return fields + more.map { ($0.name, Array($0.value.utf8)) }
     }
 
     /// Returns `{"reason":...}`, for 410 with the time at which the token became invalid, in unix milliseconds.
@@ -57,9 +59,10 @@ struct Answer {
 
 extension Answer {
     /// The answer of `fault`. Returns nil if the fault doesn't determine a status.
-    init?(_ fault: Fault, id: [UInt8], now: UInt64) {
+    init?(_ fault: Fault, id: [UInt8]?, now: UInt64) {
         guard let status = fault.answerStatus else { return nil }
         self.init(status: status, id: id, retryAfter: fault.retryAfter)
+        more = fault.headers.sorted { $0.key < $1.key }.map { ($0.key, $0.value) }
         if let text = fault.body {
             body = Array(text.utf8)
         } else if let reason = fault.reason {
@@ -84,6 +87,8 @@ public struct AnswerForm: Sendable, Equatable {
     public var dribbleMs: UInt64 = 0
     /// Closes the connection after half of the answer's bytes.
     public var half = false
+    /// Sends header fields without end.
+    public var endless = false
 
     public init() {}
 
@@ -131,11 +136,7 @@ struct AnswerFrames {
 
     private mutating func putBlock(_ fields: [(String, [UInt8])], _ form: AnswerForm, _ stream: Int32, ends: Bool) {
         var block: [UInt8] = []
-        for (name, value) in fields {
-            block.append(0x10)
-            Self.put(Array(name.utf8), into: &block)
-            Self.put(value, into: &block)
-        }
+        for (name, value) in fields { Self.put(name, value, into: &block) }
         var rest = block[...]
         var kind = Kind.headers
         var whole: [UInt8] = []
@@ -147,6 +148,21 @@ struct AnswerFrames {
             kind = .continuation
         }
         frames.append(whole)
+    }
+
+    /// Returns the start of an answer whose header block doesn't end, and a frame that continues the block.
+    static func endless(_ answer: Answer, stream: Int32) -> (start: [UInt8], more: [UInt8]) {
+        var block: [UInt8] = []
+        for (name, value) in answer.fields { put(name, value, into: &block) }
+        var more: [UInt8] = []
+        for _ in 0..<4 { put("x-more", [UInt8](repeating: UInt8(ascii: "m"), count: 1000), into: &more) }
+        return (frame(.headers, 0, stream, block[...]), frame(.continuation, 0, stream, more[...]))
+    }
+
+    private static func put(_ name: String, _ value: [UInt8], into block: inout [UInt8]) {
+        block.append(0x10)
+        put(Array(name.utf8), into: &block)
+        put(value, into: &block)
     }
 
     /// Writes a string literal without Huffman coding (RFC 7541, 5.2).

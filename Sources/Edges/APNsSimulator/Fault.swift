@@ -13,8 +13,10 @@ public struct Fault: Sendable, Equatable {
 
     /// When it happens.
     public var at = Moment.end
-    /// Affects only requests for this device token (lower-case hex).
+    /// Affects only requests for this device token or Web Push subscription (lower-case hex).
     public var token: String?
+    /// Affects only Web Push requests of this dialect.
+    public var dialect: PushServiceDialect?
     /// The share of affected requests: 0.25 is every fourth.
     public var rate = 1.0
     /// Milliseconds before anything else happens.
@@ -23,6 +25,10 @@ public struct Fault: Sendable, Equatable {
     /// The answer's reason. Determines the status if `status` is nil. May be unknown to Apple.
     public var reason: String?
     public var status: Int?
+    /// The dialect's answer to this problem. Affects only Web Push requests.
+    public var problem: PushProblem?
+    /// Header fields of an answer with a status. Names in lower case.
+    public var headers: [String: String] = [:]
     /// Unix milliseconds in the answer's body. For 410 the default is the present time.
     public var timestamp: UInt64?
     public var timestampAs: TimestampForm?
@@ -74,6 +80,17 @@ public struct Fault: Sendable, Equatable {
     var answerStatus: Int? {
         status ?? reason.flatMap { Reason(rawValue: $0)?.status }
     }
+
+    /// Whether it affects a request.
+    /// - Parameters:
+    ///   - token: the device token, or the id of the Web Push subscription.
+    ///   - dialect: the dialect of a Web Push request. Nil for APNs.
+    func affects(_ token: String, _ dialect: PushServiceDialect?) -> Bool {
+        guard self.token ?? token == token else { return false }
+        // A reason is APNs's.
+        guard let dialect else { return self.dialect == nil && problem == nil }
+        return self.dialect ?? dialect == dialect && reason == nil
+    }
 }
 
 /// Wrong forms of an answer's time stamp. The correct form is milliseconds.
@@ -104,9 +121,10 @@ public struct FaultPlan: Sendable, Equatable {
     }
 
     /// Returns the fault for a request for `token`, or for a new connection, and removes it from `next`.
-    mutating func take(for token: String, at moment: Fault.Moment = .end) -> Fault? {
-        if let index = next.firstIndex(where: { $0.at == moment && $0.token ?? token == token }) { return next.remove(at: index) }
-        for index in always.indices where always[index].at == moment && always[index].token ?? token == token {
+    /// - Parameter dialect: the dialect of a Web Push request. Nil for APNs.
+    mutating func take(for token: String, _ dialect: PushServiceDialect? = nil, at moment: Fault.Moment = .end) -> Fault? {
+        if let index = next.firstIndex(where: { $0.at == moment && $0.affects(token, dialect) }) { return next.remove(at: index) }
+        for index in always.indices where always[index].at == moment && always[index].affects(token, dialect) {
             phases[index] += always[index].rate
             // The tolerance is for rounding: ten times 0.1 is less than 1.
             guard phases[index] >= 1 - 1e-9 else { continue }
@@ -167,6 +185,11 @@ extension Fault {
                 switch (key, value) {
                 case ("at", .string(let text)): set(\.at, Moment(rawValue: text) ?? .end, if: Moment(rawValue: text) != nil)
                 case ("token", .string(let text)): set(\.token, text.lowercased(), if: text.utf8.allSatisfy(\.isHexDigit))
+                case ("dialect", .string(let text)):
+                    set(\.dialect, PushServiceDialect(rawValue: text), if: PushServiceDialect(rawValue: text) != nil)
+                case ("problem", .string(let text)):
+                    set(\.problem, PushProblem(rawValue: text), if: PushProblem(rawValue: text) != nil)
+                case ("headers", .object(let members)): setHeaders(members)
                 case ("rate", .number(let rate)): set(\.rate, rate, if: (0...1).contains(rate))
                 case ("delayMs", _): set(\.delayMs, value.wholeNumber, atMost: 3_600_000)
                 case ("reason", .string(let text)): set(\.reason, text)
@@ -182,6 +205,7 @@ extension Fault {
                 case ("trailers", .bool(let flag)): set(\.form.trailers, flag)
                 case ("dribbleMs", _): set(\.form.dribbleMs, value.wholeNumber, atMost: 3_600_000)
                 case ("half", .bool(let flag)): set(\.form.half, flag)
+                case ("endless", .bool(let flag)): set(\.form.endless, flag)
                 case ("streams", _): set(\.streams, number, in: 0...Int(Int32.max))
                 case ("window", _): set(\.window, number, in: 0...Int(Int32.max))
                 case ("settings", _): set(\.settings, number, in: 1...100_000)
@@ -222,11 +246,17 @@ extension Fault {
         }
         if at != .end { putText("at", at.rawValue) }
         putText("token", token)
+        putText("dialect", dialect?.rawValue)
         if rate != 1 { put("rate", "\(rate)") }
         if delayMs != 0 { put("delayMs", "\(delayMs)") }
         if pauseMs != 0 { put("pauseMs", "\(pauseMs)") }
         putText("reason", reason)
         if let status { put("status", "\(status)") }
+        putText("problem", problem?.rawValue)
+        if !headers.isEmpty {
+            put("headers", "")
+            JSON.append(headers, to: &out)
+        }
         if let timestamp { put("timestamp", "\(timestamp)") }
         putText("timestampAs", timestampAs?.rawValue)
         putText("body", body)
@@ -238,11 +268,22 @@ extension Fault {
         if form.dribbleMs != 0 { put("dribbleMs", "\(form.dribbleMs)") }
         putText("raw", raw.map { Hex.encode($0.span) })
         let flags = [
-            ("trailers", form.trailers), ("half", form.half), ("goaway", goaway), ("graceful", graceful), ("refuse", refuse),
-            ("reset", reset), ("drop", drop), ("silent", silent), ("stall", stall), ("accepted", accepted),
+            ("trailers", form.trailers), ("half", form.half), ("endless", form.endless), ("goaway", goaway),
+            ("graceful", graceful),
+            ("refuse", refuse), ("reset", reset), ("drop", drop), ("silent", silent), ("stall", stall), ("accepted", accepted),
         ]
         for (name, flag) in flags where flag { put(name, "true") }
         out.append(contentsOf: (isFirst ? "{}" : "}").utf8)
+    }
+
+    private mutating func setHeaders(_ members: [String: JSON]) -> Bool {
+        for (name, value) in members {
+            guard let text = value.text, text.utf8.allSatisfy({ (0x20...0x7e).contains($0) }), !name.isEmpty,
+                name.utf8.allSatisfy({ (0x61...0x7a).contains($0) || (0x30...0x39).contains($0) || $0 == UInt8(ascii: "-") })
+            else { return false }
+            headers[name] = text
+        }
+        return true
     }
 
     private mutating func set<V>(_ part: WritableKeyPath<Fault, V>, _ value: V, if fits: Bool = true) -> Bool {

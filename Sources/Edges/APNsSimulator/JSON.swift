@@ -52,6 +52,18 @@ enum JSON: Equatable {
         }
         out.append(UInt8(ascii: "\""))
     }
+
+    /// Appends an object with these members, ordered by name.
+    static func append(_ members: [String: String], to out: inout [UInt8]) {
+        out.append(UInt8(ascii: "{"))
+        for (index, member) in members.sorted(by: { $0.key < $1.key }).enumerated() {
+            if index > 0 { out.append(UInt8(ascii: ",")) }
+            append(member.key, to: &out)
+            out.append(UInt8(ascii: ":"))
+            append(member.value, to: &out)
+        }
+        out.append(UInt8(ascii: "}"))
+    }
 }
 
 private struct Reader {

@@ -1,3 +1,4 @@
+import Sodium
 public import TLS
 
 /// A verified provider token (JWT). Source: Apple, "Establishing a token-based connection to APNs".
@@ -85,6 +86,8 @@ struct Rejection: Error, Equatable {
 
 /// Base64url (RFC 4648, 5) without padding. Non-canonical encodings are refused.
 enum Base64URL {
+    static func encode(_ bytes: [UInt8]) -> String { Base64.url.encode(bytes.span) }
+
     static func decode(_ text: some Sequence<UInt8>) -> [UInt8]? {
         var bytes: [UInt8] = []
         var bits: UInt32 = 0

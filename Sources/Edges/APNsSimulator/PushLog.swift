@@ -114,29 +114,20 @@ struct PushLog {
 
     /// Oldest first.
     var pushes: [AcceptedPush] { blocks.flatMap(\.pushes).suffix(capacity) }
+}
 
-    /// `[{"token", "headers", "payload", "at"}]`, `at` in RFC 3339 with milliseconds.
-    var json: [UInt8] {
-        var out: [UInt8] = [UInt8(ascii: "[")]
-        for (index, push) in pushes.enumerated() {
-            if index > 0 { out.append(UInt8(ascii: ",")) }
-            out.append(contentsOf: #"{"token":"#.utf8)
-            JSON.append(push.token, to: &out)
-            out.append(contentsOf: #","headers":{"#.utf8)
-            for (index, header) in push.headers.sorted(by: { $0.key < $1.key }).enumerated() {
-                if index > 0 { out.append(UInt8(ascii: ",")) }
-                JSON.append(header.key, to: &out)
-                out.append(UInt8(ascii: ":"))
-                JSON.append(header.value, to: &out)
-            }
-            out.append(contentsOf: #"},"payload":"#.utf8)
-            out.append(contentsOf: push.payload)
-            out.append(contentsOf: #","at":"#.utf8)
-            JSON.append(Timestamp.preciseText(push.at), to: &out)
-            out.append(UInt8(ascii: "}"))
-        }
-        out.append(UInt8(ascii: "]"))
-        return out
+extension AcceptedPush {
+    /// `{"token", "headers", "payload", "at"}`, `at` in RFC 3339 with milliseconds.
+    func append(to out: inout [UInt8]) {
+        out.append(contentsOf: #"{"token":"#.utf8)
+        JSON.append(token, to: &out)
+        out.append(contentsOf: #","headers":"#.utf8)
+        JSON.append(headers, to: &out)
+        out.append(contentsOf: #","payload":"#.utf8)
+        out.append(contentsOf: payload)
+        out.append(contentsOf: #","at":"#.utf8)
+        JSON.append(Timestamp.preciseText(at), to: &out)
+        out.append(UInt8(ascii: "}"))
     }
 }
 

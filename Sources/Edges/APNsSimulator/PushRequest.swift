@@ -77,6 +77,19 @@ struct PushRequest: Sendable {
         return false
     }
 
+    /// Calls `body` with the name and value of each field, in order.
+    func forEachField(_ body: (Span<UInt8>, Span<UInt8>) -> Void) {
+        var start = 0
+        let span = bytes.span
+        for field in fields {
+            body(span.extracting(start..<Int(field.value)), span.extracting(Int(field.value)..<Int(field.end)))
+            start = Int(field.end)
+        }
+    }
+
+    /// True for a request to the Web Push face.
+    var isWebPush: Bool { with(.path) { $0.hasPrefix(WebPushRequest.pathPrefix) } ?? false }
+
     func has(_ name: Name) -> Bool { places[name.rawValue] >= 0 }
 
     /// Calls `body` with the value of a field. Returns nil if the field is missing.

@@ -20,6 +20,9 @@ final class PushService {
     }
     private(set) var hasEarlyFaults = false
     var log: PushLog
+    let webPush = WebPushFace(capacity: keptPushes)
+    /// HTTP/2 is not offered. Then only Web Push is served.
+    let isHTTP1Only: Bool
     let record: PushRecord?
     var counts = APNsSimulator.Counts()
     private var random = FastRandom()
@@ -38,13 +41,15 @@ final class PushService {
         streams = configuration.streams
         graceMs = configuration.graceMs
         asksForCertificates = configuration.clientAuthorities != nil
+        isHTTP1Only = configuration.isHTTP1Only
+        let alpn = configuration.isHTTP1Only ? ["http/1.1"] : ["h2", "http/1.1"]
         if let authorities = configuration.clientAuthorities {
             tls = try TLSContext.server(
-                certificateChain: configuration.certificateChain, privateKey: configuration.privateKey.span, alpn: ["h2"],
+                certificateChain: configuration.certificateChain, privateKey: configuration.privateKey.span, alpn: alpn,
                 askingForCertificatesOf: authorities)
         } else {
             tls = try TLSContext.server(
-                certificateChain: configuration.certificateChain, privateKey: configuration.privateKey.span, alpn: ["h2"])
+                certificateChain: configuration.certificateChain, privateKey: configuration.privateKey.span, alpn: alpn)
         }
         record = try configuration.record.map { (path) throws(Errno) in try PushRecord(path) }
         rules = Rules(verifier: ProviderTokenVerifier(configuration.keys, environment: isSandbox ? .sandbox : .production))

@@ -7,6 +7,7 @@ extension SimulatorConnection {
     /// Called when the handshake is complete.
     func greet() {
         isGreeted = true
+        if service.isHTTP1Only || tls.negotiatedProtocol == "http/1.1" { http1 = HTTP1State() }
         if service.asksForCertificates { session.certificate = tls.peerCertificate.map { PushCertificate($0) } }
         // Seen: the limit of one stream applies only to clients with tokens.
         if session.isAuthenticated { allow(service.streams) }
@@ -24,11 +25,13 @@ extension SimulatorConnection {
             switch event {
             case .headers(let stream, let head):
                 let request = PushRequest(head)
+                // Web Push services have no limit of one stream.
+                if request.isWebPush { allow(service.streams) }
                 if service.hasEarlyFaults, answersEarly(request, stream) { break }
                 requests.add(request, stream)
             case .data(let stream, let bytes): requests.append(bytes.bytes, stream)
             case .end(let stream):
-                if let request = requests.take(stream) { judge(request, stream) }
+                if let request = requests.take(stream) { judgeEither(request, stream) }
             case .tooLarge(let stream, let part): refuseTooLarge(requests.take(stream), stream, part)
             case .closed(let stream, let code):
                 // Answered requests are already removed.
@@ -43,12 +46,16 @@ extension SimulatorConnection {
         switch part {
         case .body:
             guard var request else { return }
-            // A body too large for every push type. Other errors come first.
+            // A body too large for every push type and for Web Push. Other errors come first.
             request.body = [UInt8](repeating: 0, count: PushType.voip.payloadLimit + 1)
-            judge(request, stream)
+            judgeEither(request, stream)
         case .headers:
             try? http.reset(stream: stream, .enhanceYourCalm)
         }
+    }
+
+    private func judgeEither(_ request: PushRequest, _ stream: Int32) {
+        if request.isWebPush { judge(WebPushRequest(request), stream) } else { judge(request, stream) }
     }
 
     func judge(_ request: PushRequest, _ stream: Int32) {
@@ -69,14 +76,17 @@ extension SimulatorConnection {
         guard let fault = service.faults.take(for: request.token) else {
             return accept(request, id(of: request), stream, now)
         }
-        after(fault.delayMs) { connection in connection.carryOut(fault, request, connection.id(of: request), stream) }
+        after(fault.delayMs) { connection in
+            connection.carryOut(fault, .apns(request, id: connection.id(of: request)), stream)
+        }
     }
 
     /// Returns whether a fault answers the request before its body has arrived.
     func answersEarly(_ request: PushRequest, _ stream: Int32) -> Bool {
+        if request.isWebPush { return answersEarly(WebPushRequest(request), stream) }
         guard stream <= lastStream, let fault = service.faults.take(for: request.token, at: .headers) else { return false }
         let id = id(of: request)
-        after(fault.delayMs) { connection in connection.carryOut(fault, nil, id, stream) }
+        after(fault.delayMs) { connection in connection.carryOut(fault, .apns(nil, id: id), stream) }
         return true
     }
 
@@ -94,7 +104,7 @@ extension SimulatorConnection {
         }
     }
 
-    func accept(
+    private func accept(
         _ request: PushRequest, _ id: [UInt8], _ stream: Int32, _ now: UInt64, _ form: AnswerForm = AnswerForm()
     ) {
         service.keep(request, id: id, at: now)
@@ -124,30 +134,41 @@ extension SimulatorConnection {
 
 /// Sends answers, and carries out faults.
 extension SimulatorConnection {
-    /// - Parameter request: nil if the request is incomplete. Then it isn't stored.
-    func carryOut(_ fault: Fault, _ request: PushRequest?, _ id: [UInt8], _ stream: Int32) {
+    func carryOut(_ fault: Fault, _ delivery: Delivery, _ stream: Int32) {
         guard stream <= lastStream else { return }
         prepare(fault)
         if fault.goaway {
             goAway(fault, last: fault.refuse ? max(0, stream - 2) : stream)
-            if fault.refuse { return }
+            if fault.refuse { return http1 == nil ? () : close() }
         }
         if fault.refuse {
-            try? http.reset(stream: stream, .refusedStream)
+            reset(stream, .refusedStream)
         } else if fault.reset || fault.drop || fault.silent || fault.stall {
-            if fault.accepted, let request { service.keep(request, id: id, at: service.wallMs()) }
-            if fault.reset { try? http.reset(stream: stream, .internalError) }
+            if fault.accepted { service.keep(delivery) }
+            if fault.reset { reset(stream, .internalError) }
             if fault.stall { stall() }
             if fault.stall || fault.drop { try? service.record?.write() }
             if fault.drop { close() }
-        } else if let answer = Answer(fault, id: id, now: service.wallMs()) {
-            service.counts.refused[fault.reason ?? "\(answer.status)", default: 0] += 1
+        } else if let answer = service.answer(of: fault, to: delivery) {
+            service.counts.refused[fault.reason ?? fault.problem?.rawValue ?? "\(answer.status)", default: 0] += 1
             send(answer, stream, fault.form)
-        } else if let request {
-            accept(request, id, stream, service.wallMs(), fault.form)
         } else {
-            send(Answer(status: 200, id: id), stream, fault.form)
+            accept(delivery, stream, fault.form)
         }
+    }
+
+    private func accept(_ delivery: Delivery, _ stream: Int32, _ form: AnswerForm) {
+        switch delivery {
+        case .apns(let request?, let id): accept(request, id, stream, service.wallMs(), form)
+        case .apns(nil, let id): send(Answer(status: 200, id: id), stream, form)
+        case .webPush(_, let message?): send(service.accept(message), stream, form)
+        case .webPush(_, nil): send(Answer(status: 201), stream, form)
+        }
+    }
+
+    private func reset(_ stream: Int32, _ code: HTTP2ErrorCode) {
+        // HTTP/1.1 has no other way to end a request without an answer.
+        if http1 == nil { try? http.reset(stream: stream, code) } else { close() }
     }
 
     /// Carries out the parts of a fault that come before the answer.
@@ -158,11 +179,15 @@ extension SimulatorConnection {
         }
         if let window = fault.window { try? http.submitSettings(streamWindow: UInt32(window)) }
         for _ in 0..<(fault.settings ?? 0) { try? http.submitSettings() }
-        if let count = fault.pings { stage(AnswerFrames.pings(count)) }
+        if let count = fault.pings, http1 == nil { stage(AnswerFrames.pings(count)) }
         if let raw = fault.raw { stage(raw) }
     }
 
     func goAway(_ fault: Fault, last: Int32) {
+        if http1 != nil {
+            http1?.endsAfterAnswer = true
+            return
+        }
         let debugData = fault.reason.map { Answer.json($0, fault.timestamp) } ?? []
         guard fault.graceful else {
             lastStream = min(lastStream, last)
@@ -184,24 +209,43 @@ extension SimulatorConnection {
 
     /// Sends an answer, unless the client has reset the stream meanwhile.
     func send(_ answer: Answer, _ stream: Int32, _ form: AnswerForm = AnswerForm()) {
+        if form.endless { return flood(answer, stream) }
+        if let http1 {
+            return send(HTTP1Answer(answer, form, keepsAlive: !http1.endsAfterAnswer).pieces, form, stream)
+        }
         // Seen: after a 403, Apple allows one stream until a request succeeds.
-        if answer.status == 403 { allow(1) } else if answer.status == 200 { allow(service.streams) }
-        guard form.isPlain else { return send(AnswerFrames(answer, form, stream: stream), form, stream) }
+        if answer.id != nil { if answer.status == 403 { allow(1) } else if answer.status == 200 { allow(service.streams) } }
+        guard form.isPlain else { return send(AnswerFrames(answer, form, stream: stream).frames, form, stream) }
         try? http.submitResponse(stream: stream, answer.headers, body: answer.body)
     }
 
-    func send(_ answer: AnswerFrames, _ form: AnswerForm, _ stream: Int32) {
+    /// - Parameter frames: frames of HTTP/2, or pieces of an answer of HTTP/1.1.
+    func send(_ frames: [[UInt8]], _ form: AnswerForm, _ stream: Int32) {
         if form.half {
-            let bytes = answer.frames.flatMap { $0 }
+            let bytes = frames.flatMap { $0 }
             stage(Array(bytes.prefix(bytes.count / 2)))
             ends = true
         } else if form.dribbleMs > 0 {
             shaped.insert(stream)
-            dribble(answer.frames, 0, form.dribbleMs, stream)
+            dribble(frames, 0, form.dribbleMs, stream)
         } else {
-            for frame in answer.frames { stage(frame) }
+            for frame in frames { stage(frame) }
             finish(stream)
         }
+    }
+
+    /// Sends header fields until the client closes.
+    private func flood(_ answer: Answer, _ stream: Int32) {
+        let (start, more) =
+            http1 == nil ? AnswerFrames.endless(answer, stream: stream) : HTTP1Answer.endless(answer)
+        stage(start)
+        isFlooding = true
+        pour(more)
+    }
+
+    private func pour(_ bytes: [UInt8]) {
+        if isDrained { staged = bytes }
+        after(1) { connection in connection.pour(bytes) }
     }
 
     /// Sends frame `index`, and the following ones later.
@@ -221,6 +265,7 @@ extension SimulatorConnection {
 
     /// Ends a stream whose answer bypassed nghttp2.
     func finish(_ stream: Int32) {
+        if http1 != nil { return finishHTTP1() }
         // If the client still sends, this NO_ERROR reset asks it to stop (RFC 9113, 8.1). Otherwise it must not see the reset.
         if http.hasEnded(stream: stream) { quietResets.insert(stream) }
         try? http.reset(stream: stream, .noError)

@@ -3,12 +3,14 @@ import HTTP2
 import Linux
 import TLS
 
-/// The connection of a client: its socket, TLS, HTTP/2 and incomplete requests.
+/// The connection of a client: its socket, TLS, HTTP and incomplete requests.
 final class SimulatorConnection: EventSource {
     private let socket: Socket
     unowned let service: PushService
     let tls: TLSSession
     let http: HTTP2Session
+    /// The state of an HTTP/1.1 connection. Nil for HTTP/2.
+    var http1: HTTP1State?
     var session = Rules.Session()
     var requests = ArrivingRequests()
 
@@ -30,6 +32,8 @@ final class SimulatorConnection: EventSource {
     var isGreeted = false
     /// Closes the connection after the pending output.
     var ends = false
+    /// An endless header block is being sent. Nothing else may be sent before its end.
+    var isFlooding = false
     private(set) var isStalled = false
     private var isPaused = false
     private var interest = Events.read
@@ -108,7 +112,9 @@ final class SimulatorConnection: EventSource {
             handshakeTimer = nil
         }
         if tls.state == .established, !isGreeted { greet() }
-        if !plaintext.isEmpty {
+        if http1 != nil {
+            receiveHTTP1(plaintext)
+        } else if !plaintext.isEmpty {
             try http.receive(plaintext.span)
             handleEvents()
         }
@@ -140,9 +146,13 @@ final class SimulatorConnection: EventSource {
 
     /// Returns the session's output without the resets of `quietResets`.
     func takeOutbound(into buffer: inout [UInt8], limit: Int = .max) throws {
+        guard http1 == nil, !isFlooding else { return }
         try http.takeOutbound(into: &buffer, limit: limit)
         if !quietResets.isEmpty { AnswerFrames.dropResets(of: &quietResets, from: &buffer) }
     }
+
+    /// True if everything that was staged is written.
+    var isDrained: Bool { staged.isEmpty && ciphertext.isEmpty }
 
     private func recordAnswered() {
         for id in unanswered { service.record?.answered(id) }

@@ -1,6 +1,7 @@
 import Broker
 import HTTPServer
 import JSON
+import Sealing
 import Vocabulary
 
 /// Routes of the companion: devices, Live Activities, approvals, and events of sessions.
@@ -20,7 +21,7 @@ extension API {
             let address = body.address("activityToken", .liveActivity, of: broker.settings, required: true)
             let activity = body.name("activityId", required: true)
             let session = body.name("sessionId", required: true)
-            let previous = body.device("previousToken", orToken: false)
+            let previous = body.onlyToken("previousToken").map { DeviceName(token: $0) }
             return if let address, let activity, let session {
                 (address: address, activity: activity, session: session, previous: previous)
             } else { nil }

@@ -13,10 +13,13 @@ enum SimulatorCommand {
 
     private static let usage = """
         usage: mayfly apns-simulator [FLAGS]
-        Runs an APNs for tests and development: checks what Apple checks, keeps the last accepted pushes in memory. docs/simulator.md
+        Runs an APNs and a Web Push service for tests and development: checks what the real ones check, keeps the last accepted
+        pushes in memory. docs/simulator.md
           --app FILE          another key, with its team and apps, as JSON; may be repeated
           --client-ca FILE    PEM: accept client certificates from these authorities
           --production        act as the production service. Default: the sandbox
+          --web-push-http1    speak HTTP/1.1 only, like many self-hosted Web Push services; APNs is then not served
+          --browsers ADDRESS  a WebSocket listener, ADDRESS:PORT on loopback, for Firefox's preference dom.push.serverURL
           --streams N         limit of open streams for a client after its first accepted push. Default: 1000
           --record FILE       append the apns-id of each accepted push, for tests that kill the simulator
         """
@@ -40,8 +43,8 @@ enum SimulatorCommand {
     static func run(_ words: [String]) async throws {
         if words.asksForHelp { return Terminal.out(Terminal.help(usage, keys, shortFlags: true)) }
         let configuration = try Configuration(
-            words, keys: keys, switches: ["production"],
-            options: ["app", "client-ca", "record", "streams", "with-parent"], shortFlags: true)
+            words, keys: keys, switches: ["production", "web-push-http1"],
+            options: ["app", "browsers", "client-ca", "record", "streams", "with-parent"], shortFlags: true)
         guard configuration.operands.isEmpty else { throw UsageError("apns-simulator accepts flags only") }
 
         let control = try configuration.address(.apnsSimulatorControl)
@@ -63,6 +66,13 @@ enum SimulatorCommand {
         settings.clientAuthorities = try configuration.option("client-ca").map {
             try GivenFile($0, "--client-ca").read(limit: 1_048_576)
         }
+        settings.browsers = try configuration.option("browsers").map { text in
+            guard let address = SocketAddress(parsing: text), address.isLoopback else {
+                throw UsageError("--browsers must be ADDRESS:PORT on loopback, because it has no authentication")
+            }
+            return address
+        }
+        settings.isHTTP1Only = configuration.has("web-push-http1")
         settings.record = try configuration.option("record")
 
         let loop = try EventLoop(name: "simulator")
