@@ -1,0 +1,136 @@
+"""The answers of the large services over HTTP/2, as the simulator gives them: what follows for address, log and operator. A preloaded library
+resolves their names to loopback."""
+
+import json
+
+import pytest
+
+import ledger
+from certificates import openssl
+from mayfly import new_client, new_code
+from preload import library
+from processes import eventually, mayfly
+from world import World
+
+HOSTS = {
+    "mozilla": "updates.push.services.mozilla.com", "google": "fcm.googleapis.com", "apple": "web.push.apple.com",
+    "microsoft": "wns2-am3p.notify.windows.com"}
+
+
+class ServicesWorld(World):
+    """A broker whose subscriptions are at the simulator under the services' names."""
+
+    def __init__(self):
+        super().__init__(apns=False, start=False)
+        both, certificate = self.state / "keys/simulator.pem", self.state / "keys/simulator-ca.pem"
+        key = self.state.parent / "services.key"
+        names = ",".join(f"DNS:{name}" for name in (*HOSTS.values(), "localhost"))
+        openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", key, "-out", certificate,
+                "-days", 30, "-subj", "/CN=push.mayfly.test", "-addext", f"subjectAltName={names},IP:127.0.0.1")
+        both.write_bytes(certificate.read_bytes() + key.read_bytes())
+        self.simulator.start()
+        hosts, vapid = self.state.parent / "hosts", self.state.parent / "vapid.pem"
+        hosts.write_text("".join(f"{name}:{self.simulator.port} private ca {certificate}\n" for name in HOSTS.values()))
+        assert mayfly("push", "keys", vapid).returncode == 0
+        options = {"vapid-key": vapid, "vapid-contact": "mailto:ops@chat.example", "web-origin": "https://app.example", "web-push-hosts": hosts}
+        self.broker.options |= options
+        enabled = mayfly("push", "enable", *self.state.flags, *(word for name, value in options.items() for word in (f"--{name}", value)))
+        assert enabled.returncode == 0, enabled
+        self.broker.start(LD_PRELOAD=library("names.c"), TEST_NAMES=",".join(f"{name}=127.0.0.1" for name in HOSTS.values()))
+        self.key = self.client().send("GET", "/api/push").expect(200).json["webPush"]["applicationServerKey"]
+
+    def subscribe(self, dialect):
+        return self.simulator.subscribe(dialect, self.key, origin=f"https://{HOSTS[dialect]}:{self.simulator.port}")
+
+    def knock(self, subscription):
+        """The room whose creator has this address, knocked at."""
+        client, code, joiner = self.client(), new_code(), new_client()
+        created = client.create(code, token=subscription).expect(201).json
+        accepted = client.accept(code, joiner).expect(200).json
+        client.presence(created["roomid"], joiner, member=accepted["member"]).expect(202)
+        return created["roomid"]
+
+    def outcome(self, subscription):
+        """How a push to this address ended: whether it is kept, and the entries of pushes in the log."""
+        before = self.failures()
+        room = self.knock(subscription)
+        eventually(lambda: self.state.jobs() == 0, 30, what="the outcome")
+        new = eventually(lambda: self.failures()[len(before):], 10, what="the entry")
+        return self.client().status(room).expect(200).json["creatorHasToken"], new[-1]
+
+    def failures(self):
+        return [(entry["status"], entry["reason"]) for entry in ledger.read(self.state).entries if entry["op"] == "push.failed"]
+
+    def alarms(self):
+        return [line for line in self.broker.printed().splitlines() if "Web Push" in line and "courier" in line]
+
+
+@pytest.fixture(scope="module")
+def world():
+    with ServicesWorld() as world:
+        yield world
+
+
+@pytest.mark.parametrize("dialect", HOSTS)
+def test_each_service_takes_messages(world, dialect):
+    subscription = world.subscribe(dialect)
+    world.knock(subscription)
+    [push] = eventually(lambda: world.simulator.web_pushes(subscription), 15, what="the push")
+    shown = json.loads(push["text"])["notification"]
+    assert shown["title"] == "Your chat partner is waiting" and shown["tag"] == push["topic"]
+    assert (push["http"], push["bodyBytes"], push["ttl"], push["urgency"], push["dialect"]) == ("2", 1_127, 120, "high", dialect), push
+
+
+@pytest.mark.parametrize("dialect", HOSTS)
+@pytest.mark.parametrize("state", ["expired", "unsubscribed"])
+def test_a_subscription_that_has_ended_is_purged(world, dialect, state):
+    # The breaker trusts a 404 only of a service that has taken a message.
+    world.knock(world.subscribe(dialect))
+    eventually(lambda: world.state.jobs() == 0, 20, what="the first push")
+    subscription = world.subscribe(dialect)
+    world.simulator.set_subscription(subscription, state)
+    assert world.outcome(subscription) == (False, (410, "Unregistered"))
+
+
+def test_a_service_that_refuses_the_sender_alarms_and_purges_nothing(world):
+    subscription = world.subscribe("google")
+    world.simulator.fault(status=403, dialect="google")
+    try:
+        assert world.outcome(subscription) == (True, (403, "InvalidProviderToken"))
+    finally:
+        world.simulator.fault()
+    assert any(HOSTS["google"] in line for line in eventually(world.alarms, 10, what="the alarm"))
+
+
+@pytest.mark.parametrize("problem", ["dropped", "channelThrottled"])
+def test_a_message_that_microsoft_drops_is_no_delivery(world, problem):
+    subscription = world.subscribe("microsoft")
+    world.simulator.fault(problem=problem, dialect="microsoft")
+    try:
+        assert world.outcome(subscription) == (True, (429, "TooManyRequests"))
+    finally:
+        world.simulator.fault()
+
+
+def test_a_busy_service_gets_the_message_later(world):
+    subscription = world.subscribe("microsoft")
+    world.simulator.fault(problem="throttled", dialect="microsoft")
+    try:
+        world.knock(subscription)
+        eventually(lambda: world.state.jobs() == 1, 10, what="the job that waits")
+    finally:
+        world.simulator.fault()
+    eventually(lambda: world.simulator.web_pushes(subscription), 60, 0.2, what="the push")
+
+
+def test_a_redirect_is_not_followed(world):
+    subscription = world.subscribe("mozilla")
+    world.simulator.fault(status=307, headers={"location": "https://127.0.0.1:1/"}, dialect="mozilla")
+    try:
+        assert world.outcome(subscription) == (True, (400, "other"))
+    finally:
+        world.simulator.fault()
+
+
+def test_the_log_balances(world):
+    world.whole_log()
