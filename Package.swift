@@ -158,7 +158,10 @@ let package = Package(
         tests("Storage", ["Broker", "Vocabulary", "SQLite", "Postgres", "Policy", "Ledger", "Shares", "Linux", "TestPostgres"]),
         tests(
             "Courier",
-            ["EventLoop", "Linux", "TLS", "HTTP2", "Sealing", "Vocabulary", "Sodium", "APNsSimulator", "TestCertificates"]),
+            [
+                "WebPush", "EventLoop", "Linux", "TLS", "HTTP2", "Sealing", "Vocabulary", "Sodium", "APNsSimulator",
+                "TestCertificates",
+            ]),
         tests(
             "Broker",
             [

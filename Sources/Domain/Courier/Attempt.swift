@@ -44,6 +44,8 @@ struct Target {
     let proxy: Proxy?
     /// True if HTTP/1.1 is spoken to a server without HTTP/2.
     var allowsHTTP1 = false
+    /// True if its lane's courier decides which addresses may be called, numeric ones included.
+    var checksAddresses = false
     /// Shared with the connections to other hosts. Nil for no limit.
     var limit: ConnectionLimit?
 

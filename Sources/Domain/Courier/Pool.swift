@@ -134,7 +134,7 @@ final class Pool: ConnectionOwner {
                 }
             }, done: { [self] in dialled($0) })
         let endpoint = target.firstHop
-        if let address = SocketAddress(numeric: endpoint.host, port: endpoint.port) {
+        if !target.checksAddresses, let address = SocketAddress(numeric: endpoint.host, port: endpoint.port) {
             resolved([address])
         } else if !isResolving {
             isResolving = true

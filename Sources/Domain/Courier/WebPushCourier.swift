@@ -79,6 +79,9 @@ public actor WebPushCourier: LoopActor, PushSender, LaneOwner {
     private var own: (addresses: Set<SocketAddress>, until: UInt64) = ([], 0)
     /// The earliest time of the next look-up of a stranger's host, on the loop's clock.
     private var nextLookUp: UInt64 = 0
+    /// Pushes that wait for their host's next minute.
+    private var delayed: [Int: (push: Push, continuation: CheckedContinuation<Receipt, Never>, timer: TimerID)] = [:]
+    private var lastDelayed = 0
     private var isSweeping = false
     private var isStopped = false
     private var drained: [CheckedContinuation<Void, Never>] = []
@@ -154,7 +157,15 @@ public actor WebPushCourier: LoopActor, PushSender, LaneOwner {
                 return continuation.resume(
                     returning: Receipt(outcome: .failed(status: 429, reason: .tooManyRequests, verdict: .keep)))
             }
-            loop.after(wait) { self.assumeIsolated { $0.enqueue(push, name, deadline, continuation) } }
+            lastDelayed += 1
+            let number = lastDelayed
+            let timer = loop.after(wait) {
+                self.assumeIsolated { courier in
+                    guard let delayed = courier.delayed.removeValue(forKey: number) else { return }
+                    courier.enqueue(delayed.push, name, deadline, delayed.continuation)
+                }
+            }
+            delayed[number] = (push, continuation, timer)
             return
         }
         entry.pushes += 1
@@ -180,7 +191,8 @@ public actor WebPushCourier: LoopActor, PushSender, LaneOwner {
         let rule = configuration.hosts.rule(endpoint.host, endpoint.port)
         let target = Target(
             adapter: isForeign ? foreign : large, endpoint: Endpoint(host: endpoint.host, port: endpoint.port),
-            context: try context(rule), proxy: nil, allowsHTTP1: true, limit: isForeign ? foreignConnections : nil)
+            context: try context(rule), proxy: nil, allowsHTTP1: true, checksAddresses: true,
+            limit: isForeign ? foreignConnections : nil)
         // Strangers could name any number of hosts.
         if isForeign, lanes.count >= Self.mostForeignLanes { sweep() }
         lastLane += 1
@@ -278,6 +290,11 @@ public actor WebPushCourier: LoopActor, PushSender, LaneOwner {
     /// Accepts no more pushes, waits up to `withinMs` for those in flight, and closes the connections.
     public func stop(withinMs: UInt64) async {
         isStopped = true
+        for waiting in delayed.values {
+            loop.cancel(waiting.timer)
+            waiting.continuation.resume(returning: Receipt(outcome: .failed(status: 0, reason: .stopped, verdict: .keep)))
+        }
+        delayed = [:]
         for entry in lanes.values { entry.lane.stop() }
         if !lanes.values.allSatisfy(\.lane.isIdle) {
             await withCheckedContinuation { continuation in

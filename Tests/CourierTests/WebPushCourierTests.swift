@@ -1,0 +1,138 @@
+import EventLoop
+import Linux
+import Sealing
+import Sodium
+import Synchronization
+import TLS
+import Testing
+import Vocabulary
+import WebPush
+
+@testable import Courier
+
+/// The rules for hosts that strangers chose. Real services are in `test_web_push.py`.
+@Suite struct WebPushCourierTests {
+    private final class LookUps: Sendable {
+        private let state = Mutex<[String: Int]>([:])
+        var names: [String: Int] { state.withLock(\.self) }
+        func note(_ name: String) { state.withLock { $0[name, default: 0] += 1 } }
+    }
+
+    private let loop: EventLoop
+    private let key: VAPIDKey
+    private let lookUps = LookUps()
+
+    init() throws {
+        loop = try EventLoop(name: "web-push")
+        try loop.start()
+        key = try VAPIDKey(ES256.PrivateKey())
+    }
+
+    private func courier(
+        _ addresses: [SocketAddress], own: [SocketAddress] = [], hosts: PushHosts = .public
+    ) -> WebPushCourier {
+        var configuration = WebPushCourier.Configuration(keys: [key], contact: "mailto:ops@chat.example")
+        configuration.hosts = hosts
+        configuration.resolver = { [lookUps] endpoint in
+            lookUps.note(endpoint.host)
+            return addresses.map { $0.with(port: endpoint.port) }
+        }
+        configuration.ownAddresses = { own }
+        return WebPushCourier(loop: loop, configuration)
+    }
+
+    private func push(to host: String, key number: UInt8? = nil, withinMs: UInt64 = 2_000) throws -> Push {
+        let point = try ES256.PrivateKey().point()
+        let (endpoint, auth) = (Array("https://\(host)/x".utf8), Base64.url.encode(Sodium.randomBytes(16).span))
+        let (pointText, authText) = (Array(Base64.url.encode(point.span).utf8), Array(auth.utf8))
+        let all = try PushHosts("localhost:1\n127.0.0.1:1")
+        let subscription = try Subscription(endpoint: endpoint.span, p256dh: pointText.span, auth: authText.span, all)
+        let now = Clock.wallMs
+        return Push(
+            apnsID: Push.randomID(), address: PushAddress(.webPush(key: number ?? key.number), token: subscription.secret),
+            expirationS: nil, payload: [1], sealedAtMs: now, deadlineMs: now + withinMs)
+    }
+
+    @Test(arguments: ["127.0.0.1", "10.0.0.1", "169.254.169.254", "::1", "::ffff:127.0.0.1", "fd00::1"])
+    func inwardAddressesAreNotCalled(address: String) async throws {
+        let courier = courier([try #require(SocketAddress(numeric: address, port: 0))])
+        let outcome = await courier.send(try push(to: "push.example"))
+        #expect(outcome == .failed(status: 0, reason: .unreachable, verdict: .keep))
+        let figures = await courier.figures
+        #expect(figures.inward > 0 && figures.failed == 1 && figures.failedElsewhere == 1)
+        await courier.stop(withinMs: 100)
+    }
+
+    @Test func thisMachinesOwnAddressIsNotCalled() async throws {
+        let own = try #require(SocketAddress(numeric: "203.0.114.7", port: 0))
+        let courier = courier([own], own: [own])
+        let outcome = await courier.send(try push(to: "push.example"))
+        #expect(outcome == .failed(status: 0, reason: .unreachable, verdict: .keep))
+        #expect(await courier.figures.inward > 0)
+        await courier.stop(withinMs: 100)
+    }
+
+    /// An endpoint that was sealed before the rules changed, or that somebody wrote into the database.
+    @Test func aNumericHostIsNotCalledEither() async throws {
+        let courier = courier([])
+        for host in ["127.0.0.1:1", "localhost:1"] {
+            let outcome = await courier.send(try push(to: host, withinMs: 700))
+            #expect(outcome == .failed(status: 0, reason: .unreachable, verdict: .keep))
+        }
+        #expect(await courier.figures.failed == 2)
+        // Its address was asked for like any other's, so that it can be refused.
+        #expect(lookUps.names["127.0.0.1"] == 1)
+        await courier.stop(withinMs: 100)
+    }
+
+    @Test func unknownKeysAndClosedListsFail() async throws {
+        let only = courier([], hosts: try PushHosts("only\npush.example"))
+        #expect(
+            await only.send(try push(to: "other.example"))
+                == .failed(status: 0, reason: .topicDisallowed, verdict: .configuration))
+        #expect(
+            await only.send(try push(to: "push.example", key: key.number &+ 1))
+                == .failed(status: 0, reason: .topicDisallowed, verdict: .configuration))
+        await only.stop(withinMs: 100)
+        #expect(await only.send(try push(to: "push.example")) == .failed(status: 0, reason: .stopped, verdict: .keep))
+    }
+
+    /// Names are looked up slowly, and each answer serves for a while.
+    @Test func strangersNamesAreLookedUpSlowly() async throws {
+        let courier = courier([])
+        let start = Clock.monotonicMs
+        await withTaskGroup { group in
+            for number in 0..<24 {
+                group.addTask { [self] in
+                    guard let push = try? push(to: "host-\(number).example") else { return }
+                    _ = await courier.send(push)
+                }
+            }
+        }
+        let (names, took) = (lookUps.names, Clock.monotonicMs - start)
+        // Eight a second, for two seconds; retries of one name are answered from memory.
+        #expect(names.count <= 8 * Int(took / 1_000 + 1) + 1 && names.values.allSatisfy { $0 == 1 })
+        #expect(names.count >= 8)
+        await courier.stop(withinMs: 100)
+    }
+
+    @Test func everyPushEndsAtAStop() async throws {
+        let courier = courier([])
+        let outcomes = await withTaskGroup(of: Outcome?.self) { group in
+            for number in 0..<100 {
+                group.addTask { [self] in
+                    guard let push = try? push(to: "push-\(number % 2 / 2).example", withinMs: 120_000) else { return nil }
+                    return await courier.send(push)
+                }
+            }
+            group.addTask {
+                try? await Task.sleep(for: .milliseconds(300))
+                await courier.stop(withinMs: 200)
+                return nil
+            }
+            return await group.reduce(into: [Outcome]()) { all, one in if let one { all.append(one) } }
+        }
+        // Also those that wait for their host's next minute.
+        #expect(outcomes.count == 100 && outcomes.allSatisfy { $0 == .failed(status: 0, reason: .stopped, verdict: .keep) })
+    }
+}
