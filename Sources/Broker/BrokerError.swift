@@ -152,7 +152,7 @@ public enum BrokerError: Error, Sendable, Equatable {
         case .appNotServed:
             "This broker has no key for that app and environment. Send a bundleId and an environment that its operator configured, or neither."
         case .webPushOff:
-            "This broker sends no Web Push. Send a token of Apple's, or none. Its operator can set --vapid-key and run mayfly push enable."
+            "This broker sends no Web Push. Send a token of Apple's, or none. Its operator can set --vapid-key, run mayfly push enable and restart it."
         case .noCapability: "The room id is missing. Send it as Authorization: Bearer."
         case .malformedCapability: "The bearer is not a room id. Send the 43 characters that create or accept returned."
         case .noJWT: "The JWT is missing. Send it as Authorization: Bearer."

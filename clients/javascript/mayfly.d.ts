@@ -18,7 +18,7 @@ export interface PushServices {
     applicationServerKey: string;
     /** The key before. Subscriptions for it still get pushes for some time. */
     previous?: string;
-    /** The longest endpoint that the broker takes, in bytes without `https://`. */
+    /** The longest endpoint that the broker takes, in bytes. */
     longest: number;
   };
 }

@@ -33,6 +33,8 @@ public enum Alarm: Sendable, Equatable, CustomStringConvertible {
 
     public var description: String {
         switch self {
+        case .configuration(.webPush(let host), _, let reason):
+            "\(PushService.webPush(host: host)) refuses this deployment: \(reason.rawValue). No subscription is deleted. Check --vapid-key, --vapid-contact and this machine's clock"
         case .configuration(let service, let topic, .expiredProviderToken):
             "\(service) reports an expired provider token for \(topic), but it is under an hour old here. This machine's clock is behind. Set it; no token is purged"
         case .configuration(let service, let topic, .invalidProviderToken):

@@ -16,7 +16,8 @@ extension API {
                 json.add("longest", PushEndpoint.longest)
             }
         }
-        response.headers.append(.init("Cache-Control", "public, max-age=3600"))
+        // An empty answer isn't kept, so that pages learn at once when an operator turns Web Push on.
+        response.headers.append(.init("Cache-Control", service == nil ? "no-store" : "public, max-age=3600"))
         return response
     }
 }
