@@ -209,7 +209,7 @@ final class RequestBody {
 
     /// Reads a push address: a browser's subscription in this field or in `token`, or a token there with the app and environment that it belongs to.
     func address(_ name: String, _ kind: TokenKind, of settings: Broker.Settings, required: Bool = false) -> PushAddress? {
-        if let field = [name, "token"].first(where: isObject) { return subscription(field, kind, settings) }
+        if let field = subscriptionField([name, "token"]) { return subscription(field, kind, settings) }
         let before = noted
         let token = self.token(name, required: required)
         let (environment, topic) = (self.environment(), self.topic())
@@ -249,7 +249,7 @@ final class RequestBody {
     /// Reads a token, or a subscription of which only the endpoint counts, that names a device.
     func device(_ name: String, orToken takesToken: Bool = true) -> DeviceName? {
         let fields = takesToken ? [name, "token"] : [name]
-        guard let field = fields.first(where: isObject) else {
+        guard let field = subscriptionField(fields) else {
             return (takesToken ? token(name) : onlyToken(name)).map { DeviceName(token: $0) }
         }
         guard let part = object(field), let endpoint = string("endpoint", true, part) else { return nil }
@@ -260,6 +260,15 @@ final class RequestBody {
                 return refuse(.outOfRange(part.path + "endpoint", allowed: "\(fault)"))
             }
         }
+    }
+
+    /// The field that has a subscription, of several that have the same meaning. Beside it no other one may be set.
+    private func subscriptionField(_ names: [String]) -> String? {
+        guard let field = names.first(where: isObject) else { return nil }
+        for other in names where other != field && root.has(other, bytes) {
+            note(.outOfRange(other, allowed: "only one of \(names.joined(separator: " and "))"))
+        }
+        return field
     }
 
     /// True if a field is there and an object.
