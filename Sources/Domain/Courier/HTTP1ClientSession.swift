@@ -13,13 +13,13 @@ final class HTTP1ClientSession {
     /// True if nothing more can be sent or received.
     private(set) var isFinished = false
 
-    /// - Parameter bodyBytes: a longer body of a response is an error.
+    /// - Parameter bodyBytes: a response with a longer body ends the connection. Its status counts.
     init(bodyBytes: Int) {
         parser = ResponseParser(limits: MessageLimits(bodyBytes: bodyBytes))
         events = [.settings]
     }
 
-    var openStreams: Int { isWaiting ? 1 : 0 }
+    var openStreams: Int { isFinished ? .max : isWaiting ? 1 : 0 }
     var wantsWrite: Bool { !outbound.isEmpty }
 
     /// Sends a request, which may contain secrets.
@@ -43,38 +43,55 @@ final class HTTP1ClientSession {
     }
 
     func receive(_ bytes: Span<UInt8>) throws(HTTP2Error) {
-        // Nothing was asked, or the peer sends more than an answer.
-        guard isWaiting, !isFinished else { throw .badMessage }
+        // Nothing was asked, the question has not left, or the peer sends more than an answer.
+        guard isWaiting, outbound.isEmpty, !isFinished else { throw .badMessage }
         switch parser.parse(bytes) {
         case .incomplete: return
-        case .failed: throw .badMessage
+        case .failed:
+            // The status counts. Without it, an answer that was given would be taken for none, and the push be sent again.
+            guard let status = parser.statusOfFailedBody else { throw .badMessage }
+            answered(status)
         case .complete(let consumed):
-            answered()
+            answered(parser.takeMessage())
             if consumed < bytes.count { isFinished = true }
         }
     }
 
-    /// The peer has closed its end. That completes a response without a length.
+    /// The peer has closed its end. That completes a response without a length, and one that is cut off counts by its head.
     func peerClosed() {
-        if isWaiting, case .complete = parser.finish() { answered() }
+        if isWaiting, outbound.isEmpty {
+            if case .complete = parser.finish() {
+                answered(parser.takeMessage())
+            } else if let status = parser.statusOfFailedBody {
+                answered(status)
+            }
+        }
         isFinished = true
     }
 
     /// HTTP/1.1 can't cancel a request: the connection must be closed.
     func abandon() { (isWaiting, isFinished) = (false, true) }
 
-    private func answered() {
-        let message = parser.takeMessage()
-        isWaiting = false
+    private func answered(_ message: Message) {
         if !message.keepsAlive { isFinished = true }
-        var headers = HTTP2Headers(capacity: 128)
-        headers.append(":status", String(message.status))
+        var fields: [(StaticString, String)] = []
         for name in ["retry-after", "x-wns-status"] as [StaticString] {
-            if let value = message.header(name) { headers.append("\(name)", value) }
+            if let value = message.header(name) { fields.append((name, value)) }
         }
-        events.append(.headers(stream: stream, headers))
-        let body = message.withBody { body in body.indices.map { body[$0] } }
-        if !body.isEmpty { events.append(.data(stream: stream, HTTP2Data(body))) }
-        events.append(.end(stream: stream))
+        answered(Int(message.status), fields)
+    }
+
+    /// An answer without a valid body.
+    private func answered(_ status: Int) {
+        isFinished = true
+        answered(status, [])
+    }
+
+    private func answered(_ status: Int, _ fields: [(StaticString, String)]) {
+        isWaiting = false
+        var headers = HTTP2Headers(capacity: 128)
+        headers.append(":status", String(status))
+        for (name, value) in fields { headers.append("\(name)", value) }
+        events += [.headers(stream: stream, headers), .end(stream: stream)]
     }
 }

@@ -208,6 +208,12 @@ final class PushConnection: EventSource {
             let count: Int?
             do { count = try socket.read(into: &span) } catch { throw phase == .ready ? .closedByPeer : .unreachable(error) }
             guard let count else { return }
+            if count == 0, !session.hasPings, phase == .ready {
+                // An old server ends its answer by closing TCP.
+                session.peerClosed()
+                handleEvents()
+                if phase == .ended || endedAsUsual() { return }
+            }
             guard count > 0 else { throw .closedByPeer }
             lastTraffic = loop.now
             liveness.read(now: loop.now)
@@ -262,13 +268,17 @@ final class PushConnection: EventSource {
             handleEvents()
             guard phase != .ended else { return }
         }
-        if !session.hasPings, session.isFinished, phase == .ready, flights.isEmpty {
-            // HTTP/1.1 ends connections in its normal course.
-            needsReplacement = true
-            owner.connectionNeedsReplacement(self)
-            return retire()
-        }
+        if endedAsUsual() { return }
         if tls.state == .closed || session.isFinished { throw isRetired && flights.isEmpty ? .finished : .closedByPeer }
+    }
+
+    /// HTTP/1.1 ends connections in its normal course. Returns true if this one is retired therefore.
+    private func endedAsUsual() -> Bool {
+        guard !session.hasPings, session.isFinished, phase == .ready, flights.isEmpty else { return false }
+        needsReplacement = true
+        owner.connectionNeedsReplacement(self)
+        retire()
+        return true
     }
 
     private func handleEvents() {

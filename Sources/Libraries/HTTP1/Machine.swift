@@ -91,6 +91,9 @@ import Glibc
         return .failed(reason)
     }
 
+    /// The status of a final response of which only the body failed.
+    var statusOfFailedBody: Int? { phase == .failed && head.bodyStart > 0 && !isInterim ? Int(head.status) : nil }
+
     /// Returns the complete message and prepares for the next.
     mutating func takeMessage() -> Message {
         precondition(phase == .complete)

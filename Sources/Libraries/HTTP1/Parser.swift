@@ -52,6 +52,9 @@ public final class ResponseParser {
     public func finish() -> ParseOutcome { handle.finish() }
 
     public func takeMessage() -> Message { unsafe handle.machine.pointee.takeMessage() }
+
+    /// After a failure: the status of a response whose head was valid, but whose body is invalid, too long or cut off. Nil in all other cases.
+    public var statusOfFailedBody: Int? { unsafe handle.machine.pointee.statusOfFailedBody }
 }
 
 /// Limits of a message. All are in bytes except `headerCount`.
