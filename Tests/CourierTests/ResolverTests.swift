@@ -35,4 +35,24 @@ import Testing
         #expect(state.withLock { $0.most } == 4)
         #expect(state.withLock { $0.lookUps } == 10)
     }
+
+    /// Strangers can name any number of hosts whose servers never answer.
+    @Test func aFullQueueAnswersAtOnce() async throws {
+        let state = Mutex(State())
+        let resolver = Resolver(mostThreads: 1, mostWaiting: 2) { _ in
+            state.withLock { $0.running += 1 }
+            while !state.withLock({ $0.isOpen }) {}
+            return []
+        }
+        func ask(_ number: Int) {
+            resolver.resolve(Endpoint(host: "host-\(number)", port: 443)) { _ in state.withLock { $0.answers += 1 } }
+        }
+        ask(0)
+        for _ in 0..<5_000 where state.withLock({ $0.running }) < 1 { try await Task.sleep(for: .milliseconds(1)) }
+        for number in 1..<6 { ask(number) }
+        #expect(state.withLock { $0.answers } == 3)
+        state.withLock { $0.isOpen = true }
+        for _ in 0..<5_000 where state.withLock({ $0.answers }) < 6 { try await Task.sleep(for: .milliseconds(1)) }
+        #expect(state.withLock { $0.answers } == 6)
+    }
 }

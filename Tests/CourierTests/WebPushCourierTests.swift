@@ -74,22 +74,28 @@ import WebPush
 
     /// An endpoint that was sealed before the rules changed, or that somebody wrote into the database.
     @Test func aNumericHostIsNotCalledEither() async throws {
-        let courier = courier([])
+        let inward = [try #require(SocketAddress(numeric: "127.0.0.1", port: 0))]
+        let (unlisted, listed) = (courier(inward), courier(inward, hosts: try PushHosts("127.0.0.1:1\nlocalhost:1")))
         for host in ["127.0.0.1:1", "localhost:1"] {
-            let outcome = await courier.send(try push(to: host, withinMs: 700))
+            let outcome = await unlisted.send(try push(to: host))
+            #expect(outcome == .failed(status: 0, reason: .topicDisallowed, verdict: .keep))
+        }
+        #expect(lookUps.names.isEmpty)
+        // Without `private`, a listed host's address must be a public one, also if its name is its address.
+        for host in ["127.0.0.1:1", "localhost:1"] {
+            let outcome = await listed.send(try push(to: host, withinMs: 700))
             #expect(outcome == .failed(status: 0, reason: .unreachable, verdict: .keep))
         }
-        #expect(await courier.figures.failed == 2)
-        // Its address was asked for like any other's, so that it can be refused.
-        #expect(lookUps.names["127.0.0.1"] == 1)
-        await courier.stop(withinMs: 100)
+        let figures = await listed.figures
+        #expect(figures.failed == 2 && figures.inward == 2)
+        await unlisted.stop(withinMs: 100)
+        await listed.stop(withinMs: 100)
     }
 
     @Test func unknownKeysAndClosedListsFail() async throws {
         let only = courier([], hosts: try PushHosts("only\npush.example"))
         #expect(
-            await only.send(try push(to: "other.example"))
-                == .failed(status: 0, reason: .topicDisallowed, verdict: .configuration))
+            await only.send(try push(to: "other.example")) == .failed(status: 0, reason: .topicDisallowed, verdict: .keep))
         #expect(
             await only.send(try push(to: "push.example", key: key.number &+ 1))
                 == .failed(status: 0, reason: .topicDisallowed, verdict: .configuration))

@@ -161,7 +161,21 @@ def test_other_answers_purge_nothing_and_are_not_repeated(world, status):
     assert not any(each.path == "/elsewhere" for each in world.service.messages)
 
 
-@pytest.mark.parametrize("status, headers", [(429, {"retry-after": "1"}), (503, {}), (507, {}), (406, {"retry-after": "1"})])
+@pytest.mark.parametrize("headers, body", [
+    ({"content-length": "40000"}, b"x" * 40_000), ({"content-length": "100", "connection": "close"}, b"cut off"),
+    ({"content-length": None, "connection": "close"}, b"without a length, ended by TCP alone"),
+    ({"content-length": None, "transfer-encoding": "chunked", "connection": "close"}, b"zz\r\nno chunk"),
+])
+def test_an_answer_counts_by_its_status_whatever_its_body(world, headers, body):
+    browser, client = Subscriber(world.service), world.client()
+    world.service.answers[browser.path] = [(410, headers, body)]
+    created, _, _ = world.knock(browser, client)
+    eventually(lambda: not client.status(created["roomid"]).json["creatorHasToken"], 20, what="the purge")
+    assert len(browser.messages()) == 1
+
+
+@pytest.mark.parametrize("status, headers", [
+    (429, {"retry-after": "1"}), (503, {}), (507, {}), (406, {"retry-after": "1"}), (408, {"connection": "close"}), (421, {}), (425, {})])
 def test_a_busy_service_is_asked_again(world, status, headers):
     browser = Subscriber(world.service)
     world.service.answers[browser.path] = [(status, headers), (201, {})]
@@ -202,6 +216,14 @@ def test_escaped_and_padded_forms_are_the_same(world):
     body = json.dumps({"joinid": new_code(), "client1": new_client(), "client1_token": subscription}).replace("/", "\\/")
     client.send("POST", "/api/rooms", body.replace("https:\\/\\/", "https:\\u002f\\u002f").encode(),
                 headers={"Content-Type": "application/json"}).expect(201)
+
+
+@pytest.mark.parametrize("first, second", [(Subscriber.json, lambda _: new_token()), (lambda _: new_token(), Subscriber.json)])
+def test_two_addresses_at_once_are_refused(world, first, second):
+    browser = Subscriber(world.service)
+    answer = world.client(checked=False).send(
+        "POST", "/api/rooms", {"joinid": new_code(), "client1": new_client(), "client1_token": first(browser), "token": second(browser)})
+    assert answer.status == 400 and "only one of client1_token and token" in str(answer.json["details"]), answer
 
 
 def test_other_members_are_dropped(world):
@@ -341,6 +363,13 @@ def test_another_key_is_refused_and_a_rotated_one_serves_both():
         world.knock(other)
         check_vapid(message(other), f"https://localhost:{world.service.port}", services["applicationServerKey"], CONTACT)
         check_vapid(knock_again(world.client(), browser, created, joiner, accepted), f"https://localhost:{world.service.port}", services["previous"], CONTACT)
+        # A page that knew only the key of before: the service refuses the new one, and the message goes again with the other.
+        late = Subscriber(world.service)
+        world.service.answers[late.path] = [(403, {}), (201, {})]
+        world.knock(late)
+        check_vapid(message(late, 2), f"https://localhost:{world.service.port}", services["previous"], CONTACT)
+        eventually(lambda: world.state.jobs() == 0, what="the outcome")
+        assert world.broker.metric("web_push_failed_elsewhere_total") == 0
 
 
 def test_a_verifier_of_before_accepts_the_log(world):

@@ -93,13 +93,17 @@ def test_a_subscription_that_has_ended_is_purged(world, dialect, state):
 
 
 def test_a_service_that_refuses_the_sender_alarms_and_purges_nothing(world):
-    subscription = world.subscribe("google")
+    subscriptions = [world.subscribe("google") for _ in range(3)]
     world.simulator.fault(status=403, dialect="google")
     try:
-        assert world.outcome(subscription) == (True, (403, "InvalidProviderToken"))
+        # Anybody can register one or two subscriptions that were made for another key.
+        for subscription in subscriptions:
+            assert not world.alarms()
+            assert world.outcome(subscription) == (True, (403, "InvalidProviderToken"))
     finally:
         world.simulator.fault()
-    assert any(HOSTS["google"] in line for line in eventually(world.alarms, 10, what="the alarm"))
+    said = eventually(world.alarms, 10, what="the alarm")
+    assert any("Web Push (google) refuses this deployment" in line for line in said) and HOSTS["google"] not in str(said)
 
 
 @pytest.mark.parametrize("problem", ["dropped", "channelThrottled"])
@@ -134,3 +138,12 @@ def test_a_redirect_is_not_followed(world):
 
 def test_the_log_balances(world):
     world.whole_log()
+
+
+def test_a_made_up_name_of_a_large_service_raises_no_alarm(world):
+    before = world.alarms()
+    world.knock(world.subscribe("microsoft") | {"endpoint": "https://no-such-host.notify.windows.com/?token=x"})
+    # Its job stays until the deadline. The first look-up fails at once.
+    with pytest.raises(AssertionError):
+        eventually(lambda: world.alarms() != before, 5)
+    assert world.state.jobs() == 1

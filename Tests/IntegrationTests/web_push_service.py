@@ -60,7 +60,7 @@ class Subscriber:
 
 
 class WebPushService:
-    """`answers`: {path: [(status, headers), ...]}, the last of which stays; 201 for other paths."""
+    """`answers`: {path: [(status, headers, body?), ...]}, the last of which stays; 201 for other paths. A header that is None is left out."""
 
     def __init__(self, certificate, host="localhost", address="127.0.0.1", port=0):
         self.host, self.messages, self.answers, self.connections = host, [], {}, 0
@@ -77,11 +77,13 @@ class WebPushService:
                 body = self.rfile.read(int(self.headers["content-length"]))
                 service.messages.append(Message(self.path, {k.lower(): v for k, v in self.headers.items()}, body))
                 waiting = service.answers.get(self.path, [(201, {})])
-                status, headers = waiting.pop(0) if len(waiting) > 1 else waiting[0]
+                status, headers, *body = waiting.pop(0) if len(waiting) > 1 else waiting[0]
                 self.send_response(status)
                 for name, value in ({"content-length": "0"} | headers).items():
-                    self.send_header(name, value)
+                    if value is not None:
+                        self.send_header(name, value)
                 self.end_headers()
+                self.wfile.write(b"".join(body))
 
             def log_message(self, *_):
                 pass

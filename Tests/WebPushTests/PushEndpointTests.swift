@@ -204,4 +204,39 @@ extension String {
         split(separator: "ü", omittingEmptySubsequences: false).joined(separator: "%C3%BC")
     }
     fileprivate func replacingFirst(with character: Character) -> String { String(character) + dropFirst() }
+
+    @Test(arguments: [
+        ("fcm.googleapis.com", BrowserMaker.google), ("updates.push.services.mozilla.com", .mozilla),
+        ("web.push.apple.com", .apple),
+        ("wns2-am3p.notify.windows.com", .microsoft), ("a.b.notify.windows.com", nil), ("notify.windows.com", nil),
+        ("x.push.apple.com", nil), ("x.push.services.mozilla.com", nil), ("xfcm.googleapis.com", nil),
+        ("fcm.googleapis.com.example", nil),
+    ])
+    func onlyTheMakersOwnHostsAreTheirs(host: String, maker: BrowserMaker?) {
+        #expect(BrowserMaker(host: host) == maker)
+    }
+
+    /// An address that was taken while a list allowed it is not served without that line.
+    @Test func aRemovedLineEndsItsException() throws {
+        let list = try PushHosts("10.0.0.5:8443 private\nntfy.lan:8443 private")
+        for host in ["10.0.0.5", "ntfy.lan"] {
+            #expect(list.stillAllows(host, 8443) && !PushHosts.public.stillAllows(host, 8443))
+        }
+        #expect(!PushHosts.public.stillAllows("10.0.0.5", 443) && !PushHosts.public.stillAllows("push.example", 8443))
+        #expect(PushHosts.public.stillAllows("push.example", 443))
+        let closed = try PushHosts("only\nntfy.lan")
+        #expect(!closed.stillAllows("push.example", 443) && closed.stillAllows("ntfy.lan", 443))
+    }
+
+    @Test(arguments: [
+        ("https://fcm.googleapis.com/fcm/send/a?1", "fcm.googleapis.com/fcm/send/a"), ("https://ntfy.sh/a?up=1", "ntfy.sh/a"),
+        ("https://wns2.notify.windows.com/w/?token=a", "wns2.notify.windows.com/w/?token=a"),
+    ])
+    func aQueryBuysNoSecondBudget(text: String, name: String) throws {
+        let (endpoint, point) = (Array(text.utf8), try ES256.PrivateKey().point())
+        let key = Array(Base64.url.encode(point.span).utf8)
+        let auth = Array(Base64.url.encode(Sodium.randomBytes(16).span).utf8)
+        let subscription = try Subscription(endpoint: endpoint.span, p256dh: key.span, auth: auth.span, .public)
+        #expect(String(decoding: subscription.budgetName, as: UTF8.self) == name)
+    }
 }

@@ -7,9 +7,9 @@ import WebPush
 enum SendGroup: Hashable {
     /// An app at Apple, in one environment.
     case app(Destination)
-    /// The push services of browsers' makers.
+    /// The push services of browsers' makers with fixed names.
     case webPush
-    /// All other hosts of Web Push, which strangers chose.
+    /// All other hosts of Web Push, whose names strangers choose.
     case foreignHosts
 
     init(_ address: PushAddress) {
@@ -17,8 +17,8 @@ enum SendGroup: Hashable {
             self = .app(address.destination)
             return
         }
-        let host = Subscription(address.token)?.endpoint?.host
-        self = host.map(PushHosts.isLarge) == true ? .webPush : .foreignHosts
+        let maker = (Subscription(address.token)?.endpoint?.host).flatMap(BrowserMaker.init(host:))
+        self = maker?.hasFixedHosts == true ? .webPush : .foreignHosts
     }
 
     /// The most that may be under way: the addresses of Web Push have 3,264 places in locked memory.

@@ -1,15 +1,16 @@
 public import Vocabulary
+public import WebPush
 
 /// A push service as alarms name it.
 public enum PushService: Sendable, Equatable, CustomStringConvertible {
     case apns(PushEnvironment)
-    /// One of the large Web Push services, or nil for any other host, which has no name in alarms.
-    case webPush(host: String?)
+    /// A browser maker's Web Push service, or nil for any other one.
+    case webPush(BrowserMaker?)
 
     public var description: String {
         switch self {
         case .apns(let environment): "APNs (\(environment))"
-        case .webPush(let host): host.map { "Web Push (\($0))" } ?? "Web Push"
+        case .webPush(let maker): maker.map { "Web Push (\($0.rawValue))" } ?? "Web Push"
         }
     }
 }
@@ -33,8 +34,8 @@ public enum Alarm: Sendable, Equatable, CustomStringConvertible {
 
     public var description: String {
         switch self {
-        case .configuration(.webPush(let host), _, let reason):
-            "\(PushService.webPush(host: host)) refuses this deployment: \(reason.rawValue). No subscription is deleted. Check --vapid-key, --vapid-contact and this machine's clock"
+        case .configuration(.webPush(let maker), _, let reason):
+            "\(PushService.webPush(maker)) refuses this deployment: \(reason.rawValue). No subscription is deleted. Check --vapid-key, --vapid-contact and this machine's clock"
         case .configuration(let service, let topic, .expiredProviderToken):
             "\(service) reports an expired provider token for \(topic), but it is under an hour old here. This machine's clock is behind. Set it; no token is purged"
         case .configuration(let service, let topic, .invalidProviderToken):

@@ -12,6 +12,7 @@ struct Answer: Sendable, Equatable {
     /// `Retry-After`.
     var retryAfterMs: UInt64?
     let reaction: Reaction
+    let admission: Admission
 
     /// - Parameters:
     ///   - body: JSON. If it is empty or invalid, only the status counts.
@@ -25,11 +26,21 @@ struct Answer: Sendable, Equatable {
         timestamp = fields.timestamp
         retryAfterMs = retryAfter.flatMap { Self.delayMs($0, nowMs) }
         reaction = reason.reaction(status: status)
+        // Apple checks the provider first, so any later error shows that it accepted the provider.
+        admission =
+            switch status {
+            case 403: .turnedAway
+            case 429 where reason == .tooManyProviderTokenUpdates: .turnedAway
+            case 500...: .unclear
+            default: .admitted
+            }
     }
 
-    /// A response of another service, in APNs' words: the ledger doesn't show which service a phone uses.
+    /// A response of another service, in APNs' words: the ledger doesn't show which service a phone uses. Such a service refuses single
+    /// subscriptions, never this provider as such.
     init(status: Int, _ reason: APNsReason, _ reaction: Reaction, retryAfter: String? = nil, nowMs: UInt64 = 0) {
         (self.status, self.reason, self.reaction, timestamp) = (status, reason, reaction, .absent)
+        admission = status >= 500 ? .unclear : .admitted
         retryAfterMs = retryAfter.flatMap { Self.delayMs($0, nowMs) }
     }
 
@@ -42,17 +53,7 @@ struct Answer: Sendable, Equatable {
     }
 
     /// Apple's verdict on the provider token or certificate, as far as a response shows one.
-    enum Admission { case admitted, turnedAway, unclear }
-
-    /// Apple checks the provider first, so any later error shows that it accepted the provider.
-    var admission: Admission {
-        switch status {
-        case 403: .turnedAway
-        case 429 where reason == .tooManyProviderTokenUpdates: .turnedAway
-        case 500...: .unclear
-        default: .admitted
-        }
-    }
+    enum Admission: Sendable { case admitted, turnedAway, unclear }
 }
 
 /// The `reason` and `timestamp` of a response's JSON object.

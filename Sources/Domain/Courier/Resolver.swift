@@ -1,7 +1,7 @@
 import Linux
 import Synchronization
 
-/// Looks up host names on threads of its own, because the system's resolver blocks. At most four look-ups run at a time, and one for each name.
+/// Looks up host names on threads of its own, because the system's resolver blocks. At most one look-up runs for each name.
 final class Resolver: Sendable {
     typealias Caller = @Sendable ([SocketAddress]) -> Void
 
@@ -12,23 +12,32 @@ final class Resolver: Sendable {
         var threads = 0
     }
 
-    private static let mostThreads = 4
-
     private let state = Mutex(State())
     private let lookUp: @Sendable (Endpoint) -> [SocketAddress]
+    private let mostThreads, mostWaiting: Int
 
-    init(_ lookUp: @escaping @Sendable (Endpoint) -> [SocketAddress]) { self.lookUp = lookUp }
+    /// - Parameters:
+    ///   - mostThreads: the look-ups that run at a time.
+    ///   - mostWaiting: the names that may wait. Others are not looked up.
+    init(mostThreads: Int = 4, mostWaiting: Int = .max, _ lookUp: @escaping @Sendable (Endpoint) -> [SocketAddress]) {
+        (self.mostThreads, self.mostWaiting, self.lookUp) = (mostThreads, mostWaiting, lookUp)
+    }
 
     /// Calls `caller` on another thread, or on this one if none can be started. Without addresses, the name can't be resolved.
     func resolve(_ name: Endpoint, _ caller: @escaping Caller) {
-        let needsThread = state.withLock { state in
-            state.callers[name, default: []].append(caller)
-            guard state.callers[name]?.count == 1 else { return false }
+        let needsThread: Bool? = state.withLock { state in
+            guard state.callers[name] == nil else {
+                state.callers[name]?.append(caller)
+                return false
+            }
+            guard state.waiting.count < mostWaiting else { return nil }
+            state.callers[name] = [caller]
             state.waiting.append(name)
-            guard state.threads < Self.mostThreads else { return false }
+            guard state.threads < mostThreads else { return false }
             state.threads += 1
             return true
         }
+        guard let needsThread else { return caller([]) }
         if needsThread, (try? Thread.spawn(name: "resolve") { self.work() }) == nil { giveUp() }
     }
 

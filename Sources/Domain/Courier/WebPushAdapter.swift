@@ -12,8 +12,10 @@ final class WebPushAdapter: PushServiceAdapter {
     private let isLarge: Bool
     /// True while two VAPID keys are in force. Then a refusal may only mean that a subscription was made for the other one.
     private let hasTwoKeys: Bool
-    /// When a device's endpoint was first missing (404), by its hash, on the wall clock.
+    /// When a device's endpoint was first missing (404), by its hash, on the loop's clock.
     private let missing = Mutex<[Int: UInt64]>([:])
+    /// The devices that each browser maker has refused since it took a message, by their hashes.
+    private let refused = Mutex<[BrowserMaker: Set<Int>]>([:])
 
     /// A 404 of a stranger's host ends a subscription only if it is repeated after this time: a broken proxy answers 404 to everything.
     private static let missingMs: UInt64 = 3_600_000
@@ -42,6 +44,7 @@ final class WebPushAdapter: PushServiceAdapter {
         if status != 404 { noteFound(flight.delivery) }
         switch status {
         case 200...299:
+            noteTaken(flight.delivery)
             // Microsoft's service accepts pushes that it then drops.
             if let remark = flight.remark, ["dropped", "channelthrottled"].contains(remark.lowercased()) {
                 return Answer(status: 429, .tooManyRequests, .drop)
@@ -50,21 +53,45 @@ final class WebPushAdapter: PushServiceAdapter {
         case 410: return Answer(status: 410, .unregistered, .purgeIfOlder)
         case 404:
             if isLarge { return Answer(status: 410, .unregistered, .purge) }
-            return Answer(status: 410, .unregistered, isMissingForLong(flight.delivery, nowMs) ? .purgeIfOlder : .drop)
-        case 401, 403: return Answer(status: 403, .invalidProviderToken, isLarge && !hasTwoKeys ? .configuration : .drop)
+            return Answer(status: 410, .unregistered, isMissingForLong(flight) ? .purgeIfOlder : .drop)
+        case 401, 403:
+            return Answer(status: 403, .invalidProviderToken, isRefusedForAll(flight.delivery) ? .configuration : .drop)
         case 413: return Answer(status: 413, .payloadTooLarge, isLarge ? .configuration : .drop)
         case 406, 429: return hold(.tooManyRequests)
-        case 500...599:
+        // The message was not taken: a slow or reused connection (RFC 9110 section 15.5, RFC 8470).
+        case 408, 421, 425, 500...599:
             return Answer(status: 503, .serviceUnavailable, .retry, retryAfter: flight.retryAfter, nowMs: nowMs)
         default: return Answer(status: 400, .other, .drop)
         }
     }
 
-    private func isMissingForLong(_ delivery: Delivery, _ nowMs: UInt64) -> Bool {
-        missing.withLock { missing in
-            if let since = missing[delivery.tokenKey] { return nowMs >= since + Self.missingMs }
+    /// A refusal is about one subscription: anybody can register one that was made for another key. Several without a message that is taken are
+    /// about this deployment.
+    private func isRefusedForAll(_ delivery: Delivery) -> Bool {
+        guard isLarge, !hasTwoKeys, let maker = maker(of: delivery) else { return false }
+        return refused.withLock { refused in
+            if refused[maker, default: []].count < Self.severalRefused { refused[maker, default: []].insert(delivery.tokenKey) }
+            return refused[maker, default: []].count >= Self.severalRefused
+        }
+    }
+
+    private static let severalRefused = 3
+
+    private func noteTaken(_ delivery: Delivery) {
+        guard isLarge, let maker = maker(of: delivery) else { return }
+        refused.withLock { $0[maker] = nil }
+    }
+
+    private func maker(of delivery: Delivery) -> BrowserMaker? {
+        (Subscription(delivery.push.address.token)?.endpoint?.host).flatMap(BrowserMaker.init(host:))
+    }
+
+    private func isMissingForLong(_ flight: Flight) -> Bool {
+        let (key, now) = (flight.delivery.tokenKey, flight.attempt.startedAt)
+        return missing.withLock { missing in
+            if let since = missing[key] { return now >= since + Self.missingMs }
             if missing.count >= Self.mostMissing { missing.removeAll() }
-            missing[delivery.tokenKey] = nowMs
+            missing[key] = now
             return false
         }
     }

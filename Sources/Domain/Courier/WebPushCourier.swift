@@ -55,18 +55,23 @@ public actor WebPushCourier: LoopActor, PushSender, LaneOwner {
     private struct Entry {
         let lane: Lane
         let topic: Topic
+        /// True for a host whose name a stranger may have made up.
         let isForeign: Bool
-        let host: String
+        /// True if its pushes a minute are limited.
+        let isLimited: Bool
         let rule: PushHosts.Rule?
         /// The minute of `pushes`, on the loop's clock.
         var minute: UInt64 = 0
         var pushes = 0
+        /// Pushes that wait for the next minute.
+        var waiting = 0
         var usedAt: UInt64
     }
 
     public nonisolated let loop: EventLoop
     private let configuration: Configuration
-    private nonisolated let resolver: Resolver
+    /// Strangers' name servers may never answer. Then browser makers' hosts must still be found.
+    private nonisolated let (resolver, foreignResolver): (Resolver, Resolver)
     private let shared: Shared
     private let foreignConnections = ConnectionLimit(mostForeignConnections)
     private let (large, foreign): (WebPushAdapter, WebPushAdapter)
@@ -100,6 +105,7 @@ public actor WebPushCourier: LoopActor, PushSender, LaneOwner {
         self.loop = loop
         self.configuration = configuration
         resolver = Resolver(configuration.resolver)
+        foreignResolver = Resolver(mostThreads: 16, mostWaiting: 64, configuration.resolver)
         shared = Shared(wallMs: configuration.wallMs, hasSeveralAccounts: false, onAlarm: configuration.onAlarm)
         func adapter(isLarge: Bool) -> WebPushAdapter {
             WebPushAdapter(
@@ -111,13 +117,29 @@ public actor WebPushCourier: LoopActor, PushSender, LaneOwner {
 
     /// Sends `push`. Returns after the service's final response, or once the deadline has passed.
     public nonisolated func send(_ push: Push) async -> Outcome {
+        guard case .webPush(let number) = push.address.destination else {
+            return .failed(status: 0, reason: .other, verdict: .keep)
+        }
+        let other = configuration.keys.map(\.number).first { $0 != number }
+        let outcome = await send(push, key: number, isLast: other == nil)
+        // A browser may have subscribed for the other key: pages keep the answer of `GET /api/push`. A refused message was not sent.
+        guard let other, Self.isRefusal(outcome) else { return outcome }
+        return await send(push, key: other, isLast: true)
+    }
+
+    private static func isRefusal(_ outcome: Outcome) -> Bool {
+        if case .failed(403, .invalidProviderToken, _) = outcome { true } else { false }
+    }
+
+    private nonisolated func send(_ push: Push, key number: UInt8, isLast: Bool) async -> Outcome {
         let receipt: Receipt = await withCheckedContinuation { continuation in
-            loop.submit { self.assumeIsolated { $0.take(push, continuation) } }
+            loop.submit { self.assumeIsolated { $0.take(push, number, isLast: isLast, continuation) } }
         }
         return receipt.outcome
     }
 
-    private func take(_ push: Push, _ continuation: CheckedContinuation<Receipt, Never>) {
+    /// - Parameter isLast: false if a refusal is followed by an attempt with the other key.
+    private func take(_ push: Push, _ number: UInt8, isLast: Bool, _ continuation: CheckedContinuation<Receipt, Never>) {
         func fail(_ status: Int, _ reason: APNsReason, _ verdict: Verdict = .keep) {
             figures.failed += 1
             continuation.resume(returning: Receipt(outcome: .failed(status: status, reason: reason, verdict: verdict)))
@@ -126,43 +148,51 @@ public actor WebPushCourier: LoopActor, PushSender, LaneOwner {
         let now = configuration.deadlineClock()
         guard push.deadlineMs > now else { return fail(0, .late) }
         if let fault = large.fault(of: push) { return fail(0, fault) }
-        guard case .webPush(let number) = push.address.destination, let endpoint = Subscription(push.address.token)?.endpoint
-        else { return fail(0, .other) }
-        guard let key = configuration.keys.first(where: { $0.number == number }),
-            configuration.hosts.allows(endpoint.host, endpoint.port)
-        else { return fail(0, .topicDisallowed, .configuration) }
+        guard let endpoint = Subscription(push.address.token)?.endpoint else { return fail(0, .other) }
+        guard let key = configuration.keys.first(where: { $0.number == number }) else {
+            return fail(0, .topicDisallowed, .configuration)
+        }
+        guard configuration.hosts.stillAllows(endpoint.host, endpoint.port) else {
+            count(.failed(status: 0, reason: .topicDisallowed, verdict: .keep), isForeign: true)
+            return continuation.resume(
+                returning: Receipt(outcome: .failed(status: 0, reason: .topicDisallowed, verdict: .keep)))
+        }
         let name = LaneKey(origin: endpoint.origin, key: number)
         if lanes[name] == nil {
             do throws(TLSError) { try open(name, endpoint, key) } catch { return fail(0, .badCertificate, .configuration) }
         }
         let deadline = loop.now + (push.deadlineMs - now)
-        enqueue(push, name, deadline, continuation)
+        enqueue(push, name, deadline, isLast: isLast, continuation)
     }
 
     /// Queues a push in its lane, now or when its host may have another one.
     private func enqueue(
-        _ push: Push, _ name: LaneKey, _ deadline: UInt64, _ continuation: CheckedContinuation<Receipt, Never>
+        _ push: Push, _ name: LaneKey, _ deadline: UInt64, isLast: Bool, _ continuation: CheckedContinuation<Receipt, Never>
     ) {
         guard var entry = lanes[name] else {
             return continuation.resume(returning: Receipt(outcome: .failed(status: 0, reason: .stopped, verdict: .keep)))
         }
         let minute = loop.now / 60_000
-        if entry.minute != minute { (entry.minute, entry.pushes) = (minute, 0) }
+        if entry.minute != minute { (entry.minute, entry.pushes, entry.waiting) = (minute, 0, 0) }
         entry.usedAt = loop.now
         defer { lanes[name] = entry }
-        if entry.isForeign, entry.pushes >= Self.mostPushesAMinute {
+        if entry.isLimited, entry.pushes >= Self.mostPushesAMinute {
             let wait = 60_000 - loop.now % 60_000
-            guard loop.now + wait < deadline else {
+            // More could not leave in the next minute either.
+            guard loop.now + wait < deadline, entry.waiting < Self.mostPushesAMinute else {
                 count(.failed(status: 429, reason: .tooManyRequests, verdict: .keep), isForeign: true)
                 return continuation.resume(
                     returning: Receipt(outcome: .failed(status: 429, reason: .tooManyRequests, verdict: .keep)))
             }
+            entry.waiting += 1
+            // So it is not swept meanwhile.
+            entry.usedAt = loop.now + wait
             lastDelayed += 1
             let number = lastDelayed
             let timer = loop.after(wait) {
                 self.assumeIsolated { courier in
                     guard let delayed = courier.delayed.removeValue(forKey: number) else { return }
-                    courier.enqueue(delayed.push, name, deadline, delayed.continuation)
+                    courier.enqueue(delayed.push, name, deadline, isLast: isLast, delayed.continuation)
                 }
             }
             delayed[number] = (push, continuation, timer)
@@ -171,7 +201,7 @@ public actor WebPushCourier: LoopActor, PushSender, LaneOwner {
         entry.pushes += 1
         let isForeign = entry.isForeign
         let delivery = Delivery(push, entry.topic, deadline: deadline, traced: false, continuation) { [weak self] outcome in
-            self?.assumeIsolated { $0.count(outcome, isForeign: isForeign) }
+            if isLast || !Self.isRefusal(outcome) { self?.assumeIsolated { $0.count(outcome, isForeign: isForeign) } }
         }
         entry.lane.enqueue(delivery)
     }
@@ -187,24 +217,26 @@ public actor WebPushCourier: LoopActor, PushSender, LaneOwner {
 
     /// Opens the lane of an origin.
     private func open(_ name: LaneKey, _ endpoint: PushEndpoint, _ key: VAPIDKey) throws(TLSError) {
-        let isForeign = !PushHosts.isLarge(endpoint.host)
+        let maker = BrowserMaker(host: endpoint.host)
+        let isForeign = maker?.hasFixedHosts != true
         let rule = configuration.hosts.rule(endpoint.host, endpoint.port)
         let target = Target(
-            adapter: isForeign ? foreign : large, endpoint: Endpoint(host: endpoint.host, port: endpoint.port),
+            adapter: maker == nil ? foreign : large, endpoint: Endpoint(host: endpoint.host, port: endpoint.port),
             context: try context(rule), proxy: nil, allowsHTTP1: true, checksAddresses: true,
             limit: isForeign ? foreignConnections : nil)
         // Strangers could name any number of hosts.
         if isForeign, lanes.count >= Self.mostForeignLanes { sweep() }
         lastLane += 1
         let settings = LaneSettings(
-            service: .webPush(host: isForeign ? nil : endpoint.host), endpoint: target.endpoint, certificate: nil,
+            service: .webPush(maker), endpoint: target.endpoint, certificate: nil,
             signer: VAPIDSigner(key, origin: name.origin, contact: configuration.contact), apps: "Web Push",
             isQuiet: isForeign)
         var timing = configuration.timing
         if isForeign { timing.connections = 2 }
         let lane = Lane(LaneID(index: lastLane), settings, target, loop, timing, shared)
         lanes[name] = Entry(
-            lane: lane, topic: lane.topic("Web Push"), isForeign: isForeign, host: endpoint.host, rule: rule, usedAt: loop.now)
+            lane: lane, topic: lane.topic("Web Push"), isForeign: isForeign, isLimited: maker == nil, rule: rule, usedAt: loop.now
+        )
         laneKeys[lastLane] = name
         watch()
     }
@@ -236,7 +268,7 @@ public actor WebPushCourier: LoopActor, PushSender, LaneOwner {
 
     private func sweep() {
         let now = loop.now
-        for (name, entry) in lanes where entry.lane.isUnused && now - entry.usedAt >= 60_000 { lanes[name] = nil }
+        for (name, entry) in lanes where entry.lane.isUnused && now >= entry.usedAt + 60_000 { lanes[name] = nil }
         laneKeys = laneKeys.filter { lanes[$0.value] != nil }
         resolved = resolved.filter { now < $0.value.until }
     }
@@ -250,19 +282,19 @@ public actor WebPushCourier: LoopActor, PushSender, LaneOwner {
     private func lookUp(_ lane: LaneID, _ endpoint: Endpoint) {
         guard let name = laneKeys[lane.index], let entry = lanes[name] else { return }
         if let known = resolved[endpoint], loop.now < known.until { return hand(known.addresses, to: lane) }
-        guard entry.isForeign else { return ask(lane, endpoint) }
+        guard entry.isForeign else { return ask(resolver, lane, endpoint) }
         nextLookUp = max(nextLookUp, loop.now) + Self.lookUpMs
         let wait = nextLookUp - loop.now - Self.lookUpMs
-        if wait == 0 { return ask(lane, endpoint) }
+        if wait == 0 { return ask(foreignResolver, lane, endpoint) }
         // The lane gives up waiting after a while, and asks again later.
         guard wait < configuration.timing.connectMs else {
             nextLookUp -= Self.lookUpMs
             return hand([], to: lane)
         }
-        loop.after(wait) { self.assumeIsolated { $0.ask(lane, endpoint) } }
+        loop.after(wait) { self.assumeIsolated { $0.ask($0.foreignResolver, lane, endpoint) } }
     }
 
-    private func ask(_ lane: LaneID, _ endpoint: Endpoint) {
+    private func ask(_ resolver: Resolver, _ lane: LaneID, _ endpoint: Endpoint) {
         resolver.resolve(endpoint) { [loop, weak self] addresses in
             loop.submit { [weak self] in self?.assumeIsolated { $0.answered(lane, endpoint, addresses) } }
         }
@@ -270,9 +302,14 @@ public actor WebPushCourier: LoopActor, PushSender, LaneOwner {
 
     private func answered(_ lane: LaneID, _ endpoint: Endpoint, _ addresses: [SocketAddress]) {
         guard let name = laneKeys[lane.index], let entry = lanes[name] else { return }
-        let allowed = entry.rule?.isPrivate == true ? addresses : addresses.filter { $0.isGlobalUnicast && !isOwn($0) }
+        var allowed = entry.rule?.isPrivate == true ? addresses : addresses.filter { $0.isGlobalUnicast && !isOwn($0) }
         if allowed.isEmpty, !addresses.isEmpty { figures.inward += 1 }
-        if resolved.count < Self.mostResolved { resolved[endpoint] = (allowed, loop.now + Self.resolvedMs) }
+        // A stranger's name must not cost one attempt many connections.
+        if entry.isForeign { allowed = Array(allowed.prefix(2)) }
+        // A name that wasn't found may be found a moment later.
+        if !addresses.isEmpty || entry.isForeign, !entry.isForeign || resolved.count < Self.mostResolved {
+            resolved[endpoint] = (allowed, loop.now + Self.resolvedMs)
+        }
         hand(allowed, to: lane)
     }
 

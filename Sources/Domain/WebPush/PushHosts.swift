@@ -85,13 +85,30 @@ public struct PushHosts: Sendable, Equatable {
     /// True if messages may go to this host.
     public func allows(_ host: String, _ port: UInt16) -> Bool { !isClosed || rule(host, port) != nil }
 
-    /// The push services of browsers' makers. Many users share them, so what they answer says something about the settings.
-    public static func isLarge(_ host: String) -> Bool {
-        large.contains(host) || largeEnds.contains { host.hasSuffix($0) }
+    /// True if messages may go to this host, also when the list has changed since its address was taken.
+    public func stillAllows(_ host: String, _ port: UInt16) -> Bool {
+        rule(host, port) != nil || !isClosed && port == 443 && PushEndpoint.isPublicName(host)
+    }
+}
+
+/// A maker of browsers with a push service. Many users share it, so what it answers says something about the settings.
+public enum BrowserMaker: String, Sendable, Hashable, CaseIterable {
+    case apple, google, microsoft, mozilla
+
+    public init?(host: String) {
+        switch host {
+        case "fcm.googleapis.com", "android.googleapis.com": self = .google
+        case "updates.push.services.mozilla.com": self = .mozilla
+        case "web.push.apple.com": self = .apple
+        case let name where name.hasSuffix(Self.microsoftEnd):
+            guard !name.dropLast(Self.microsoftEnd.count).contains(".") else { return nil }
+            self = .microsoft
+        default: return nil
+        }
     }
 
-    private static let large: Set<String> = [
-        "fcm.googleapis.com", "android.googleapis.com", "updates.push.services.mozilla.com", "web.push.apple.com",
-    ]
-    private static let largeEnds = [".notify.windows.com", ".push.apple.com", ".push.services.mozilla.com"]
+    /// Microsoft's hosts have numbers in their names. So anybody can name some that don't exist, and they share the limits of strangers' hosts.
+    public var hasFixedHosts: Bool { self != .microsoft }
+
+    private static let microsoftEnd = ".notify.windows.com"
 }

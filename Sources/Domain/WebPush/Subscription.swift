@@ -64,11 +64,11 @@ public struct Subscription: Sendable {
     /// Where its messages go. Nil if the sealed bytes are damaged.
     public var endpoint: PushEndpoint? { secret.withBytes { PushEndpoint(canonical: $0.extracting(Self.keyCount...)) } }
 
-    /// What a budget of pushes is counted by: the endpoint. At a stranger's host without its query, which anyone can vary.
+    /// What a budget of pushes is counted by: the endpoint without its query, which anyone can vary. Microsoft's has the whole identity there.
     public var budgetName: [UInt8] {
         guard let endpoint else { return [] }
         let name = Array(endpoint.canonical.utf8)
-        return PushHosts.isLarge(endpoint.host) ? name : Array(name.prefix { $0 != UInt8(ascii: "?") })
+        return BrowserMaker(host: endpoint.host) == .microsoft ? name : Array(name.prefix { $0 != UInt8(ascii: "?") })
     }
 
     /// Encrypts a text of at most 1,024 bytes for it.
