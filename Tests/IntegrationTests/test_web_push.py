@@ -25,11 +25,11 @@ TEXT = "Your chat partner is waiting"
 class PushWorld(World):
     """A broker that sends Web Push, and a service on loopback that its list of hosts names. `listed`: false if it doesn't."""
 
-    def __init__(self, listed=True, **more):
+    def __init__(self, listed=True, services=3, **more):
         self.folder = Path(tempfile.mkdtemp(prefix="mayfly-push-"))
         self.certificate = Certificate(self.folder)
         # A host gets 60 messages a minute at most, so tests of many have others.
-        self.service, *self.others = services = [WebPushService(self.certificate) for _ in range(3)]
+        self.service, *self.others = services = [WebPushService(self.certificate) for _ in range(services)]
         hosts = self.folder / "hosts"
         hosts.write_text("# a test's\n" + "".join(f"localhost:{each.port} private ca {self.certificate.path}\n" for each in services))
         key = self.folder / "vapid.pem"
@@ -140,6 +140,20 @@ def test_no_row_and_no_entry_shows_the_service(world):
     assert len(set(rows(world))) == 1, rows(world)
     log = world.whole_log()
     assert "web" not in json.dumps([str(entry) for entry in log.entries]).lower().replace("webhook", "")
+
+
+@pytest.mark.campaign
+def test_a_thousand_bodies_open_with_http_ece():
+    with PushWorld(services=20) as world:
+        browsers = [Subscriber(service) for service in (world.service, *world.others) for _ in range(50)]
+        for browser in browsers:
+            world.knock(browser)
+        eventually(lambda: all(browser.messages() for browser in browsers), 60, 0.5, "the messages")
+        bodies = [browser.messages()[0].body for browser in browsers]
+        assert {len(body) for body in bodies} == {1_127}
+        # The salt has 16 bytes, then follow the record's size and the sender's key, 65 bytes after its length (RFC 8188 section 2.1).
+        assert len({body[:16] for body in bodies}) == len({body[21:86] for body in bodies}) == len(bodies) == 1_000
+        assert {browser.open(browser.messages()[0])["notification"]["title"] for browser in browsers} == {TEXT}
 
 
 def test_an_endpoint_that_is_gone_is_purged(world):
