@@ -46,7 +46,7 @@ public struct Refusal: Hashable, Sendable {
 
 /// The broker's error codes.
 public enum ErrorCode: Hashable, Sendable {
-    case malformedJSON, missingField, wrongType, outOfRange, invalidToken, appNotServed
+    case malformedJSON, missingField, wrongType, outOfRange, invalidToken, appNotServed, webPushOff
     case noCapability, malformedCapability, notAMember, memberRequired
     case noJWT, invalidJWT, jwtExpired, anotherUser, backEndOnly, invalidSignature
     case audiencesOff, roomNotFound, tokenNotFound, requestNotFound, deviceNotFound
@@ -78,7 +78,8 @@ public enum ErrorCode: Hashable, Sendable {
 
     static let known: [String: ErrorCode] = [
         "malformed_json": .malformedJSON, "missing_field": .missingField, "wrong_type": .wrongType, "out_of_range": .outOfRange,
-        "invalid_token": .invalidToken, "app_not_served": .appNotServed, "no_capability": .noCapability,
+        "invalid_token": .invalidToken, "app_not_served": .appNotServed, "web_push_off": .webPushOff,
+        "no_capability": .noCapability,
         "malformed_capability": .malformedCapability, "not_a_member": .notAMember, "member_required": .memberRequired,
         "no_jwt": .noJWT, "invalid_jwt": .invalidJWT, "jwt_expired": .jwtExpired,
         "another_user": .anotherUser,
