@@ -49,7 +49,6 @@ enum PushCommand {
         defer { extendLifetime(lock) }
         let store = try state.database.open(resolution: 1, timing: nil, now: { Clock.wallMs })
         do {
-            try await settings.check(store)
             try await settings.record(in: store)
         } catch {
             await store.shutDown()

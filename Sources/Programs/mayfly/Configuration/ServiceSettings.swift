@@ -69,10 +69,6 @@ struct ServiceSettings {
 
         apns = try APNsSettings(configuration, mayLackCredentials: true)
         webPush = try WebPushSettings(configuration)
-        if webPush != nil, apns.proxy != nil {
-            throw configuration.invalid(
-                .vapidKey, "can't be used with \(Setting.apnsProxy.named) yet: Web Push doesn't go through a proxy")
-        }
         ProxySettings.warnOfVariables(configuration)
     }
 

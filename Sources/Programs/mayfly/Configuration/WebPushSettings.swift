@@ -23,6 +23,10 @@ struct WebPushSettings: Sendable {
             }
             return nil
         }
+        guard configuration[.apnsProxy] == nil else {
+            throw configuration.invalid(
+                .vapidKey, "can't be used with \(Setting.apnsProxy.named) yet: Web Push doesn't go through a proxy")
+        }
         var keys = [try Self.key(file)]
         if let previous = try configuration.file(.vapidPreviousKey) {
             let key = try Self.key(previous)
@@ -100,18 +104,31 @@ struct WebPushSettings: Sendable {
     /// The SHA-256 of the public key in force. All nodes must have it.
     private static let mark = "vapid.key"
 
-    /// - Throws: `CommandFailed` if the deployment has recorded another key than these.
-    func check(_ store: any Store) async throws {
-        guard let recorded = try await store.mark(Self.mark), !recorded.isEmpty else { return }
+    /// - Throws: `CommandFailed` if the key in force isn't the one that the deployment has recorded.
+    func check(_ store: any Store) async throws { try check(try await store.mark(Self.mark), isEnabling: false) }
+    func check(_ store: StoreSnapshot) throws { try check(try store.mark(Self.mark), isEnabling: false) }
+
+    /// - Parameter isEnabling: true if the key before may be the recorded one, since the new one is about to be recorded.
+    private func check(_ recorded: [UInt8]?, isEnabling: Bool) throws {
+        guard let recorded, !recorded.isEmpty, Self.digest(service.current) != recorded else { return }
         guard service.keys.contains(where: { Self.digest($0) == recorded }) else {
             throw CommandFailed(
                 "\(Setting.vapidKey.named) is not the key that this deployment's subscriptions were made for. Use that one. To replace it, keep it as \(Setting.vapidPreviousKey.named) and run `mayfly push enable`"
             )
         }
+        // Other nodes can't send what is sealed for a key that they don't have.
+        guard isEnabling else {
+            throw CommandFailed(
+                "\(Setting.vapidKey.named) is not in force yet: run `mayfly push enable` once with these settings, and then start this broker again"
+            )
+        }
     }
 
     /// Records the key, and makes room for addresses of Web Push.
+    ///
+    /// - Throws: `CommandFailed` if the deployment has recorded another key than these.
     func record(in store: any Store) async throws {
+        try check(try await store.mark(Self.mark), isEnabling: true)
         try await store.setMark(Self.mark, Self.digest(service.current))
         try await AddressSize.anyService.record(in: store)
     }

@@ -267,6 +267,7 @@ struct StartChecks {
         guard size == .anyService else {
             throw CheckFailed("\(keys), but no addresses are taken until you run `mayfly push enable` with these settings")
         }
+        if try state.database.exists() { try settings.check(StoreSnapshot(state.database)) }
         return "\(keys), for \(settings.service.origin). Try a subscription with `mayfly push check`"
     }
 
