@@ -109,6 +109,7 @@ def test_a_browser_gets_the_policys_text(world):
     assert created["roomid"] not in str(got)
 
 
+# Promise: web-text-and-second-knock
 def test_a_second_knock_replaces_the_first(world):
     browser, client = Subscriber(world.service), world.client()
     created, joiner, accepted = world.knock(browser, client)
@@ -118,6 +119,7 @@ def test_a_second_knock_replaces_the_first(world):
     assert browser.open(first) == browser.open(second) and first.body != second.body
 
 
+# Promise: web-one-body-length
 def test_all_bodies_open_with_the_reference_library(world):
     client, browsers = world.client(), [Subscriber(world.others[0]) for _ in range(40)]
     for browser in browsers:
@@ -132,6 +134,7 @@ def rows(world):
         return database.execute("SELECT length(sealed), kind FROM token").fetchall()
 
 
+# Promise: web-one-row-length
 def test_no_row_and_no_entry_shows_the_service(world):
     client = world.client()
     client.create(token=Subscriber(world.service).json()).expect(201)
@@ -156,6 +159,7 @@ def test_a_thousand_bodies_open_with_http_ece():
         assert {browser.open(browser.messages()[0])["notification"]["title"] for browser in browsers} == {TEXT}
 
 
+# Promise: web-gone-is-purged
 def test_an_endpoint_that_is_gone_is_purged(world):
     browser, client = Subscriber(world.service), world.client()
     world.service.answers[browser.path] = [(410, {})]
@@ -164,6 +168,7 @@ def test_an_endpoint_that_is_gone_is_purged(world):
     eventually(lambda: not client.status(created["roomid"]).json["creatorHasToken"], what="the purge")
 
 
+# Promise: web-gone-is-purged
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 413, 415, 301, 307])
 def test_other_answers_purge_nothing_and_are_not_repeated(world, status):
     browser, client = Subscriber(world.service), world.client()
@@ -175,6 +180,7 @@ def test_other_answers_purge_nothing_and_are_not_repeated(world, status):
     assert not any(each.path == "/elsewhere" for each in world.service.messages)
 
 
+# Promise: web-status-counts
 @pytest.mark.parametrize("headers, body", [
     ({"content-length": "40000"}, b"x" * 40_000), ({"content-length": "100", "connection": "close"}, b"cut off"),
     ({"content-length": None, "connection": "close"}, b"without a length, ended by TCP alone"),
@@ -255,6 +261,7 @@ def test_a_token_field_takes_either(world):
     assert browser.open(message(browser))["notification"]["title"] == TEXT
 
 
+# Promise: web-no-inward-address
 def test_a_name_with_an_inward_address_is_not_called():
     # The name is public in form. A resolver that lies sends it to loopback, where somebody listens.
     with PushWorld(listed=False, environment={"LD_PRELOAD": library("names.c"), "TEST_NAMES": "push.example=127.0.0.1"}) as world:
@@ -351,6 +358,7 @@ def test_without_a_key_no_subscription_is_taken():
         client.create(token=new_token()).expect(201)
 
 
+# Promise: web-key-kept
 def test_another_key_is_refused_and_a_rotated_one_serves_both():
     with PushWorld() as world:
         browser, client = Subscriber(world.service), world.client()

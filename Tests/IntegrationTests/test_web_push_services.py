@@ -140,6 +140,7 @@ def test_the_log_balances(world):
     world.whole_log()
 
 
+# Promise: web-hosts-no-alarm
 def test_a_made_up_name_of_a_large_service_raises_no_alarm(world):
     before = world.alarms()
     world.knock(world.subscribe("microsoft") | {"endpoint": "https://no-such-host.notify.windows.com/?token=x"})
