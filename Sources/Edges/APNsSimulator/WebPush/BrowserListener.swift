@@ -39,6 +39,8 @@ final class Browsers {
         var socket: WebSocketHandle?
         /// Its messages wait until `hello` is answered.
         var isGreeted = false
+        /// The end of the last message that is sent.
+        var sending: Task<Void, Never>?
         /// By channel id.
         var subscriptions: [String: WebPushSubscription] = [:]
     }
@@ -80,6 +82,7 @@ final class Browsers {
     }
 
     private func suspend(_ profile: Profile) {
+        profile.sending = nil
         for subscription in profile.subscriptions.values where subscription.state == .online {
             subscription.set(.offline, nowMs: wallMs())
         }
@@ -112,9 +115,13 @@ final class Browsers {
         guard let made, !channel.isEmpty else { return Self.answer("register", channel, status: 400) }
         profile.subscriptions[channel] = made
         made.forward = { [weak profile] entry in
-            guard let socket = profile?.socket else { return }
-            let notification = Self.notification(entry, channel)
-            Task { await socket.send(notification) }
+            guard let profile, let socket = profile.socket else { return }
+            let (notification, last) = (Self.notification(entry, channel), profile.sending)
+            // In the order of the messages.
+            profile.sending = Task {
+                await last?.value
+                await socket.send(notification)
+            }
         }
         return Self.answer("register", channel, status: 200, endpoint: made.endpoint)
     }
