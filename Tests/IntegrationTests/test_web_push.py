@@ -376,7 +376,8 @@ def test_another_key_is_refused_and_a_rotated_one_serves_both():
             # Before it is recorded, a node must not hand it out.
             for command in ("serve", "check"):
                 words = [command, *map(str, world.broker.arguments()[1:])]
-                early = subprocess.run([world.broker.binary, *words], cwd=world.broker.cwd, capture_output=True, text=True, timeout=30)
+                early = subprocess.run(
+                    [world.broker.binary, *words], cwd=world.broker.cwd, capture_output=True, text=True, timeout=30, env=clean_environment())
                 assert early.returncode == 1 and "not in force yet" in early.stdout + early.stderr, early
             rotated = mayfly("push", "enable", *world.state.flags, *world.flags)
             if rotated.returncode == 0:
