@@ -25,7 +25,7 @@ public final class Broker: Sendable {
         public var addressSize: AddressSize
         /// Returns the bundle id of a configured app.
         public var bundleID: @Sendable (_ app: AppID) -> String?
-        /// Nil if no Web Push is sent.
+        /// The keys, contact and hosts of Web Push. Nil if the operator configured none.
         public var webPush: WebPushService?
         /// True if pushes can be sent to this app in this environment.
         public var serves: @Sendable (_ kind: TokenKind, _ topic: String, _ environment: PushEnvironment) -> Bool

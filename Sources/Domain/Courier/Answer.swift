@@ -36,8 +36,8 @@ struct Answer: Sendable, Equatable {
             }
     }
 
-    /// A response of another service, in APNs' words: the ledger doesn't show which service a phone uses. Such a service refuses single
-    /// subscriptions, never this provider as such.
+    /// A response of another service, in APNs' words, because the ledger must not show which service a phone uses. Such a service refuses single
+    /// subscriptions, not the provider.
     init(status: Int, _ reason: APNsReason, _ reaction: Reaction, retryAfter: String? = nil, nowMs: UInt64 = 0) {
         (self.status, self.reason, self.reaction, timestamp) = (status, reason, reaction, .absent)
         admission = status >= 500 ? .unclear : .admitted

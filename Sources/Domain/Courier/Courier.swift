@@ -218,7 +218,7 @@ public struct Figures: Sendable, Equatable {
     public var retries = 0
 }
 
-/// What lanes ask of their courier, on its loop's thread.
+/// Serves the requests of lanes. Lanes call it on their loop's thread.
 protocol LaneOwner: AnyObject {
     /// Resolves a name. The lane's `resolved` gets the addresses.
     func resolve(_ lane: LaneID, _ endpoint: Endpoint)

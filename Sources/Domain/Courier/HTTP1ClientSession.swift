@@ -43,12 +43,12 @@ final class HTTP1ClientSession {
     }
 
     func receive(_ bytes: Span<UInt8>) throws(HTTP2Error) {
-        // Nothing was asked, the question has not left, or the peer sends more than an answer.
+        // No request is open, the request has not left yet, or the peer sends more than one response.
         guard isWaiting, outbound.isEmpty, !isFinished else { throw .badMessage }
         switch parser.parse(bytes) {
         case .incomplete: return
         case .failed:
-            // The status counts. Without it, an answer that was given would be taken for none, and the push be sent again.
+            // The peer has answered. Without its status we would send the push again.
             guard let status = parser.statusOfFailedBody else { throw .badMessage }
             answered(status)
         case .complete(let consumed):
@@ -57,7 +57,7 @@ final class HTTP1ClientSession {
         }
     }
 
-    /// The peer has closed its end. That completes a response without a length, and one that is cut off counts by its head.
+    /// The peer has closed its end. This completes a response without a length. A truncated response counts by its status.
     func peerClosed() {
         if isWaiting, outbound.isEmpty {
             if case .complete = parser.finish() {

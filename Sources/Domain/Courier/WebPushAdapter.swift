@@ -14,7 +14,7 @@ final class WebPushAdapter: PushServiceAdapter {
     private let hasTwoKeys: Bool
     /// When a device's endpoint was first missing (404), by its hash, on the loop's clock.
     private let missing = Mutex<[Int: UInt64]>([:])
-    /// The devices that each browser maker has refused since it took a message, by their hashes.
+    /// The devices that each browser maker has refused since it last accepted a message, by their hashes.
     private let refused = Mutex<[BrowserMaker: Set<Int>]>([:])
 
     /// A 404 of a stranger's host ends a subscription only if it is repeated after this time: a broken proxy answers 404 to everything.
@@ -65,8 +65,8 @@ final class WebPushAdapter: PushServiceAdapter {
         }
     }
 
-    /// A refusal is about one subscription: anybody can register one that was made for another key. Several without a message that is taken are
-    /// about this deployment.
+    /// True after refusals of several subscriptions without an accepted message. One refusal proves nothing about this deployment, because anybody can
+    /// register a subscription that was made for another key.
     private func isRefusedForAll(_ delivery: Delivery) -> Bool {
         guard isLarge, !hasTwoKeys, let maker = maker(of: delivery) else { return false }
         return refused.withLock { refused in

@@ -38,7 +38,7 @@ public actor WebPushCourier: LoopActor, PushSender, LaneOwner {
     public struct Figures: Sendable, Equatable {
         public var delivered = 0
         public var failed = 0
-        /// Pushes that failed at hosts other than browser makers' services. They raise no alarm.
+        /// Pushes that failed at hosts other than Apple's, Google's and Mozilla's. They raise no alarm.
         public var failedElsewhere = 0
         /// Look-ups whose addresses were all inward.
         public var inward = 0
@@ -140,9 +140,10 @@ public actor WebPushCourier: LoopActor, PushSender, LaneOwner {
 
     /// - Parameter isLast: false if a refusal is followed by an attempt with the other key.
     private func take(_ push: Push, _ number: UInt8, isLast: Bool, _ continuation: CheckedContinuation<Receipt, Never>) {
-        func fail(_ status: Int, _ reason: APNsReason, _ verdict: Verdict = .keep) {
-            figures.failed += 1
-            continuation.resume(returning: Receipt(outcome: .failed(status: status, reason: reason, verdict: verdict)))
+        func fail(_ status: Int, _ reason: APNsReason, _ verdict: Verdict = .keep, isForeign: Bool = false) {
+            let outcome = Outcome.failed(status: status, reason: reason, verdict: verdict)
+            count(outcome, isForeign: isForeign)
+            continuation.resume(returning: Receipt(outcome: outcome))
         }
         guard !isStopped else { return fail(0, .stopped) }
         let now = configuration.deadlineClock()
@@ -153,9 +154,7 @@ public actor WebPushCourier: LoopActor, PushSender, LaneOwner {
             return fail(0, .topicDisallowed, .configuration)
         }
         guard configuration.hosts.stillAllows(endpoint.host, endpoint.port) else {
-            count(.failed(status: 0, reason: .topicDisallowed, verdict: .keep), isForeign: true)
-            return continuation.resume(
-                returning: Receipt(outcome: .failed(status: 0, reason: .topicDisallowed, verdict: .keep)))
+            return fail(0, .topicDisallowed, isForeign: true)
         }
         let name = LaneKey(origin: endpoint.origin, key: number)
         if lanes[name] == nil {

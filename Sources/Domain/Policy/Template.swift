@@ -21,7 +21,7 @@ public struct Template: Sendable {
     public let jobs: JobLimits
     /// The size of the largest possible payload in bytes.
     public let worstCasePayload: Int
-    /// What browsers show. Nil if the push isn't sent to them.
+    /// The notification in browsers. Nil if this template sends browsers nothing.
     public let web: WebTemplate?
 
     let pieces: [Piece]

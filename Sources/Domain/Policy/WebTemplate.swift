@@ -1,7 +1,7 @@
 import JSON
 import Vocabulary
 
-/// What browsers show for a template: a declarative push message (W3C Push API), compiled when the policy is read.
+/// A template's notification in browsers, as a declarative push message (W3C Push API). The policy's reader compiles it.
 public struct WebTemplate: Sendable {
     /// The title with placeholders.
     public let title: String
@@ -9,7 +9,7 @@ public struct WebTemplate: Sendable {
     public let body: String?
     /// True if the notification stays until somebody closes or clicks it.
     public let requireInteraction: Bool
-    /// What a click opens at the web app's origin, e.g. `/`.
+    /// The path that a click opens at the web app's origin, e.g. `/`.
     public let path: String
     /// The size of the largest possible message in bytes, with the longest origin.
     public let worstCase: Int

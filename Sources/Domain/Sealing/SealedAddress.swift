@@ -29,8 +29,7 @@ public struct PushAddress: Sendable, Equatable {
     }
 }
 
-/// What names a device to its push service: its token at Apple, or the endpoint of its subscription. With new keys a subscription is still the same
-/// device's.
+/// The name of a device at its push service: its APNs token, or the endpoint of its subscription. New keys of a subscription don't change the name.
 public struct DeviceName: Sendable, Equatable {
     private let secret: Secret
     private let start: Int

@@ -11,7 +11,7 @@ public enum MessageEncryption {
     /// The length of every message: 1,127 bytes.
     public static let messageCount = headCount + textCount + 1 + AES128GCM.tagLength
     public static let authCount = 16
-    /// What others use, too. The only record is the last one, which may be shorter (RFC 8188, 2.1).
+    /// 4,096, as other senders use. A message is one record, and the last record may be shorter (RFC 8188, 2.1).
     private static let recordSize: [UInt8] = [0, 0, 0x10, 0]
 
     /// - Parameters:

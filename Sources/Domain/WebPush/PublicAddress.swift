@@ -11,7 +11,7 @@ extension SocketAddress {
         }
     }
 
-    /// What is not global, by its first bits: the address and the length of its prefix.
+    /// The networks that are not global: the first address and the length of the prefix.
     private static let inward4: [(UInt32, Int)] = [
         (0x0000_0000, 8), (0x0a00_0000, 8), (0x6440_0000, 10), (0x7f00_0000, 8), (0xa9fe_0000, 16), (0xac10_0000, 12),
         (0xc000_0000, 24), (0xc000_0200, 24), (0xc058_6300, 24), (0xc0a8_0000, 16), (0xc612_0000, 15), (0xc633_6400, 24),

@@ -90,25 +90,3 @@ public struct PushHosts: Sendable, Equatable {
         rule(host, port) != nil || !isClosed && port == 443 && PushEndpoint.isPublicName(host)
     }
 }
-
-/// A maker of browsers with a push service. Many users share it, so what it answers says something about the settings.
-public enum BrowserMaker: String, Sendable, Hashable, CaseIterable {
-    case apple, google, microsoft, mozilla
-
-    public init?(host: String) {
-        switch host {
-        case "fcm.googleapis.com", "android.googleapis.com": self = .google
-        case "updates.push.services.mozilla.com": self = .mozilla
-        case "web.push.apple.com": self = .apple
-        case let name where name.hasSuffix(Self.microsoftEnd):
-            guard !name.dropLast(Self.microsoftEnd.count).contains(".") else { return nil }
-            self = .microsoft
-        default: return nil
-        }
-    }
-
-    /// Microsoft's hosts have numbers in their names. So anybody can name some that don't exist, and they share the limits of strangers' hosts.
-    public var hasFixedHosts: Bool { self != .microsoft }
-
-    private static let microsoftEnd = ".notify.windows.com"
-}

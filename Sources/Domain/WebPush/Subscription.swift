@@ -64,7 +64,8 @@ public struct Subscription: Sendable {
     /// Where its messages go. Nil if the sealed bytes are damaged.
     public var endpoint: PushEndpoint? { secret.withBytes { PushEndpoint(canonical: $0.extracting(Self.keyCount...)) } }
 
-    /// What a budget of pushes is counted by: the endpoint without its query, which anyone can vary. Microsoft's has the whole identity there.
+    /// The name that push budgets count by: the endpoint without its query, which a caller can vary freely. Microsoft's endpoints keep their
+    /// query, because only the query identifies the subscription.
     public var budgetName: [UInt8] {
         guard let endpoint else { return [] }
         let name = Array(endpoint.canonical.utf8)

@@ -2,7 +2,7 @@ import Sodium
 import TLS
 import Vocabulary
 
-/// What a deployment needs to send Web Push messages.
+/// The settings of a deployment that sends Web Push messages.
 public struct WebPushService: Sendable {
     /// The key in force, and while it is rotated the one before.
     public let keys: [VAPIDKey]

@@ -81,7 +81,7 @@ public struct Fault: Sendable, Equatable {
         status ?? reason.flatMap { Reason(rawValue: $0)?.status }
     }
 
-    /// Whether it affects a request.
+    /// True if the fault affects a request.
     /// - Parameters:
     ///   - token: the device token, or the id of the Web Push subscription.
     ///   - dialect: the dialect of a Web Push request. Nil for APNs.

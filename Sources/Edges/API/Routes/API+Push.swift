@@ -3,7 +3,7 @@ import HTTPServer
 import JSON
 import WebPush
 
-/// What an app needs to know before it asks for a push address.
+/// The call that an app makes before it subscribes to Web Push.
 extension API {
     /// Says which key a browser subscribes with. Names nothing of Apple's: nobody needs it, and it would name the apps.
     func pushServices() -> HTTPResponse {
@@ -16,7 +16,7 @@ extension API {
                 json.add("longest", PushEndpoint.longest)
             }
         }
-        // An empty answer isn't kept, so that pages learn at once when an operator turns Web Push on.
+        // Pages must learn at once that an operator turned Web Push on, so they may not cache an empty answer.
         response.headers.append(.init("Cache-Control", service == nil ? "no-store" : "public, max-age=3600"))
         return response
     }

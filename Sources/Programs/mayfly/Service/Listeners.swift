@@ -201,7 +201,7 @@ extension WebPushCourier.Figures {
             .init("mayfly_web_push_failed_total", "Web Push messages that no service accepted.", failed),
             .init(
                 "mayfly_web_push_failed_elsewhere_total",
-                "Those of them to other hosts than the services of browsers' makers. They raise no alarm.", failedElsewhere),
+                "Those of them to other hosts than Apple's, Google's and Mozilla's. They raise no alarm.", failedElsewhere),
             .init(
                 "mayfly_web_push_inward_total",
                 "Look-ups of hosts that have only addresses of private networks. Name one with `private` in --web-push-hosts to allow it.",
