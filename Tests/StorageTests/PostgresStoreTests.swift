@@ -44,6 +44,33 @@ import Vocabulary
         try await fixture.close()
     }
 
+    /// As after a failover to a server that lacked the last seconds, but nothing that was published.
+    // Promise: small-loss-rings
+    @Test func aSmallLossOfCommitsIsAnAlarm() async throws {
+        let fixture = try Fixture(.postgres)
+        let store = store(fixture)
+        let report = NodeReport(name: "a", steps: 1, ledgerSize: 1)
+        #expect(try await store.takeLease("a", address: "", after: 0))
+        #expect(try await store.renew(report))
+        try await fixture.create(1)
+        #expect(store.takeAlarms().isEmpty)
+        let schema = TestPostgres.name(fixture.folder)
+        _ = try TestPostgres.texts("UPDATE \(schema).member SET held_until = held_until - 3000")
+        // The node goes on, and says it once.
+        try await fixture.create(2)
+        try await fixture.create(3)
+        #expect(try await store.renew(report))
+        try await fixture.create(4)
+        let alarms = store.takeAlarms()
+        #expect(alarms.count == 1 && alarms[0].hasPrefix("a failover has lost commits"))
+        #expect(store.fault == nil)
+        // Also if the renewal itself is the first to meet it.
+        _ = try TestPostgres.texts("UPDATE \(schema).member SET held_until = held_until - 3000")
+        #expect(try await store.renew(report))
+        #expect(store.takeAlarms().count == 1)
+        try await fixture.close()
+    }
+
     /// The standby has an earlier term of this node: it stopped copying before the node's last start.
     @Test func aNodeKeepsItsKeysIfItsTermIsLost() async throws {
         let fixture = try Fixture(.postgres)

@@ -67,6 +67,8 @@ final class PostgresDatabase: StoreEngine {
         let leaseTerm: UInt64?
         /// The latest lease seen before this transaction.
         let latestLease: UInt64
+        /// The last renewal of this node's term that was durable before this transaction. A smaller one means lost commits.
+        let renewal: UInt64
         /// True if the database has a smaller log, or earlier terms, than before.
         var hasLostCommits = false
         var window: UInt64?
@@ -318,7 +320,12 @@ final class PostgresDatabase: StoreEngine {
         if let own = transaction.leaseTerm {
             isLost = isLost || lease != own || schedule.isNull(9) || schedule.text(9) != transaction.node?.name
         }
-        if isLost { journal.noteLoss() }
+        if isLost {
+            journal.noteLoss()
+        } else if let node = transaction.node, term == node.term, schedule.time(10) < transaction.renewal {
+            // The log doesn't contradict what is published, so the nodes go on.
+            journal.noteSmallLoss()
+        }
         journal.note(head: size)
         journal.note(lease: lease)
         open?.hasLostCommits = journal.fault == .lostCommits
@@ -401,7 +408,7 @@ final class PostgresDatabase: StoreEngine {
         if open == nil {
             open = OpenTransaction(
                 deadline: Clock.monotonicMs + transactionMs, head: journal.head, node: journal.node, leaseTerm: journal.leaseTerm,
-                latestLease: journal.latestLease)
+                latestLease: journal.latestLease, renewal: journal.renewal)
             try send("BEGIN", as: .nothing)
             try lock(first)
             try lockAsWriter(with: numbers)
@@ -473,6 +480,7 @@ final class PostgresDatabase: StoreEngine {
             SELECT closed_up_to, backlog, stamp, coalesce(looked, 0), pg_current_xact_id()::text,
             greatest((SELECT max(window_start) FROM entry), (SELECT max(window_start) FROM batch), log.window_start, 0),
             coalesce(log.size, 0), coalesce(member.term, 0), lease.term, lease.holder,
+            coalesce(member.held_until, 0),
             CASE WHEN coalesce(member.term, 0) <= $2 THEN 0 ELSE ('the term of this node has ended ' || stamp)::bigint END
             FROM schedule JOIN lease USING (one) LEFT JOIN log USING (one) LEFT JOIN member ON member.name = $1 WHERE one = 1
             """, [node.map { .text($0.name) } ?? .null, .time(node?.term ?? 0)], as: .schedule)

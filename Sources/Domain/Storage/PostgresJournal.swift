@@ -38,6 +38,8 @@ final class PostgresJournal: LedgerState {
         /// The largest size of the log's head, and the latest term of the lease, that were seen.
         var head: UInt64 = 0
         var latestLease: UInt64 = 0
+        /// The last durable renewal of this node's term. 0 before the first one.
+        var renewal: UInt64 = 0
         var hasLostCommits = false
         /// True if a commit may be durable although its operations were told that it failed.
         var hasUnknownCommit = false
@@ -205,6 +207,23 @@ final class PostgresJournal: LedgerState {
     var latestLease: UInt64 { state.withLock(\.latestLease) }
 
     func note(lease term: UInt64) { state.withLock { if !$0.hasLostCommits { $0.latestLease = max($0.latestLease, term) } } }
+
+    /// The last durable renewal of this node's term.
+    var renewal: UInt64 { state.withLock(\.renewal) }
+
+    func note(renewal stamp: UInt64) { state.withLock { if !$0.hasLostCommits { $0.renewal = max($0.renewal, stamp) } } }
+
+    /// A failover has lost commits, but nothing of the published log.
+    func noteSmallLoss() {
+        state.withLock { state in
+            if state.renewal == 0 { return }
+            // Until the next renewal every transaction meets the same loss.
+            state.renewal = 0
+            state.alarms.append(
+                "a failover has lost commits of the last seconds. What was made, replaced or ended then is lost, so some rooms and tokens are "
+                    + "unknown, or exist until they expire. Use synchronous replication")
+        }
+    }
 
     /// Lasts until `forgetLoss`: the log of the wrong server may outgrow the lost one.
     func noteLoss() { state.withLock { $0.hasLostCommits = true } }

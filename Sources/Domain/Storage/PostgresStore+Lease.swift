@@ -90,10 +90,12 @@ extension PostgresStore {
 
     private func extend(isLeaving: Bool, _ report: NodeReport) async throws(StoreError) -> Bool {
         guard let node = journal.node else { return false }
-        let leaseTerm = journal.leaseTerm
+        let (journal, leaseTerm) = (journal, journal.leaseTerm)
         return try await run(on: renewals) { database in
             do {
-                return try database.renewing { try database.extend(node, leaseTerm, isLeaving: isLeaving, report) }
+                let renewal = try database.renewing { try database.extend(node, leaseTerm, isLeaving: isLeaving, report) }
+                if let renewal, !isLeaving { journal.note(renewal: renewal) }
+                return renewal != nil
             } catch {
                 if StoreError(any: error) == .superseded { return false }
                 throw error
@@ -220,22 +222,25 @@ extension PostgresDatabase {
 
     /// Renews the term, and the lease if this node leads.
     /// - Parameter isLeaving: ends both instead.
-    func extend(_ node: PostgresNode, _ leaseTerm: UInt64?, isLeaving: Bool, _ report: NodeReport) throws -> Bool {
+    /// - Returns: the term's number of this renewal. Nil if another node has ended the term or taken the lease.
+    func extend(_ node: PostgresNode, _ leaseTerm: UInt64?, isLeaving: Bool, _ report: NodeReport) throws -> UInt64? {
         // A server that has lost this node's term gets it again.
-        let isOwn = try change(
+        let renewal = try first(
             """
             UPDATE member SET term = $5, held_until = CASE WHEN $1::bigint = 1 THEN 1 ELSE greatest(clock.now, held_until + 1) END, steps = $2,
             ledger_size = $3, seen = greatest(clock.now, seen + 1)
-            FROM (SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now) AS clock WHERE name = $4 AND term <= $5
-            """, [.bool(isLeaving), .time(report.steps), .time(report.ledgerSize), .text(node.name), .time(node.term)])
-        guard isOwn == 1, let leaseTerm else { return isOwn == 1 || journal.fault == .lostCommits }
+            FROM (SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now) AS clock WHERE name = $4 AND term <= $5 RETURNING held_until
+            """, .bool(isLeaving), .time(report.steps), .time(report.ledgerSize), .text(node.name), .time(node.term)
+        ) { $0.time(0) }
+        let lost: UInt64? = journal.fault == .lostCommits ? 0 : nil
+        guard let renewal, let leaseTerm else { return renewal ?? lost }
         let leads = try change(
             """
             UPDATE lease SET held_until =
             CASE WHEN $1::bigint = 1 THEN 1 ELSE greatest(floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint, held_until + 1) END
             WHERE term = $2 AND holder = $3
             """, [.bool(isLeaving), .time(leaseTerm), .text(node.name)])
-        return leads == 1 || journal.fault == .lostCommits
+        return leads == 1 ? renewal : lost
     }
 
     /// Returns true if the database has this node's term and the latest lease that was seen.
