@@ -27,6 +27,8 @@ public final class Broker: Sendable {
         public var bundleID: @Sendable (_ app: AppID) -> String?
         /// The keys, contact and hosts of Web Push. Nil if the operator configured none.
         public var webPush: WebPushService?
+        /// The service to which new subscriptions belong. Nil unless `mayfly push enable` had made sure at the start that all nodes can send to them.
+        public var subscribable: WebPushService?
         /// True if pushes can be sent to this app in this environment.
         public var serves: @Sendable (_ kind: TokenKind, _ topic: String, _ environment: PushEnvironment) -> Bool
 
@@ -56,9 +58,6 @@ public final class Broker: Sendable {
             case .other: false
             }
         }
-
-        /// The service to which new subscriptions belong. Nil until `mayfly push enable` has made room for their addresses.
-        public var subscribable: WebPushService? { addressSize == .anyService ? webPush : nil }
 
         /// Returns the push address of a browser's subscription.
         /// - Throws: `.webPushOff` if no Web Push is sent; `.overloaded`; `PushEndpoint.Fault` and `Subscription.Fault` for the caller.

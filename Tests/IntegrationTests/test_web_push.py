@@ -374,11 +374,11 @@ def test_another_key_is_refused_and_a_rotated_one_serves_both():
             assert refused.returncode == 1 and "--vapid-previous-key" in refused.stderr, refused
             world.broker.options["vapid-previous-key"] = old
             # Before it is recorded, a node must not hand it out.
-            for command in ("serve", "check"):
-                words = [command, *map(str, world.broker.arguments()[1:])]
-                early = subprocess.run(
-                    [world.broker.binary, *words], cwd=world.broker.cwd, capture_output=True, text=True, timeout=30, env=clean_environment())
-                assert early.returncode == 1 and "not in force yet" in early.stdout + early.stderr, early
+            world.broker.start()
+            handed_out = world.client().send("GET", "/api/push").expect(200).json["webPush"]
+            assert handed_out["applicationServerKey"] in world.made.stdout and "previous" not in handed_out
+            assert "not in force yet" in world.broker.printed()
+            world.broker.stop()
             rotated = mayfly("push", "enable", *world.state.flags, *world.flags)
             if rotated.returncode == 0:
                 break
@@ -398,6 +398,38 @@ def test_another_key_is_refused_and_a_rotated_one_serves_both():
         check_vapid(message(late, 2), f"https://localhost:{world.service.port}", services["previous"], CONTACT)
         eventually(lambda: world.state.jobs() == 0, what="the outcome")
         assert world.broker.metric("web_push_failed_elsewhere_total") == 0
+
+
+def test_without_its_key_a_broker_starts_only_once_web_push_is_switched_off():
+    with PushWorld() as world:
+        browser, client = Subscriber(world.service), world.client()
+        created, joiner, accepted = world.knock(browser, client)
+        message(browser)
+        world.broker.stop()
+        given = dict(world.broker.options)
+        world.broker.options |= dict.fromkeys(("vapid-key", "vapid-contact", "web-origin", "web-push-hosts"))
+        for command in ("serve", "check"):
+            words = [command, *map(str, world.broker.arguments()[1:])]
+            early = subprocess.run(
+                [world.broker.binary, *words], cwd=world.broker.cwd, capture_output=True, text=True, timeout=30, env=clean_environment())
+            assert early.returncode == 1 and "this deployment sends Web Push" in early.stdout + early.stderr, early
+        assert mayfly("push", "disable", *world.state.flags).returncode == 0
+        world.broker.start()
+        assert "switched off" in world.broker.printed()
+        client = world.client()
+        assert client.send("GET", "/api/push").expect(200).json == {}
+
+        def has_failed():
+            client.presence(created["roomid"], joiner, member=accepted["member"], leaving=True).expect(202)
+            client.presence(created["roomid"], joiner, member=accepted["member"]).expect(202)
+            return world.broker.metric("pushes_failed_total") > 0
+        eventually(has_failed, 40, 4, "the counter")
+        world.broker.stop()
+        # With the key again, but not recorded, it sends to the addresses of before and takes no new ones.
+        world.broker.options = given
+        world.broker.start()
+        assert world.client().send("GET", "/api/push").expect(200).json == {}
+        knock_again(world.client(), browser, created, joiner, accepted)
 
 
 def test_a_verifier_of_before_accepts_the_log(world):

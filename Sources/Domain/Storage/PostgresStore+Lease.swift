@@ -275,12 +275,14 @@ extension PostgresDatabase {
         }
     }
 
-    /// Counts other nodes that renewed their term in the last minute by the database's clock. One look can't tell more.
-    func recentNodes(besides name: String) throws -> Int {
-        try count(
+    /// Returns the other nodes that renewed their term in the last minute by the database's clock. One look can't tell more.
+    func recentNodes(besides name: String) throws -> [String] {
+        try rows(
             """
-            SELECT count(*) FROM member WHERE name <> $1 AND held_until > floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint - 60000
-            """, .text(name))
+            SELECT name FROM member WHERE name <> $1 AND held_until > floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint - 60000
+            ORDER BY name
+            """, .text(name)
+        ) { $0.text(0) }
     }
 
     // MARK: Jobs

@@ -87,9 +87,9 @@ public final class StoreSnapshot {
     /// Returns the sealed tokens of rooms, soonest expiry first.
     public func sealedTokens() throws(StoreError) -> [SealedTokens] { try use { try $0.sealedTokens() } }
     public func logHead() throws(StoreError) -> LogHead? { try use { try $0.logHead() } }
-    /// Counts other nodes that renewed their term in the last minute. 0 for a file.
-    public func recentNodes(besides name: String) throws(StoreError) -> Int {
-        guard let database = database as? PostgresDatabase else { return 0 }
+    /// Returns the other nodes that renewed their term in the last minute. None for a file.
+    public func recentNodes(besides name: String) throws(StoreError) -> [String] {
+        guard let database = database as? PostgresDatabase else { return [] }
         return try use { _ in try database.recentNodes(besides: name) }
     }
 

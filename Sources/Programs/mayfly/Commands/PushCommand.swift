@@ -10,7 +10,7 @@ import TLS
 import Vocabulary
 import WebPush
 
-/// `mayfly push keys|enable|check`.
+/// `mayfly push keys|enable|disable|check`.
 enum PushCommand {
     private static let storeKeys: [Setting] = [.state, .database]
 
@@ -21,10 +21,11 @@ enum PushCommand {
         case "keys" where configuration.operands.count == 2: try make(configuration.operands[1])
         case "keys": throw UsageError("push keys needs one FILE to write the key to")
         case "enable" where configuration.operands.count == 1: try await enable(configuration)
+        case "disable" where configuration.operands.count == 1: try await disable(configuration)
         case "check" where configuration.operands.count == 1: try await check(configuration)
         case let word:
             throw UsageError(
-                "unknown push command. Use keys, enable or check\(Spelling.hint(word ?? "", subcommands.map(\.name)))")
+                "unknown push command. Use keys, enable, disable or check\(Spelling.hint(word ?? "", subcommands.map(\.name)))")
         }
     }
 
@@ -43,21 +44,34 @@ enum PushCommand {
         guard let settings = try WebPushSettings(configuration) else {
             throw UsageError("\(Setting.vapidKey.named) is missing. `mayfly push keys FILE` makes a key")
         }
+        try await change(configuration) { store, database in try await settings.enable(in: store, database) }
+        Terminal.out(
+            "Web Push is enabled. New addresses of all services are sealed in one size from the next start of each broker on.")
+        Terminal.out("Rows that were sealed before are visibly Apple's until they expire.")
+    }
+
+    private static func disable(_ configuration: Configuration) async throws {
+        try await change(configuration) { store, _ in try await WebPushSettings.disable(in: store) }
+        Terminal.out(
+            "Web Push is switched off from the next start of each broker on, with or without the key. Without it, pushes to addresses of before fail."
+        )
+    }
+
+    private static func change(
+        _ configuration: Configuration, _ body: (any Store, DatabaseAddress) async throws -> Void
+    ) async throws {
         let state = try configuration.state
         // A running broker has the SQLite file open. A server serves both.
         let lock = state.database.isServer ? nil : try state.lock()
         defer { extendLifetime(lock) }
         let store = try state.database.open(resolution: 1, timing: nil, now: { Clock.wallMs })
         do {
-            try await settings.record(in: store)
+            try await body(store, state.database)
         } catch {
             await store.shutDown()
             throw error
         }
         await store.shutDown()
-        Terminal.out(
-            "Web Push is enabled. New addresses of all services are sealed in one size from the next start of each broker on.")
-        Terminal.out("Rows that were sealed before are visibly Apple's until they expire.")
     }
 
     /// Sends one message to the subscription on standard input.
@@ -138,9 +152,15 @@ enum PushCommand {
             "enable", ["[FLAGS]"],
             """
             record the VAPID key, and let addresses of Web Push be stored: new rows become longer, those of Apple's tokens, too, so
-            that none shows its service. With SQLite stop the broker first. With several nodes run it once all of them run this
-            release and have the key, and restart them. Also records a new key when it is rotated
+            that none shows its service. With SQLite stop the broker first. With several nodes give all of them the key and start them
+            again, run it at one of them, and start them again. Also records a new key when it is rotated
             """, keys: storeKeys + WebPushSettings.keys),
+        Subcommand(
+            "disable", ["[FLAGS]"],
+            """
+            switch Web Push off: a broker then starts without the VAPID key, and takes no subscription with it. With SQLite stop the broker
+            first. Start all nodes again
+            """, keys: storeKeys),
         Subcommand(
             "check", ["[FLAGS] <SUBSCRIPTION"],
             "send one message to the subscription on standard input (JSON in one line), and say what came of it. It is not recorded in the log",

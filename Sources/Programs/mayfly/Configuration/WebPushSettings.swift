@@ -99,39 +99,100 @@ struct WebPushSettings: Sendable {
         return sending
     }
 
-    // MARK: The key that the deployment has recorded
+    // MARK: The keys that the deployment has recorded
 
-    /// The SHA-256 of the public key in force. All nodes must have it.
+    /// The SHA-256 of each public key that all nodes must have, the one in force first. Empty while Web Push is switched off.
     private static let mark = "vapid.key"
+    /// The same of the keys that one node has.
+    private static func mark(of node: String) -> String { "vapid.key of \(node)" }
 
-    /// - Throws: `CommandFailed` if the key in force isn't the one that the deployment has recorded.
-    func check(_ store: any Store) async throws { try check(try await store.mark(Self.mark), isEnabling: false) }
-    func check(_ store: StoreSnapshot) throws { try check(try store.mark(Self.mark), isEnabling: false) }
-
-    /// - Parameter isEnabling: true if the key before may be the recorded one, since the new one is about to be recorded.
-    private func check(_ recorded: [UInt8]?, isEnabling: Bool) throws {
-        guard let recorded, !recorded.isEmpty, Self.digest(service.current) != recorded else { return }
-        guard service.keys.contains(where: { Self.digest($0) == recorded }) else {
-            throw CommandFailed(
-                "\(Setting.vapidKey.named) is not the key that this deployment's subscriptions were made for. Use that one. To replace it, keep it as \(Setting.vapidPreviousKey.named) and run `mayfly push enable`"
-            )
-        }
-        // Other nodes can't send what is sealed for a key that they don't have.
-        guard isEnabling else {
-            throw CommandFailed(
-                "\(Setting.vapidKey.named) is not in force yet: run `mayfly push enable` once with these settings, and then start this broker again"
-            )
-        }
+    /// Records the keys that a node has, for `checkNodes`.
+    static func report(_ settings: WebPushSettings?, by node: String, in store: any Store) async throws {
+        let digests = settings?.digests ?? []
+        guard try await store.mark(mark(of: node)) ?? [] != digests else { return }
+        try await store.setMark(mark(of: node), digests)
     }
 
-    /// Records the key, and makes room for addresses of Web Push.
+    /// Returns the service to which new subscriptions belong, with the key in force first. Nil unless `push enable` has recorded it.
     ///
-    /// - Throws: `CommandFailed` if the deployment has recorded another key than these.
-    func record(in store: any Store) async throws {
-        try check(try await store.mark(Self.mark), isEnabling: true)
-        try await store.setMark(Self.mark, Self.digest(service.current))
+    /// - Throws: `CommandFailed` if this node lacks a recorded key. It would end other nodes' messages unsent.
+    static func inForce(_ settings: WebPushSettings?, _ store: any Store) async throws -> WebPushService? {
+        let recorded = try await store.mark(mark)
+        let size = try await AddressSize.recorded(in: store)
+        return try inForce(settings, recorded, size)
+    }
+    static func inForce(_ settings: WebPushSettings?, _ store: StoreSnapshot) throws -> WebPushService? {
+        try inForce(settings, store.mark(mark), AddressSize.recorded(in: store))
+    }
+
+    private static func inForce(
+        _ settings: WebPushSettings?, _ recorded: [UInt8]?, _ size: AddressSize
+    ) throws -> WebPushService? {
+        let recorded = split(recorded ?? [])
+        guard let first = recorded.first else { return nil }
+        guard let settings else {
+            throw CommandFailed(
+                "this deployment sends Web Push, and \(Setting.vapidKey.named) is not set. Set it as at the other nodes or as before. To send no Web Push any more, run `mayfly push disable`"
+            )
+        }
+        let keys = settings.service.keys
+        guard let current = keys.first(where: { digest($0) == first }) else { throw settings.otherKey }
+        guard recorded.allSatisfy({ digest in keys.contains { Self.digest($0) == digest } }) else {
+            throw CommandFailed(
+                "\(Setting.vapidPreviousKey.named) is not the key that subscriptions were made for before. Use that one. Once they have expired, run `mayfly push enable` without it"
+            )
+        }
+        if digest(settings.service.current) != first {
+            Terminal.log(
+                .warning,
+                "\(Setting.vapidKey.named) is not in force yet: browsers get the key before. Run `mayfly push enable` once all nodes have both, then start this broker again"
+            )
+        }
+        guard size == .anyService else { return nil }
+        return WebPushService(
+            keys: [current] + keys.filter { $0.number != current.number && recorded.contains(digest($0)) },
+            contact: settings.service.contact, origin: settings.service.origin, hosts: settings.service.hosts)
+    }
+
+    private var otherKey: CommandFailed {
+        CommandFailed(
+            "\(Setting.vapidKey.named) is not the key that this deployment's subscriptions were made for. Use that one. To replace it, keep it as \(Setting.vapidPreviousKey.named) and run `mayfly push enable`"
+        )
+    }
+
+    /// Records the keys, and makes room for addresses of Web Push.
+    ///
+    /// - Throws: `CommandFailed` if the deployment has recorded another key than these, or if a node lacks one of them.
+    func enable(in store: any Store, _ database: DatabaseAddress) async throws {
+        if let first = Self.split(try await store.mark(Self.mark) ?? []).first {
+            guard service.keys.contains(where: { Self.digest($0) == first }) else { throw otherKey }
+        }
+        if database.isServer { try checkNodes(StoreSnapshot(database)) }
+        try await store.setMark(Self.mark, digests)
         try await AddressSize.anyService.record(in: store)
     }
 
+    private func checkNodes(_ store: StoreSnapshot) throws {
+        var lacking: [String] = []
+        for node in try store.recentNodes(besides: "") {
+            let theirs = Self.split(try store.mark(Self.mark(of: node)) ?? [])
+            if !Self.split(digests).allSatisfy(theirs.contains) { lacking.append(node) }
+        }
+        guard lacking.isEmpty else {
+            throw CommandFailed(
+                "nothing is changed, since nodes serve that have not got this key and would end pushes without it: \(lacking.joined(separator: ", ")). Give each of them the same keys, start it again, and repeat this. A killed node counts for a minute"
+            )
+        }
+    }
+
+    /// Lets nodes serve without a key.
+    static func disable(in store: any Store) async throws { try await store.setMark(mark, []) }
+
+    private var digests: [UInt8] { service.keys.flatMap(Self.digest) }
+
     private static func digest(_ key: VAPIDKey) -> [UInt8] { Digest.sha256(Array(key.publicKey.utf8).span).bytes }
+
+    private static func split(_ digests: [UInt8]) -> [[UInt8]] {
+        stride(from: 0, to: digests.count, by: Digest.count).map { Array(digests[$0..<min($0 + Digest.count, digests.count)]) }
+    }
 }

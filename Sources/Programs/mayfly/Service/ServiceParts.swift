@@ -88,8 +88,12 @@ struct ServiceParts: Sendable {
             ? nil : APNsRenewal(courier, metrics, expiries, inUse: settings.apns, make: makeCourier)
 
         var destinations = Self.destinations(settings.apns, courier, try await AddressSize.recorded(in: store))
+        // In this order: `push enable` must not miss a node that reads what it records.
+        if state.member != nil { try await WebPushSettings.report(settings.webPush, by: state.node.description, in: store) }
+        let inForce = try await WebPushSettings.inForce(settings.webPush, store)
         destinations.webPush = settings.webPush?.service
-        try await Self.checkWebPush(settings.webPush, destinations, store)
+        destinations.subscribable = inForce
+        Self.warnOfWebPush(settings.webPush, destinations)
         webPush = try settings.webPush.map { webPush in
             let loop = try EventLoop(name: "web-push")
             try loop.start()
@@ -143,20 +147,18 @@ struct ServiceParts: Sendable {
             })
     }
 
-    /// - Throws: `CommandFailed` if this node's VAPID key isn't the deployment's.
-    private static func checkWebPush(_ settings: WebPushSettings?, _ destinations: Broker.Settings, _ store: any Store)
-        async throws
-    {
-        try await settings?.check(store)
-        switch (settings, destinations.addressSize) {
-        case (nil, .anyService):
+    private static func warnOfWebPush(_ settings: WebPushSettings?, _ destinations: Broker.Settings) {
+        guard destinations.subscribable == nil else { return }
+        if settings != nil {
             Terminal.log(
                 .warning,
-                "addresses of Web Push may be stored, but \(Setting.vapidKey.named) is not set: pushes to browsers fail")
-        case (_?, .apnsOnly):
+                "no Web Push subscription is taken yet: run `mayfly push enable` with these settings once all nodes have them, then start this broker again"
+            )
+        } else if destinations.addressSize == .anyService {
             Terminal.log(
-                .warning, "no Web Push is accepted yet: run `mayfly push enable` once, with the same settings as this broker")
-        default: break
+                .warning,
+                "Web Push is switched off: pushes to addresses of before fail, with one alarm in all. mayfly_pushes_failed_total counts them"
+            )
         }
     }
 

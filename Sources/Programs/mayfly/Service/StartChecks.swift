@@ -168,7 +168,7 @@ struct StartChecks {
         init(_ snapshot: StoreSnapshot, own: String) throws {
             recorded = try RecordedTimes(snapshot)
             rotation = try RotationMark.read(try snapshot.mark(RotationMark.name))
-            otherNodes = try snapshot.recentNodes(besides: own)
+            otherNodes = try snapshot.recentNodes(besides: own).count
             try snapshot.checkClock()
         }
     }
@@ -191,7 +191,7 @@ struct StartChecks {
         do {
             inspected = try await inspect(key, copies)
         } catch Sequencer.Failure.gap {
-            guard try StoreSnapshot(state.database).recentNodes(besides: nodeName) > 0 else { throw Sequencer.Failure.gap }
+            guard try !StoreSnapshot(state.database).recentNodes(besides: nodeName).isEmpty else { throw Sequencer.Failure.gap }
             return "its folder lacks entries that another node has; the next start copies them"
         }
         guard let (found, compared) = inspected else { return "none yet: the first start begins it" }
@@ -260,21 +260,14 @@ struct StartChecks {
     }
 
     private func webPush() async throws -> String {
-        guard let settings = try WebPushSettings(configuration) else { return "none: browsers get no push" }
-        let count = settings.service.keys.count
-        let keys = count == 1 ? "one key" : "two keys, while it is rotated"
-        let size = try recordedAddressSize()
-        guard size == .anyService else {
+        let settings = try WebPushSettings(configuration)
+        let inForce = try state.database.exists() ? WebPushSettings.inForce(settings, StoreSnapshot(state.database)) : nil
+        guard let settings else { return "none: browsers get no push" }
+        let keys = settings.service.keys.count == 1 ? "one key" : "two keys, while it is rotated"
+        guard inForce != nil else {
             throw CheckFailed("\(keys), but no addresses are taken until you run `mayfly push enable` with these settings")
         }
-        if try state.database.exists() { try settings.check(StoreSnapshot(state.database)) }
         return "\(keys), for \(settings.service.origin). Try a subscription with `mayfly push check`"
-    }
-
-    /// The size of new addresses that the database has recorded.
-    private func recordedAddressSize() throws -> AddressSize {
-        guard try state.database.exists() else { return .apnsOnly }
-        return try AddressSize.recorded(in: StoreSnapshot(state.database))
     }
 
     private static func sentence(_ text: String) -> String { text.prefix(1).uppercased() + text.dropFirst() }

@@ -1,0 +1,203 @@
+"""Web Push at several nodes on PostgreSQL: no node ends a message unsent that another one could send."""
+
+import random
+import re
+import tempfile
+import threading
+from base64 import urlsafe_b64decode
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from certificates import Certificate
+from mayfly import Client, new_client, new_code
+from nodes import Deployment
+from processes import eventually, mayfly
+from web_push_service import Subscriber, WebPushService, check_vapid
+
+CONTACT, APP = "mailto:ops@chat.example", "https://app.example"
+
+
+class PushDeployment(Deployment):
+    """Nodes with settings for Web Push, and its service."""
+
+    def __init__(self, names):
+        folder = Path(tempfile.mkdtemp(prefix="mayfly-push-"))
+        certificate = Certificate(folder)
+        self.service, self.hosts = WebPushService(certificate), folder / "hosts"
+        self.hosts.write_text(f"localhost:{self.service.port} private ca {certificate.path}\n")
+        self.key, self.new_key = folder / "vapid.pem", folder / "new.pem"
+        self.public, number = self.make(self.key)
+        while True:  # One of 256 has the same number.
+            self.new_public, new_number = self.make(self.new_key)
+            if new_number != number:
+                break
+        super().__init__(names)
+        for node in self.nodes.values():
+            self.give(node, self.key)
+
+    @staticmethod
+    def make(path):
+        path.unlink(missing_ok=True)
+        public = re.search(r"subscribe with (\S+)", mayfly("push", "keys", path).stdout)[1]
+        return public, sha256(urlsafe_b64decode(public + "=")).digest()[0]
+
+    def settings(self, key, previous=None):
+        return {"vapid-key": key, "vapid-previous-key": previous, "vapid-contact": CONTACT, "web-origin": APP, "web-push-hosts": self.hosts}
+
+    def give(self, node, key, previous=None):
+        node.options |= self.settings(key, previous)
+
+    def take(self, node):
+        node.options |= dict.fromkeys(self.settings(None))
+
+    def push(self, word, key=None, previous=None):
+        flags = [part for name, value in self.settings(key, previous).items() if key and value for part in (f"--{name}", value)]
+        return mayfly("push", word, "--state", self.nodes["a"].folder, "--database", self.schema.uri, *flags)
+
+    def restart(self, *names):
+        for name in names:
+            self[name].stop()
+            self[name].start()
+
+    def subscribable(self, name):
+        answer = Client(self[name].port).send("GET", "/api/push").expect(200).json
+        return answer.get("webPush", {}).get("applicationServerKey")
+
+    def __exit__(self, *more):
+        super().__exit__(*more)
+        self.service.close()
+
+
+@pytest.fixture
+def pushes():
+    with PushDeployment("abc") as deployment:
+        deployment.simulator.start()
+        yield deployment
+
+
+def ring(made_at, knocked_at, browser):
+    """A room whose creator is a browser, made at one node. Its joiner waits at another one."""
+    code, joiner = new_code(), new_client()
+    made, knocked = Client(made_at.port), Client(knocked_at.port)
+    room = made.create(code, token=browser.json()).expect(201).json["roomid"]
+    accepted = made.accept(code, joiner).expect(200).json
+    knocked.presence(room, joiner, member=accepted["member"]).expect(202)
+
+
+class Rings(threading.Thread):
+    """Rings browsers at random nodes until its end. Each knock that was acknowledged must become a message."""
+
+    def __init__(self, pushes):
+        super().__init__(daemon=True)
+        self.pushes, self.rung, self.ended = pushes, [], threading.Event()
+
+    def run(self):
+        # A host gets 60 messages a minute.
+        while not self.ended.wait(0.5) and len(self.rung) < 40:
+            made_at, knocked_at = random.sample([node for node in self.pushes.nodes.values() if node.is_serving] * 2, 2)
+            browser = Subscriber(self.pushes.service)
+            try:
+                ring(made_at, knocked_at, browser)
+            except (OSError, AssertionError):
+                continue  # That node was stopping.
+            self.rung.append(browser)
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *_):
+        self.ended.set()
+        self.join(30)
+        eventually(lambda: all(browser.messages() for browser in self.rung), 20, what="a message for each knock")
+        assert len(self.rung) >= 5
+
+
+def delivered(browser, public):
+    message = eventually(lambda: browser.messages() and browser.messages()[0], 10, what="the message")
+    check_vapid(message, f"https://localhost:{browser.service.port}", public, CONTACT)
+
+
+# Promise: web-nodes-have-the-key
+def test_all_nodes_have_the_key_before_an_address_is_taken(pushes):
+    a, b, c = pushes.nodes.values()
+    pushes.take(c)
+    for node in (a, b, c):
+        node.start()
+    refused = pushes.push("enable", pushes.key)
+    assert refused.returncode == 1 and "without it: c." in refused.stderr, refused
+    assert pushes.subscribable("a") is None
+    pushes.give(c, pushes.key)
+    pushes.restart("c")
+    enabled = pushes.push("enable", pushes.key)
+    assert enabled.returncode == 0, enabled
+    # Nodes start one after the other. One that doesn't take subscriptions yet sends to those of others.
+    pushes.restart("a")
+    assert pushes.subscribable("a") == pushes.public and pushes.subscribable("b") is None
+    for node in (b, c):
+        browser = Subscriber(pushes.service)
+        ring(a, node, browser)
+        delivered(browser, pushes.public)
+
+
+# Promise: web-nodes-have-the-key
+def test_a_node_without_the_key_does_not_serve_beside_others(pushes):
+    a, b, c = pushes.nodes.values()
+    a.start()
+    b.start()
+    assert pushes.push("enable", pushes.key).returncode == 0
+    pushes.restart("a", "b")
+    pushes.take(c)
+    c.start(wait=False)
+    assert c.child.wait(15) not in (0, None)
+    assert "--vapid-key" in c.printed() and "push disable" in c.printed(), c.printed()
+    browser = Subscriber(pushes.service)
+    ring(a, b, browser)
+    delivered(browser, pushes.public)
+    # Switched off, it may start, and nobody takes a subscription from the next start on.
+    assert pushes.push("disable").returncode == 0
+    c.start()
+    pushes.restart("a")
+    assert pushes.subscribable("a") is None and pushes.subscribable("c") is None
+
+
+# Promise: web-key-kept
+def test_a_key_is_replaced_at_one_node_after_the_other(pushes):
+    a, b, c = pushes.nodes.values()
+    for node in (a, b, c):
+        node.start()
+    assert pushes.push("enable", pushes.key).returncode == 0
+    pushes.restart("a", "b", "c")
+    refused = pushes.push("enable", pushes.new_key, pushes.key)
+    assert refused.returncode == 1 and "without it: a, b, c." in refused.stderr, refused
+    for node in (a, b, c):
+        pushes.give(node, pushes.new_key, pushes.key)
+    with Rings(pushes):
+        replace(pushes)
+    # The key before may not be missing either, until that is recorded.
+    pushes.give(c, pushes.new_key)
+    c.stop()
+    c.start(wait=False)
+    assert c.child.wait(15) not in (0, None)
+    assert "--vapid-previous-key" in c.printed(), c.printed()
+    assert pushes.push("enable", pushes.new_key).returncode == 0
+    c.start()
+
+
+def replace(pushes):
+    a, b, _ = pushes.nodes.values()
+    pushes.restart("a")
+    # It hands out the key before, with which the others can send.
+    assert pushes.subscribable("a") == pushes.public
+    early = Subscriber(pushes.service)
+    ring(a, b, early)
+    delivered(early, pushes.public)
+    pushes.restart("b", "c")
+    assert pushes.push("enable", pushes.new_key, pushes.key).returncode == 0
+    pushes.restart("a")
+    assert pushes.subscribable("a") == pushes.new_public
+    late = Subscriber(pushes.service)
+    ring(a, b, late)
+    delivered(late, pushes.new_public)
