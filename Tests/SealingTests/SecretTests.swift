@@ -93,6 +93,18 @@ import Vocabulary
         #expect(arena.used == 1_024 - 100)
     }
 
+    /// Requests with addresses of browsers take no place of a push that was acknowledged.
+    @Test func pushedAddressesHaveTheirOwnMemory() throws {
+        try Arena.prepare(webPush: true)
+        let bytes = [UInt8](repeating: 7, count: 500)
+        var (requests, pushes) = ([Secret](), [Secret]())
+        #expect(throws: SealingError.outOf(.exhausted)) { while true { requests.append(try Secret(copying: bytes.span)) } }
+        // 2,048 to browsers' makers, 512 to other hosts, and 32 that are opened.
+        while pushes.count < 2_048 + 512 + 32 { pushes.append(try Secret(copying: bytes.span, for: .acknowledgedPush)) }
+        #expect(requests.count > 600)
+        #expect(Arena.byteCount(webPush: true) < 8 << 20)
+    }
+
     @Test func aFailedSecretReleasesItsSlot() throws {
         for _ in 0..<2000 { #expect(try token("zz") == nil) }
         #expect(Arena.shared.used < 2000)

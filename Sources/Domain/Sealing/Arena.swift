@@ -8,8 +8,11 @@ public final class Arena: Sendable {
     /// The process's arena of slots of 128 bytes. 40,960 slots are 5 MiB. Linux's default limit for locked memory is 8 MiB.
     public static let shared = Arena(capacity: 40_960, reserve: 2_560)
 
-    /// The arena of secrets over 128 bytes, which are addresses of Web Push. It grows with its first one, to 2 MiB at most.
-    public static let addresses = Arena(capacity: 3_264, reserve: 204, slotBytes: AddressSize.largest)
+    /// The arenas of secrets over 128 bytes, which are addresses of Web Push: those of acknowledged pushes, of which the outbox has 2,592 at most, and
+    /// those of requests. So no request can take the place of a push.
+    static let (pushedAddresses, addresses) = (
+        Arena(capacity: 2_592, slotBytes: AddressSize.largest), Arena(capacity: 642, slotBytes: AddressSize.largest)
+    )
 
     /// For the plaintext of one address while it is sealed or opened. There are more slots than threads that seal or open at once.
     static let plaintexts = Arena(capacity: 1, slotBytes: AddressSize.largest)
@@ -48,22 +51,28 @@ public final class Arena: Sendable {
     }
 
     /// Locks memory for the reserve, some more secrets and plaintexts. A limit that is too low is then found at the start.
-    public static func prepare() throws(SealingError) {
+    /// - Parameter webPush: true to lock all of the 2 MiB for addresses of Web Push. Later a shortage would pause the pushes to all services.
+    public static func prepare(webPush: Bool) throws(SealingError) {
         try shared.prepare()
-        try plaintexts.prepare()
+        for arena in [plaintexts, addresses, pushedAddresses] { try arena.prepare() }
+        if webPush { for arena in [addresses, pushedAddresses] { try arena.prepare(arena.capacity) } }
     }
 
-    /// Locks the reserve and one more chunk.
-    func prepare() throws(SealingError) {
+    /// The memory that all arenas need, without guard pages.
+    public static func byteCount(webPush: Bool) -> Int {
+        [shared.byteCount, plaintexts.byteCount].reduce(0, +) + (webPush ? addresses.byteCount + pushedAddresses.byteCount : 0)
+    }
+
+    /// Locks the reserve and one more chunk, or as many slots.
+    func prepare(_ count: Int? = nil) throws(SealingError) {
         try state.withLock { state throws(SealingError) in
-            while state.chunks.count * slotsPerChunk <= reserve {
+            while state.chunks.count * slotsPerChunk < count ?? reserve + 1 {
                 try grow(&state)
             }
         }
     }
 
-    /// The memory that all slots need, without guard pages.
-    public var byteCount: Int { capacity * slotBytes }
+    private var byteCount: Int { capacity / slotsPerChunk * Self.chunkBytes }
 
     /// The number of slots in use.
     public var used: Int {

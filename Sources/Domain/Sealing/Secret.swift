@@ -15,7 +15,8 @@ public final class Secret: Sendable, Equatable, Redacted {
 
     init(count: Int, for purpose: Arena.Purpose, fill: (inout MutableSpan<UInt8>) -> Void) throws(SealingError) {
         precondition((0...Self.largestCount).contains(count))
-        let slot = try (count > Arena.slotBytes ? Arena.addresses : .shared).take(for: purpose)
+        let arena: Arena = count <= Arena.slotBytes ? .shared : purpose == .acknowledgedPush ? .pushedAddresses : .addresses
+        let slot = try arena.take(for: purpose)
         slot.withMutableBytes(count, fill)
         self.count = count
         self.slot = slot

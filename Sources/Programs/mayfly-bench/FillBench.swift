@@ -32,7 +32,7 @@ struct FillBench {
         }
         let lock = try OpenFile(state, .read)
         guard try lock.tryLock() else { throw BenchError("a broker runs on \(ShownPath(state)): stop it first") }
-        try Arena.prepare()
+        try Arena.prepare(webPush: false)
         let start = Clock.monotonicNs
         try await bench.fill(state)
         withExtendedLifetime(lock) {}

@@ -31,7 +31,7 @@ final class Service: Sendable {
         _ settings: ServiceSettings, _ report: WaitingReport = WaitingReport(),
         handler: (PublicHandler) -> any HTTPHandler = { $0 }
     ) async throws -> Service {
-        try Arena.prepare()
+        try Arena.prepare(webPush: settings.webPush != nil)
         let state = try await OpenState(settings, report)
         let parts: ServiceParts
         do {

@@ -45,6 +45,7 @@ struct StartChecks {
             await report.check("disk") { try SystemChecks.disk(state) }
             await keysAndStore(&report, rules)
         }
+        await report.check("memory") { try SystemChecks.memory(webPush: configuration[.vapidKey] != nil) }
         for (name, check) in SystemChecks.all { await report.check(name, check) }
         await report.check("web push") { try await webPush() }
         await report.check("apns") { try await apns(rules?.policies, &expiries) }

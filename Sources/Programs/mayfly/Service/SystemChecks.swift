@@ -7,12 +7,13 @@ import Vocabulary
 /// The checks of `mayfly check` that concern the machine and this process's limits.
 enum SystemChecks {
     static let all: [(name: String, check: @Sendable () throws -> String)] = [
-        ("memory", memory), ("swap", swap), ("descriptors", descriptors),
+        ("swap", swap), ("descriptors", descriptors),
     ]
 
-    private static func memory() throws -> String {
-        try Arena.prepare()
-        let wanted = UInt64(Arena.shared.byteCount)
+    /// - Parameter webPush: true if Web Push is sent.
+    static func memory(webPush: Bool) throws -> String {
+        try Arena.prepare(webPush: webPush)
+        let wanted = UInt64(Arena.byteCount(webPush: webPush))
         guard let limit = try ProcessControl.lockedMemoryLimit() else { return "memory can be locked, without a limit" }
         if limit < wanted + (1 << 20) {
             Terminal.log(
