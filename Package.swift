@@ -166,7 +166,7 @@ let package = Package(
             "Broker",
             [
                 "Shares", "TLS", "Storage", "Sealing", "Policy", "Ledger", "Courier", "EventLoop", "Vocabulary", "Linux",
-                "Sodium", "TestPostgres",
+                "Sodium", "TestPostgres", "WebPush",
             ]),
         tests(
             "API",

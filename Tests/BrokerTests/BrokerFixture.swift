@@ -7,6 +7,7 @@ import Storage
 import Synchronization
 import TLS
 import Vocabulary
+import WebPush
 
 @testable import Broker
 
@@ -22,7 +23,10 @@ struct BrokerFixture {
     let prints = LogLines()
 
     /// - Parameter courier: replaces the courier that never reaches anyone.
-    init(courier: ((EventLoop) -> any PushSender)? = nil, addressSize: AddressSize = .apnsOnly) async throws {
+    init(
+        courier: ((EventLoop) -> any PushSender)? = nil, addressSize: AddressSize = .apnsOnly, policy: Policy? = nil,
+        webPush: WebPushService? = nil
+    ) async throws {
         folder = try SimulatedBroker.makeFolder()
         let clock = TestClock(1_800_000_000_000)
         self.clock = clock
@@ -40,12 +44,14 @@ struct BrokerFixture {
         configuration.apps = ["com.example.app"]
         configuration.production = Endpoint(host: "127.0.0.1", port: 9)
         configuration.sandbox = configuration.production
-        let policies = try Policies([Policy.builtIn("rooms")!])
+        let policies = try Policies([policy ?? Policy.builtIn("rooms")!])
+        var settings = Broker.Settings.test(addressSize: addressSize)
+        settings.webPush = webPush
         broker = await Broker(
             loop: loop, store: StoreAccess(loop: loop, store: store, metrics: metrics, log: Logger { _, _ in }), keys: keys,
             time: time,
             policies: policies, courier: try courier?(loop) ?? Courier(loop: loop, configuration), sweeper: sweeper,
-            settings: .test(addressSize: addressSize), metrics: metrics, log: Logger { [prints] _, line in prints.add(line) })
+            settings: settings, metrics: metrics, log: Logger { [prints] _, line in prints.add(line) })
     }
 
     func end() async throws {

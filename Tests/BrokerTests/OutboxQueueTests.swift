@@ -32,6 +32,21 @@ import Vocabulary
         #expect(orders.count == 50)
     }
 
+    /// Hosts that hang must not use up the queue, or nobody's push is taken any more.
+    @Test func strangersHoldAQuarterOfTheQueue() throws {
+        for (group, kept) in [(SendGroup.foreignHosts, 2_000), (.webPush, .max)] {
+            var (queue, refused) = (OutboxQueue(limit: 8_000, shuffles: false), 0)
+            for number in 0..<8_000 { queue.makeDue(entry(UInt8(truncatingIfNeeded: number))) }
+            while var started = queue.startNext() {
+                queue.endPreparation()
+                if queue.admit(&started, to: group) { continue }
+                if !queue.hold(started) { refused += 1 }
+                queue.endDelivery(of: started)
+            }
+            #expect(refused == max(0, 8_000 - group.mostUnderWay - min(kept, 8_000)) && queue.openCount == 8_000 - refused)
+        }
+    }
+
     @Test func startsAreLimited() {
         var queue = OutboxQueue(limit: 200_000, shuffles: false)
         // Rooms and sockets need slots of the arena, too.
@@ -88,7 +103,7 @@ import Vocabulary
                     left[destination, default: 0] += 1
                     underWay.append(entry)
                 } else {
-                    queue.hold(entry)
+                    _ = queue.hold(entry)
                     queue.endDelivery(of: entry)
                 }
             }

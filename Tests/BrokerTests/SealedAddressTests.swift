@@ -3,8 +3,10 @@ import Ledger
 import Policy
 import Sealing
 import Storage
+import TLS
 import Testing
 import Vocabulary
+import WebPush
 
 @testable import Broker
 
@@ -49,7 +51,8 @@ import Vocabulary
         (.other(service: 3), "another service than APNs"),
     ]) func aPushToAnUnservedAddressFails(_ destination: Destination, _ told: String) async throws {
         let fixture = try await BrokerFixture(courier: { _ in StoppingCourier() })
-        for code in ["code-one", "code-two"] {
+        for code in ["code-one", "code-two", "code-three"] {
+            if code == "code-three" { fixture.clock.advance(61_000) }
             let made = try await fixture.create(code, token: try fixture.token())
             _ = try await fixture.accept(code)
             let token =
@@ -65,17 +68,42 @@ import Vocabulary
             #expect(try await fixture.store.read { try $0.jobs() }.isEmpty)
             #expect(try await fixture.broker.rooms.status(made.room).creatorHasToken)
         }
-        // Two pushes failed, with one alarm a minute.
+        // Three pushes failed, with one alarm a minute. Of pushes to browsers only the first alarms: strangers could cause more for days.
+        let alarms = if case .webPush = destination { 1 } else { 2 }
         let lines = fixture.prints.all.filter { $0.hasPrefix("courier: ") }
-        #expect(lines.count == 1 && lines[0].contains(told) && lines[0].contains("is purged"))
+        #expect(lines.count == alarms && lines[0].contains(told) && lines[0].contains("is purged"))
         if case .apns(let app, _) = destination { #expect(!lines[0].contains("\(app)")) }
-        #expect(fixture.broker.metrics.value(.alarms) == 1 && fixture.broker.metrics.value(.pushesFailed) == 2)
+        #expect(fixture.broker.metrics.value(.alarms) == alarms && fixture.broker.metrics.value(.pushesFailed) == 3)
         let entries = try await fixture.store.closedEntries(before: .max, limit: 1_000).map {
             String(decoding: $0.bytes, as: UTF8.self)
         }
         let failed = entries.filter { $0.contains(#""op":"push.failed""#) }
-        #expect(failed.count == 2)
+        #expect(failed.count == 3)
         #expect(failed.allSatisfy { $0.contains(#""reason":"TopicDisallowed""#) && $0.contains(#""status":0"#) })
+        try await fixture.end()
+    }
+
+    /// An operator may have chosen such a template, so nothing is broken.
+    @Test func aTemplateWithoutATextForBrowsersRaisesNoAlarm() async throws {
+        let text =
+            #""pushType": "alert",\#n      "priority": 10,\#n      "ttlSeconds": 120,\#n      "body": "Your chat partner is waiting","#
+        let silent = [
+            (old: text, new: #""pushType": "background", "priority": 5, "ttlSeconds": 120,"#),
+            (old: #""sound": "default",\#n      "mutable-content": 1,"#, new: ""),
+        ]
+        let key = try VAPIDKey(ES256.PrivateKey())
+        let service = WebPushService(
+            keys: [key], contact: "mailto:ops@chat.example", origin: "https://app.example", hosts: .public)
+        let fixture = try await BrokerFixture(
+            courier: { _ in StoppingCourier() }, policy: .builtIn("rooms", replacing: silent), webPush: service)
+        let made = try await fixture.create(token: try fixture.token())
+        _ = try await fixture.accept()
+        let address = PushAddress(.webPush(key: key.number), token: try Secret.random(100))
+        _ = try await replace(fixture, in: made.room, address)
+        #expect(try await fixture.broker.rooms.report(fixture.caller(made.room, "joiner"), leaving: false) == .queued)
+        await fixture.broker.outbox.drain(deadlineMs: 5_000)
+        #expect(try await fixture.store.read { try $0.jobs() }.isEmpty)
+        #expect(fixture.broker.metrics.value(.alarms) == 0 && fixture.prints.all.isEmpty)
         try await fixture.end()
     }
 

@@ -216,7 +216,10 @@ public actor Outbox: LoopActor, BrokerPart {
             case .probing(let side): return wait(entry, forProbeOf: side)
             // The push was acknowledged, so it is tried again until its deadline.
             case .short: return queue.makeDue(entry)
-            case .held: return queue.hold(entry)
+            case .held:
+                if queue.hold(entry) { return }
+                metrics.add(.pushesFailed)
+                outcome = JobOutcome(status: 429, reason: .tooManyRequests)
             case .stopping: return
             }
         }
@@ -295,6 +298,10 @@ public actor Outbox: LoopActor, BrokerPart {
             throw .ended(JobOutcome(status: 0, reason: .topicDisallowed))
         }
         guard queue.admit(&entry, to: SendGroup(content.address)) else { throw .held }
+        // The policy may have changed since the knock, and a room's template needs no text for browsers.
+        if case .webPush = destination, policies.template(job.context.template)?.reachesBrowsers == false {
+            throw .ended(JobOutcome(status: 0, reason: .unsent))
+        }
         let (target, asks) = (entry.target, entry.asks)
         let push = try orPause { () throws(SlotShortage) in
             try self.push(of: job, content) { [wanted] in wanted.isWanted(job, of: target, asks: asks) }
@@ -314,13 +321,18 @@ public actor Outbox: LoopActor, BrokerPart {
 
     /// The row does not open or does not fit its template.
     private func invalid() -> Unsent {
-        metrics.add(.alarms)
+        alarm(
+            "a stored push can't be opened or doesn't fit its template, so it fails. The database was edited, or the policy was changed"
+        )
         return .ended(JobOutcome(status: 0, reason: .other))
     }
 
-    /// Alarms, at most once a minute, that a token's app or push service can't be served any more. Its tokens are kept.
+    /// Alarms that a token's app or push service can't be served any more, at most once a minute. Its tokens are kept. Only the first push to a browser
+    /// alarms, since strangers could cause more for as long as their addresses live.
     private func noteUnserved(_ destination: Destination) {
         metrics.add(.pushesFailed)
+        var pauseMs: UInt64 = 60_000
+        if case .webPush = destination { pauseMs = .max / 2 }
         let text =
             switch destination {
             case .apns:
@@ -330,8 +342,13 @@ public actor Outbox: LoopActor, BrokerPart {
             case .other:
                 "pushes to another service than APNs fail, because this release can't send there. No token is purged. Run the release that accepted their addresses"
             }
+        alarm(text, pauseMs: pauseMs)
+    }
+
+    /// Counts an alarm and logs its text, unless it did so in the last `pauseMs`.
+    private func alarm(_ text: String, pauseMs: UInt64 = 60_000) {
         guard loop.now >= refusalLogAt[text] ?? 0 else { return }
-        refusalLogAt[text] = loop.now + 60_000
+        refusalLogAt[text] = loop.now + pauseMs
         metrics.add(.alarms)
         shared.log.error("courier: \(text)")
     }
@@ -357,7 +374,7 @@ public actor Outbox: LoopActor, BrokerPart {
         return push
     }
 
-    /// Returns what the address's service is given to show. Nil if the fields don't fit the template, or if it has nothing to show in a browser.
+    /// Returns what the address's service is given to show. Nil if the fields don't fit the template.
     private func payload(
         _ template: Template, _ content: JobContent, _ fields: [String: FieldValue], _ stampMs: UInt64
     ) -> [UInt8]? {

@@ -61,6 +61,8 @@ struct OutboxQueue {
 
     /// Jobs that one app may have under way for each free place.
     private static let maxJobsPerFreePlace = 8
+    /// Strangers' hosts hold at most this part of the queue: a quarter.
+    private static let foreignPart = 4
 
     private var scheduled: [UInt64: [Entry]] = [:]
     private var due = Queue<Entry>()
@@ -131,8 +133,18 @@ struct OutboxQueue {
     }
 
     /// Holds an entry back until fewer of its group are under way.
-    mutating func hold(_ entry: Entry) {
-        guard let group = entry.group else { return makeDue(entry) }
+    /// - Returns: false if it is one of a stranger's host, and those have their part of the queue.
+    mutating func hold(_ entry: Entry) -> Bool {
+        guard let group = entry.group else {
+            makeDue(entry)
+            return true
+        }
+        if group == .foreignHosts, held[group]?.count ?? 0 >= limit / Self.foreignPart { return false }
+        keep(entry, group)
+        return true
+    }
+
+    private mutating func keep(_ entry: Entry, _ group: SendGroup) {
         held[group, default: Queue()].append(entry)
         heldCount += 1
     }
@@ -165,7 +177,7 @@ struct OutboxQueue {
         while let entry = due.popFirst() {
             guard let group = entry.group else { return entry }
             if held[group] == nil, mayStart(group, beside: underWay) { return entry }
-            hold(entry)
+            keep(entry, group)
         }
         return nil
     }
