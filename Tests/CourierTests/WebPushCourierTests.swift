@@ -63,9 +63,10 @@ import WebPush
         await courier.stop(withinMs: 100)
     }
 
-    @Test func thisMachinesOwnAddressIsNotCalled() async throws {
+    @Test(arguments: ["203.0.114.7", "::ffff:203.0.114.7", "64:ff9b::203.0.114.7"])
+    func thisMachinesOwnAddressIsNotCalled(spelling: String) async throws {
         let own = try #require(SocketAddress(numeric: "203.0.114.7", port: 0))
-        let courier = courier([own], own: [own])
+        let courier = courier([try #require(SocketAddress(numeric: spelling, port: 0))], own: [own])
         let outcome = await courier.send(try push(to: "push.example"))
         #expect(outcome == .failed(status: 0, reason: .unreachable, verdict: .keep))
         #expect(await courier.figures.inward > 0)

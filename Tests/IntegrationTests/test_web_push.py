@@ -23,15 +23,16 @@ TEXT = "Your chat partner is waiting"
 
 
 class PushWorld(World):
-    """A broker that sends Web Push, and a service on loopback that its list of hosts names. `listed`: false if it doesn't."""
+    """A broker that sends Web Push, and a service on loopback that its list of hosts names. `listed`: false if it doesn't. `lines`: returns more lines."""
 
-    def __init__(self, listed=True, services=3, **more):
+    def __init__(self, listed=True, services=3, lines=lambda certificate: (), **more):
         self.folder = Path(tempfile.mkdtemp(prefix="mayfly-push-"))
         self.certificate = Certificate(self.folder)
         # A host gets 60 messages a minute at most, so tests of many have others.
         self.service, *self.others = services = [WebPushService(self.certificate) for _ in range(services)]
         hosts = self.folder / "hosts"
-        hosts.write_text("# a test's\n" + "".join(f"localhost:{each.port} private ca {self.certificate.path}\n" for each in services))
+        listings = [f"localhost:{each.port} private ca {self.certificate.path}" for each in services]
+        hosts.write_text("\n".join(["# a test's", *listings, *lines(self.certificate)]))
         key = self.folder / "vapid.pem"
         self.made = mayfly("push", "keys", key)
         environment = more.pop("environment", {})
@@ -180,6 +181,27 @@ def test_other_answers_purge_nothing_and_are_not_repeated(world, status):
     assert not any(each.path == "/elsewhere" for each in world.service.messages)
 
 
+def test_a_proxy_that_answers_404_to_everybody_ends_no_subscription(world):
+    client, browsers = world.client(), [Subscriber(world.others[1]) for _ in range(8)]
+    for browser in browsers:
+        browser.service.answers[browser.path] = [(404, {})]
+    rooms = [world.knock(browser, client)[0]["roomid"] for browser in browsers]
+    for browser in browsers:
+        message(browser)
+    eventually(lambda: world.state.jobs() == 0, 20, what="the outcomes")
+    assert all(client.status(room).json["creatorHasToken"] for room in rooms)
+
+
+def test_the_longest_endpoint_has_505_bytes(world):
+    start = f"https://localhost:{world.service.port}/"
+    longest = Subscriber(world.service, "/" + "x" * (505 - len(start)))
+    world.knock(longest)
+    assert longest.open(message(longest))["notification"]["title"] == TEXT
+    longest.path += "x"
+    answer = world.client(checked=False).create(token=longest.json())
+    assert answer.status == 400 and "505 bytes" in str(answer.json["details"]), answer
+
+
 # Promise: web-status-counts
 @pytest.mark.parametrize("headers, body", [
     ({"content-length": "40000"}, b"x" * 40_000), ({"content-length": "100", "connection": "close"}, b"cut off"),
@@ -219,7 +241,10 @@ def test_a_connection_that_ends_after_each_answer_serves(world):
     ({"endpoint": "https://push.example:8443/x"}, "endpoint"), ({"endpoint": "https://printer.local/x"}, "endpoint"),
     ({"endpoint": "https://push.example/#x"}, "endpoint"), ({"endpoint": "https://user@push.example/"}, "endpoint"),
     ({"endpoint": "https://push.example/" + "x" * 485}, "endpoint"),
-    ({"keys": {"p256dh": "B" * 87, "auth": "A" * 22}}, "keys.p256dh"), ({"keys": {"p256dh": "", "auth": "A" * 22}}, "keys.p256dh"),
+    # Off the curve, compressed, infinite.
+    ({"keys": {"p256dh": "B" * 87, "auth": "A" * 22}}, "keys.p256dh"), ({"keys": {"p256dh": "BA" + "A" * 85, "auth": "A" * 22}}, "keys.p256dh"),
+    ({"keys": {"p256dh": "A2sX0fLhLEJH-Lzm5WOkQPJ3A32BLeszoPShOUXYmMKW", "auth": "A" * 22}}, "keys.p256dh"),
+    ({"keys": {"p256dh": "AA", "auth": "A" * 22}}, "keys.p256dh"), ({"keys": {"p256dh": "", "auth": "A" * 22}}, "keys.p256dh"),
     ({"keys": {"p256dh": None, "auth": "A" * 22}}, "keys.p256dh"), ({"keys": {}}, "keys.p256dh"),
     ({"fcm": "0123456789abcdef0123"}, "fcm"),
 ])

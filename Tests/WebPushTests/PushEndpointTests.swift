@@ -116,9 +116,11 @@ import Testing
     ])
     func othersAre(text: String) throws { #expect(try #require(SocketAddress(numeric: text, port: 443)).isGlobalUnicast) }
 
-    @Test func addressesAreComparedWithoutPortAndMapping() throws {
-        let mapped = try #require(SocketAddress(numeric: "::ffff:1.2.3.4", port: 5))
-        #expect(mapped.bare == SocketAddress(numeric: "1.2.3.4", port: 0))
+    /// Else a machine's own address could be called in another spelling.
+    @Test(arguments: ["1.2.3.4", "::ffff:1.2.3.4", "64:ff9b::1.2.3.4"])
+    func addressesAreComparedWithoutPortAndMapping(text: String) throws {
+        let address = try #require(SocketAddress(numeric: text, port: 5))
+        #expect(address.bare == SocketAddress(numeric: "1.2.3.4", port: 0))
     }
 }
 
@@ -187,6 +189,16 @@ import Testing
     @Test(arguments: [(0, 43_200), (1, 64_800), (21_600, 64_800), (21_601, 86_400)] as [(UInt64, UInt64)])
     func theyEndOnABoundary(now: UInt64, end: UInt64) { #expect(VAPIDKey.expiryS(nowS: now) == end) }
 
+    /// RFC 8292, section 2: no more than a day ahead of the service's clock, and not over.
+    @Test func aClockThatIsHoursOffMakesTokensThatAreInForce() {
+        for now in stride(from: UInt64(1_800_000_000), to: 1_800_050_000, by: 601) {
+            for (behind, ahead) in [(43_199, 0), (0, 21_600)] as [(UInt64, UInt64)] {
+                let end = VAPIDKey.expiryS(nowS: now - behind + ahead)
+                #expect(end > now && end <= now + 86_400)
+            }
+        }
+    }
+
     @Test(arguments: ["mailto:ops@chat.example", "https://chat.example", "https://chat.example/contact?x"])
     func contacts(text: String) { #expect(VAPIDKey.isContact(text)) }
 
@@ -230,6 +242,7 @@ extension String {
 
     @Test(arguments: [
         ("https://fcm.googleapis.com/fcm/send/a?1", "fcm.googleapis.com/fcm/send/a"), ("https://ntfy.sh/a?up=1", "ntfy.sh/a"),
+        ("HTTPS://NTFY.sh/a", "ntfy.sh/a"), ("https://ntfy.sh:443/a", "ntfy.sh/a"), ("https://ntfy.sh:/a?", "ntfy.sh/a"),
         ("https://wns2.notify.windows.com/w/?token=a", "wns2.notify.windows.com/w/?token=a"),
     ])
     func aQueryBuysNoSecondBudget(text: String, name: String) throws {

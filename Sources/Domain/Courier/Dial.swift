@@ -15,6 +15,8 @@ final class Dial {
     private var secondRound: ArraySlice<SocketAddress> = []
     private var candidates: [PushConnection] = []
     private var timer: TimerID?
+    /// Ends the whole attempt with `dialsOnce`.
+    private var lastTimer: TimerID?
     private var lastCause: ConnectionEnd
     private var isDone = false
     /// The number of addresses tried so far.
@@ -44,7 +46,11 @@ final class Dial {
         guard !order.isEmpty else { return finish(.failure(lastCause)) }
         let first = skipping % order.count
         addresses = (order[first...] + order[..<first]).prefix(Self.mostAddresses)
-        secondRound = addresses
+        if timing.dialsOnce {
+            lastTimer = loop.after(timing.connectMs) { [self] in finish(.failure(.timedOut)) }
+        } else {
+            secondRound = addresses
+        }
         next()
     }
 
@@ -61,7 +67,7 @@ final class Dial {
     /// Stops without calling `done`.
     func cancel() {
         isDone = true
-        if let timer { loop.cancel(timer) }
+        for timer in [timer, lastTimer] { if let timer { loop.cancel(timer) } }
         let rest = candidates
         candidates = []
         for connection in rest { connection.close() }

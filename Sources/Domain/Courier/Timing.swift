@@ -2,6 +2,8 @@
 struct Timing: Sendable {
     /// TCP, TLS and the peer's settings together, for one address.
     var connectMs: UInt64 = 10_000
+    /// True if one attempt to connect takes no longer than `connectMs` with all addresses, each of which is tried once.
+    var dialsOnce = false
     /// The wait before the next address is tried (RFC 8305, 5).
     var nextAddressMs: UInt64 = 250
     /// The same if TCP is connected and TLS or HTTP/2 is not.

@@ -231,7 +231,7 @@ public actor WebPushCourier: LoopActor, PushSender, LaneOwner {
             signer: VAPIDSigner(key, origin: name.origin, contact: configuration.contact), apps: "Web Push",
             isQuiet: isForeign)
         var timing = configuration.timing
-        if isForeign { timing.connections = 2 }
+        if isForeign { (timing.connections, timing.dialsOnce) = (2, true) }
         let lane = Lane(LaneID(index: lastLane), settings, target, loop, timing, shared)
         lanes[name] = Entry(
             lane: lane, topic: lane.topic("Web Push"), isForeign: isForeign, isLimited: maker == nil, rule: rule, usedAt: loop.now

@@ -26,17 +26,20 @@ extension SocketAddress {
         !inward4.contains { address >> (32 - $0.1) == $0.0 >> (32 - $0.1) }
     }
 
+    /// Returns the IPv4 address inside an address of ::ffff:0:0/96, or of 64:ff9b::/96 (NAT64). Nil for others.
+    private static func inner(_ high: UInt64, _ low: UInt64) -> UInt32? {
+        let isInside = high == 0 && low >> 32 == 0xffff || high == 0x0064_ff9b_0000_0000 && low >> 32 == 0
+        return isInside ? UInt32(truncatingIfNeeded: low) : nil
+    }
+
     private static func isGlobal(_ high: UInt64, _ low: UInt64) -> Bool {
-        // ::ffff:0:0/96, and 64:ff9b::/96 of NAT64.
-        if high == 0 && low >> 32 == 0xffff || high == 0x0064_ff9b_0000_0000 && low >> 32 == 0 {
-            return isGlobal(UInt32(truncatingIfNeeded: low))
-        }
+        if let inner = inner(high, low) { return isGlobal(inner) }
         return high >> 61 == 1 && !inward6.contains { high >> (64 - $0.1) == $0.0 >> (64 - $0.1) }
     }
 
     /// The same without its port, and an IPv4 address inside an IPv6 one as itself. For comparisons.
     public var bare: SocketAddress {
-        if case .v6(0, let low, _) = self, low >> 32 == 0xffff { return .v4(UInt32(truncatingIfNeeded: low), port: 0) }
+        if case .v6(let high, let low, _) = self, let inner = Self.inner(high, low) { return .v4(inner, port: 0) }
         return with(port: 0)
     }
 }
