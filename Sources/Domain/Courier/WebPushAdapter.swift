@@ -6,10 +6,8 @@ import TLS
 import Vocabulary
 import WebPush
 
-/// A Web Push service (RFC 8030, RFC 8291, RFC 8292). One adapter serves all hosts that are alike.
+/// Web Push services (RFC 8030, RFC 8291, RFC 8292): those of browsers' makers, and hosts that a stranger chose.
 final class WebPushAdapter: PushServiceAdapter {
-    /// True for a browser maker's service. Others are hosts that a stranger chose.
-    private let isLarge: Bool
     /// True while two VAPID keys are in force. Then a refusal may only mean that a subscription was made for the other one.
     private let hasTwoKeys: Bool
     /// When a device's endpoint was first missing (404), by its hash, on the loop's clock.
@@ -24,9 +22,7 @@ final class WebPushAdapter: PushServiceAdapter {
     /// The clock of the addresses' ends, in Unix ms.
     private let clock: @Sendable () -> UInt64
 
-    init(isLarge: Bool, hasTwoKeys: Bool, clock: @escaping @Sendable () -> UInt64) {
-        (self.isLarge, self.hasTwoKeys, self.clock) = (isLarge, hasTwoKeys, clock)
-    }
+    init(hasTwoKeys: Bool, clock: @escaping @Sendable () -> UInt64) { (self.hasTwoKeys, self.clock) = (hasTwoKeys, clock) }
 
     func fault(of push: Push) -> APNsReason? {
         push.payload.isEmpty ? .payloadEmpty : push.payload.count > MessageEncryption.textCount ? .payloadTooLarge : nil
@@ -52,11 +48,11 @@ final class WebPushAdapter: PushServiceAdapter {
             return Answer(status: 200, .other, .drop)
         case 410: return Answer(status: 410, .unregistered, .purgeIfOlder)
         case 404:
-            if isLarge { return Answer(status: 410, .unregistered, .purge) }
+            if maker(of: flight.delivery) != nil { return Answer(status: 410, .unregistered, .purge) }
             return Answer(status: 410, .unregistered, isMissingForLong(flight) ? .purgeIfOlder : .drop)
         case 401, 403:
             return Answer(status: 403, .invalidProviderToken, isRefusedForAll(flight.delivery) ? .configuration : .drop)
-        case 413: return Answer(status: 413, .payloadTooLarge, isLarge ? .configuration : .drop)
+        case 413: return Answer(status: 413, .payloadTooLarge, maker(of: flight.delivery) == nil ? .drop : .configuration)
         case 406, 429: return hold(.tooManyRequests)
         // The message was not taken: a slow or reused connection (RFC 9110 section 15.5, RFC 8470).
         case 408, 421, 425, 500...599:
@@ -68,7 +64,7 @@ final class WebPushAdapter: PushServiceAdapter {
     /// True after refusals of several subscriptions without an accepted message. One refusal proves nothing about this deployment, because anybody can
     /// register a subscription that was made for another key.
     private func isRefusedForAll(_ delivery: Delivery) -> Bool {
-        guard isLarge, !hasTwoKeys, let maker = maker(of: delivery) else { return false }
+        guard !hasTwoKeys, let maker = maker(of: delivery) else { return false }
         return refused.withLock { refused in
             if refused[maker, default: []].count < Self.severalRefused { refused[maker, default: []].insert(delivery.tokenKey) }
             return refused[maker, default: []].count >= Self.severalRefused
@@ -78,7 +74,7 @@ final class WebPushAdapter: PushServiceAdapter {
     private static let severalRefused = 3
 
     private func noteTaken(_ delivery: Delivery) {
-        guard isLarge, let maker = maker(of: delivery) else { return }
+        guard let maker = maker(of: delivery) else { return }
         refused.withLock { $0[maker] = nil }
     }
 

@@ -74,7 +74,7 @@ public actor WebPushCourier: LoopActor, PushSender, LaneOwner {
     private nonisolated let (resolver, foreignResolver): (Resolver, Resolver)
     private let shared: Shared
     private let foreignConnections = ConnectionLimit(mostForeignConnections)
-    private let (large, foreign): (WebPushAdapter, WebPushAdapter)
+    private let adapter: WebPushAdapter
     private var contexts: [String: TLSContext] = [:]
     private var lanes: [LaneKey: Entry] = [:]
     private var laneKeys: [Int: LaneKey] = [:]
@@ -107,11 +107,7 @@ public actor WebPushCourier: LoopActor, PushSender, LaneOwner {
         resolver = Resolver(configuration.resolver)
         foreignResolver = Resolver(mostThreads: 16, mostWaiting: 64, configuration.resolver)
         shared = Shared(wallMs: configuration.wallMs, hasSeveralAccounts: false, onAlarm: configuration.onAlarm)
-        func adapter(isLarge: Bool) -> WebPushAdapter {
-            WebPushAdapter(
-                isLarge: isLarge, hasTwoKeys: configuration.keys.count > 1, clock: configuration.deadlineClock)
-        }
-        (large, foreign) = (adapter(isLarge: true), adapter(isLarge: false))
+        adapter = WebPushAdapter(hasTwoKeys: configuration.keys.count > 1, clock: configuration.deadlineClock)
         shared.owner = self
     }
 
@@ -148,7 +144,7 @@ public actor WebPushCourier: LoopActor, PushSender, LaneOwner {
         guard !isStopped else { return fail(0, .stopped) }
         let now = configuration.deadlineClock()
         guard push.deadlineMs > now else { return fail(0, .late) }
-        if let fault = large.fault(of: push) { return fail(0, fault) }
+        if let fault = adapter.fault(of: push) { return fail(0, fault) }
         guard let endpoint = Subscription(push.address.token)?.endpoint else { return fail(0, .other) }
         guard let key = configuration.keys.first(where: { $0.number == number }) else {
             return fail(0, .topicDisallowed, .configuration)
@@ -220,7 +216,7 @@ public actor WebPushCourier: LoopActor, PushSender, LaneOwner {
         let isForeign = maker?.hasFixedHosts != true
         let rule = configuration.hosts.rule(endpoint.host, endpoint.port)
         let target = Target(
-            adapter: maker == nil ? foreign : large, endpoint: Endpoint(host: endpoint.host, port: endpoint.port),
+            adapter: adapter, endpoint: Endpoint(host: endpoint.host, port: endpoint.port),
             context: try context(rule), proxy: nil, allowsHTTP1: true, checksAddresses: true,
             limit: isForeign ? foreignConnections : nil)
         // Strangers could name any number of hosts.
