@@ -140,9 +140,9 @@ def test_a_refusal_names_its_cause(apple, state, password):  # noqa: F811
         cause(mayfly("apns", "check", **settings(apple, state, proxy.port, password)), "requires a user and password, or refuses those")
         cause(mayfly("apns", "check", **settings(apple, state, proxy.port)), "(407)")
     with Tinyproxy(names, allowed=443) as proxy:
-        cause(mayfly("apns", "check", **settings(apple, state, proxy.port)), "the proxy forbids connections to Apple (403)")
+        cause(mayfly("apns", "check", **settings(apple, state, proxy.port)), "the proxy forbids the connection (403)")
     with Tinyproxy(nowhere) as proxy:
-        cause(mayfly("apns", "check", **settings(apple, state, proxy.port)), "the proxy can't connect to Apple (5")
+        cause(mayfly("apns", "check", **settings(apple, state, proxy.port)), "the proxy can't connect (5")
     cause(mayfly("apns", "check", **settings(apple, state, free_port())), "the proxy can't be reached (connect: Connection refused)")
     assert all(recorder.requests.empty() for recorder in recorders.values())
 

@@ -42,6 +42,8 @@ struct Target {
     let endpoint: Endpoint
     let context: TLSContext
     let proxy: Proxy?
+    /// Where the proxy is, if it is told the addresses that the endpoint's name has here. Nil for a proxy that resolves the name.
+    var proxyAddress: ProxyAddress?
     /// True if HTTP/1.1 is spoken to a server without HTTP/2.
     var allowsHTTP1 = false
     /// True if its lane's courier decides which addresses may be called, numeric ones included.
@@ -49,6 +51,6 @@ struct Target {
     /// Shared with the connections to other hosts. Nil for no limit.
     var limit: ConnectionLimit?
 
-    /// Where to connect to.
-    var firstHop: Endpoint { proxy?.endpoint ?? endpoint }
+    /// The name to resolve.
+    var firstHop: Endpoint { proxyAddress == nil ? proxy?.endpoint ?? endpoint : endpoint }
 }

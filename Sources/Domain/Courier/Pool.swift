@@ -123,7 +123,7 @@ final class Pool: ConnectionOwner {
 
     private func open() {
         dial = Dial(
-            loop, timing, unresolved: target.proxy == nil ? .unresolved : .proxy(.unresolved),
+            loop, timing, unresolved: target.firstHop == target.endpoint ? .unresolved : .proxy(.unresolved),
             connect: { [self, lane] (address) throws(ConnectionEnd) in
                 guard target.limit?.take() != false else { throw .finished }
                 do throws(ConnectionEnd) {

@@ -2,8 +2,9 @@ import HTTP1
 import Linux
 public import Sealing
 import Sodium
+import Synchronization
 
-/// An HTTP proxy that opens a tunnel to APNs (CONNECT, RFC 9110 section 9.3.6). TLS inside the tunnel is with Apple.
+/// An HTTP proxy that opens a tunnel to a push service (CONNECT, RFC 9110 section 9.3.6). TLS inside the tunnel is with the service.
 public struct Proxy: Sendable, Equatable {
     public let endpoint: Endpoint
     /// `USER:PASSWORD` for the scheme Basic (RFC 7617). Nil if the proxy requires none.
@@ -14,9 +15,9 @@ public struct Proxy: Sendable, Equatable {
         self.credentials = credentials
     }
 
-    /// Appends the request for a tunnel to `target`. With credentials, wipe the buffer after use.
-    func writeRequest(for target: Endpoint, to buffer: inout [UInt8]) {
-        let authority = target.authorityWithPort
+    /// Appends the request for a tunnel. With credentials, wipe the buffer after use.
+    /// - Parameter authority: host and port.
+    func writeRequest(for authority: String, to buffer: inout [UInt8]) {
         let head = Array("CONNECT \(authority) HTTP/1.1\r\nHost: \(authority)\r\n".utf8)
         let name = Array("Proxy-Authorization: Basic ".utf8)
         let count = credentials.map { name.count + Base64.standard.encodedCount($0.count) + 2 } ?? 0
@@ -35,6 +36,22 @@ public struct Proxy: Sendable, Equatable {
             buffer += [0x0D, 0x0A]
         }
         buffer += [0x0D, 0x0A]
+    }
+}
+
+/// The address of a proxy. It is resolved with each name that the proxy isn't told.
+final class ProxyAddress: Sendable {
+    private let endpoint: Endpoint
+    private let found = Mutex<SocketAddress?>(nil)
+
+    init(_ proxy: Proxy) { endpoint = proxy.endpoint }
+
+    /// Nil if its name can't be resolved.
+    var current: SocketAddress? { found.withLock(\.self) }
+
+    /// May block.
+    func resolve(_ resolver: (Endpoint) -> [SocketAddress]) {
+        if let address = resolver(endpoint).first { found.withLock { $0 = address } }
     }
 }
 
@@ -58,12 +75,12 @@ extension ProxyFault: CustomStringConvertible {
         case .closed: "the proxy closed the connection without an answer"
         case .silent: "the proxy did not open a connection in time"
         case .malformed: "the proxy's answer to CONNECT is not HTTP, or too long"
-        case .refused(403): "the proxy forbids connections to Apple (403)"
+        case .refused(403): "the proxy forbids the connection (403)"
         // Tinyproxy answers 401 to a wrong password.
         case .refused(let status) where status == 407 || status == 401:
             "the proxy requires a user and password, or refuses those of --apns-proxy-password (\(status))"
-        case .refused(let status) where status >= 500: "the proxy can't connect to Apple (\(status))"
-        case .refused(let status): "the proxy refuses to connect to Apple (\(status))"
+        case .refused(let status) where status >= 500: "the proxy can't connect (\(status))"
+        case .refused(let status): "the proxy refuses to connect (\(status))"
         }
     }
 }

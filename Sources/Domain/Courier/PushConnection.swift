@@ -13,6 +13,8 @@ final class PushConnection: EventSource {
     private let owner: any ConnectionOwner
     private let deliveries: any DeliveryOwner
     private let target: Target
+    /// What a proxy is told, host and port.
+    private let tunnelEnd: String
     private let socket: Socket
     private let tls: TLSSession
     private var session: PushSession
@@ -79,7 +81,10 @@ final class PushConnection: EventSource {
         lastTraffic = loop.now
         liveness = Liveness(timing, now: loop.now)
         lastUse = loop.now
-        do { socket = try Socket.connect(to: address) } catch {
+        tunnelEnd = target.proxyAddress == nil ? target.endpoint.authorityWithPort : address.description
+        let first = target.proxyAddress.map(\.current) ?? address
+        guard let first else { throw .proxy(.unresolved) }
+        do { socket = try Socket.connect(to: first) } catch {
             throw target.proxy == nil ? .unreachable(error) : .proxy(.unreachable(error))
         }
         do { tls = try TLSSession(connecting: target.context, to: target.endpoint.host) } catch { throw .untrusted(error) }
@@ -177,7 +182,7 @@ final class PushConnection: EventSource {
             if phase == .connecting {
                 guard !events.isDisjoint(with: [.write, .hangup, .failure]) else { return }
                 if let error = socket.pendingError() { throw .unreachable(error) }
-                target.proxy?.writeRequest(for: target.endpoint, to: &outgoing)
+                target.proxy?.writeRequest(for: tunnelEnd, to: &outgoing)
                 phase = target.proxy == nil ? .handshaking : .tunnelling
             } else if !events.isDisjoint(with: [.read, .peerFinished, .hangup, .failure]) {
                 try read()

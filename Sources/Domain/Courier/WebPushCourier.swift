@@ -13,6 +13,8 @@ public actor WebPushCourier: LoopActor, PushSender, LaneOwner {
         /// `mailto:` or `https:`, for the services' operators.
         public var contact: String
         public var hosts = PushHosts.public
+        /// The proxy that all connections go through. It is told addresses, never a name.
+        public var proxy: Proxy?
         public var trust = TLSContext.Trust.system
         /// The certificates in the files that `hosts` names.
         public var authorities: [String: [UInt8]] = [:]
@@ -72,6 +74,7 @@ public actor WebPushCourier: LoopActor, PushSender, LaneOwner {
     private let configuration: Configuration
     /// Strangers' name servers may never answer. Then browser makers' hosts must still be found.
     private nonisolated let (resolver, foreignResolver): (Resolver, Resolver)
+    private let proxyAddress: ProxyAddress?
     private let shared: Shared
     private let foreignConnections = ConnectionLimit(mostForeignConnections)
     private let adapter: WebPushAdapter
@@ -104,8 +107,14 @@ public actor WebPushCourier: LoopActor, PushSender, LaneOwner {
     public init(loop: EventLoop, _ configuration: Configuration) {
         self.loop = loop
         self.configuration = configuration
-        resolver = Resolver(configuration.resolver)
-        foreignResolver = Resolver(mostThreads: 16, mostWaiting: 64, configuration.resolver)
+        let proxyAddress = configuration.proxy.map(ProxyAddress.init)
+        let lookUp: @Sendable (Endpoint) -> [SocketAddress] = { endpoint in
+            proxyAddress?.resolve(configuration.resolver)
+            return configuration.resolver(endpoint)
+        }
+        self.proxyAddress = proxyAddress
+        resolver = Resolver(lookUp)
+        foreignResolver = Resolver(mostThreads: 16, mostWaiting: 64, lookUp)
         shared = Shared(wallMs: configuration.wallMs, hasSeveralAccounts: false, onAlarm: configuration.onAlarm)
         adapter = WebPushAdapter(hasTwoKeys: configuration.keys.count > 1, clock: configuration.deadlineClock)
         shared.owner = self
@@ -217,7 +226,8 @@ public actor WebPushCourier: LoopActor, PushSender, LaneOwner {
         let rule = configuration.hosts.rule(endpoint.host, endpoint.port)
         let target = Target(
             adapter: adapter, endpoint: Endpoint(host: endpoint.host, port: endpoint.port),
-            context: try context(rule), proxy: nil, allowsHTTP1: true, checksAddresses: true,
+            context: try context(rule), proxy: configuration.proxy, proxyAddress: proxyAddress, allowsHTTP1: true,
+            checksAddresses: true,
             limit: isForeign ? foreignConnections : nil)
         // Strangers could name any number of hosts.
         if isForeign, lanes.count >= Self.mostForeignLanes { sweep() }

@@ -13,10 +13,11 @@ import WebPush
 /// `mayfly push keys|enable|disable|check`.
 enum PushCommand {
     private static let storeKeys: [Setting] = [.state, .database]
+    private static let checkKeys: [Setting] = [.policy, .apnsProxy, .apnsProxyPassword] + WebPushSettings.keys
 
     static func run(_ words: [String]) async throws {
         if words.asksForHelp { return Terminal.out(Subcommand.help(words, "push", subcommands)) }
-        let configuration = try Configuration(words, keys: storeKeys + [.policy] + WebPushSettings.keys, options: [])
+        let configuration = try Configuration(words, keys: storeKeys + checkKeys, options: [])
         switch configuration.operands.first {
         case "keys" where configuration.operands.count == 2: try make(configuration.operands[1])
         case "keys": throw UsageError("push keys needs one FILE to write the key to")
@@ -164,6 +165,6 @@ enum PushCommand {
         Subcommand(
             "check", ["[FLAGS] <SUBSCRIPTION"],
             "send one message to the subscription on standard input (JSON in one line), and say what came of it. It is not recorded in the log",
-            keys: [.policy] + WebPushSettings.keys),
+            keys: checkKeys),
     ]
 }

@@ -4,7 +4,7 @@ import Linux
 import Sealing
 import Sodium
 
-/// The HTTP proxy on the way to Apple.
+/// The HTTP proxy on the way to Apple and to Web Push services.
 enum ProxySettings {
     /// Returns nil if no proxy is configured.
     static func read(_ configuration: Configuration) throws -> Proxy? {

@@ -14,6 +14,7 @@ struct WebPushSettings: Sendable {
     let service: WebPushService
     /// The certificates in the files that the list of hosts names.
     let authorities: [String: [UInt8]]
+    let proxy: Proxy?
 
     /// Returns nil if there is no VAPID key. Then no Web Push is sent.
     init?(_ configuration: Configuration) throws {
@@ -22,10 +23,6 @@ struct WebPushSettings: Sendable {
                 throw configuration.invalid(other, "has no effect without \(Setting.vapidKey.named)")
             }
             return nil
-        }
-        guard configuration[.apnsProxy] == nil else {
-            throw configuration.invalid(
-                .vapidKey, "can't be used with \(Setting.apnsProxy.named) yet: Web Push doesn't go through a proxy")
         }
         var keys = [try Self.key(file)]
         if let previous = try configuration.file(.vapidPreviousKey) {
@@ -47,6 +44,7 @@ struct WebPushSettings: Sendable {
         let (hosts, authorities) = try Self.hosts(configuration)
         service = WebPushService(keys: keys, contact: contact, origin: try Self.origin(configuration), hosts: hosts)
         self.authorities = authorities
+        proxy = try ProxySettings.read(configuration)
     }
 
     private static func key(_ file: GivenFile) throws -> VAPIDKey {
@@ -96,6 +94,7 @@ struct WebPushSettings: Sendable {
         var sending = WebPushCourier.Configuration(keys: service.keys, contact: service.contact, onAlarm: onAlarm)
         sending.hosts = service.hosts
         sending.authorities = authorities
+        sending.proxy = proxy
         return sending
     }
 
