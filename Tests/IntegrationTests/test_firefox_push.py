@@ -7,9 +7,9 @@ import pytest
 from file_server import FileServer
 from firefox import Firefox
 from mayfly import new_client, new_code
+from push_world import SimulatorPushWorld
 from processes import REPOSITORY, Simulator, State, eventually, free_port, mayfly
 from test_web_push_simulator import Sender, post_http1, post_http2
-from world import World
 
 pytestmark = pytest.mark.campaign  # `make check` installs Firefox.
 
@@ -110,31 +110,8 @@ def test_browsers_are_served_on_loopback_only(simulator, address):
     assert refused.returncode == 2 and "--browsers must be ADDRESS:PORT on loopback" in refused.stderr
 
 
-class FirefoxWorld(World):
-    """A broker whose Web Push goes to the simulator, which forwards it to a Firefox."""
-
-    def __init__(self):
-        super().__init__(apns=False, start=False)
-        self.simulator.browsers = free_port()
-        self.simulator.more = ["--browsers", f"127.0.0.1:{self.simulator.browsers}"]
-        self.simulator.start()
-        hosts, key = self.state.parent / "hosts", self.state.parent / "vapid.pem"
-        hosts.write_text("".join(
-            f"{host}:{self.simulator.port} private ca {self.state / 'keys/simulator-ca.pem'}\n" for host in ("127.0.0.1", "localhost")))
-        assert mayfly("push", "keys", key).returncode == 0
-        options = {"vapid-key": key, "vapid-contact": "mailto:ops@chat.example", "web-origin": "https://app.example", "web-push-hosts": hosts}
-        self.broker.options |= options
-        enabled = mayfly("push", "enable", *self.state.flags, *(word for name, value in options.items() for word in (f"--{name}", value)))
-        assert enabled.returncode == 0, enabled
-        rooms = self.broker.cwd / "rooms"
-        policy = json.loads(rooms.read_text())
-        policy["limits"]["knockThrottleSeconds"] = 10
-        rooms.write_text(json.dumps(policy))
-        self.broker.start()
-
-
 def test_a_peer_knocks_and_firefox_shows_the_policys_text():
-    with FirefoxWorld() as world, FileServer() as server:
+    with SimulatorPushWorld(browsers=True) as world, FileServer() as server:
         (server.files / "index.html").write_text(PAGE)
         # The client's own worker.
         (server.files / "worker.js").write_bytes((REPOSITORY / "clients/javascript/sw.js").read_bytes())

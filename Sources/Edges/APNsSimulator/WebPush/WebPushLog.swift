@@ -24,6 +24,8 @@ public struct AcceptedWebPush: Sendable, Equatable {
     public let topic: String?
     /// The length of the encrypted body.
     public let bodyBytes: Int
+    /// The encrypted body, if there is no `text`. Only the receiver has its keys.
+    public let body: [UInt8]?
     /// `2` or `1.1`.
     public let http: String
     /// The point of the sender's key of this message, in base64url.
@@ -55,7 +57,8 @@ final class WebPushEntry {
     var push: AcceptedWebPush {
         AcceptedWebPush(
             dialect: message.subscription.dialect, subscription: message.subscription.id, state: state, text: text,
-            ttl: message.ttl, urgency: message.urgency, topic: message.topic, bodyBytes: message.body.count, http: message.http,
+            ttl: message.ttl, urgency: message.urgency, topic: message.topic, bodyBytes: message.body.count,
+            body: text == nil ? message.body : nil, http: message.http,
             keyID: Base64URL.encode(MessageOpener.keyID(of: message.body) ?? []), acknowledgement: acknowledgement,
             headers: message.headers, at: at)
     }
@@ -105,6 +108,7 @@ extension AcceptedWebPush {
         put("urgency", urgency)
         put("topic", topic)
         put("bodyBytes", bodyBytes)
+        put("body", body.map { Base64URL.encode($0) })
         put("http", http)
         put("keyID", keyID)
         put("acknowledgement", acknowledgement)
