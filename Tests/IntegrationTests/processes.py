@@ -315,8 +315,8 @@ class Broker(Process):
             return answer.read().decode()
 
     def metric(self, name):
-        """The value of `mayfly_NAME`. Fails if there is none without labels."""
-        return int(re.search(rf"^mayfly_{name} (\d+)$", self.metrics(), re.M)[1])
+        """The value of `mayfly_NAME`, with its labels if it has some. Fails if there is none."""
+        return int(re.search(rf"^mayfly_{re.escape(name)} (\d+)$", self.metrics(), re.M)[1])
 
 
 class Collected:

@@ -98,12 +98,15 @@ def test_a_service_that_refuses_the_sender_alarms_and_purges_nothing(world):
     try:
         # Anybody can register one or two subscriptions that were made for another key.
         for subscription in subscriptions:
-            assert not world.alarms()
+            assert not world.alarms() and world.broker.metric("web_push_refused_total") == 0
             assert world.outcome(subscription) == (True, (403, "InvalidProviderToken"))
     finally:
         world.simulator.fault()
     said = eventually(world.alarms, 10, what="the alarm")
     assert any("Web Push (google) refuses this deployment" in line for line in said) and HOSTS["google"] not in str(said)
+    assert world.broker.metric("web_push_refused_total") == 5
+    assert world.broker.metric('pushes_failed_total{service="web_push"}') > 0
+    assert world.broker.metric('pushes_failed_total{service="apns"}') == 0
 
 
 @pytest.mark.parametrize("problem", ["dropped", "channelThrottled"])

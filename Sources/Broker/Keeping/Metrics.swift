@@ -1,4 +1,5 @@
 import Linux
+import Sealing
 import Synchronization
 import Vocabulary
 
@@ -8,12 +9,15 @@ public final class Metrics: Sendable {
     public enum Counter: Int, Sendable, CaseIterable {
         case roomsCreated, roomsAccepted, roomsClosed
         case knocksQueued, knocksThrottled, knocksUnneeded
-        case pushesDelivered, pushesFailed, tokensRegistered, tokensPurged
-        /// Failed pushes of apps without a key or a certificate for APNs.
-        case pushesNotConfigured
+        case pushesDelivered, webPushesDelivered, pushesFailed, webPushesFailed
+        /// Failed pushes for which this broker has no key or certificate.
+        case pushesNotConfigured, webPushesNotConfigured
+        case tokensRegistered, tokensPurged
         /// Purges more than a second after the expiry.
         case purgesLate
         case refused, ratchetSteps, entriesPublished
+        /// Refusals and pauses, since no locked memory was left for a secret.
+        case secretShortages
         /// Received cosignatures, requests to witnesses without one, and attempts at a head that missed the witnesses' quorum.
         case cosignatures, witnessFailures, quorumMissed
         /// Conditions that need the operator's attention: a clock step, a setting that APNs refuses, a log that can't be written.
@@ -30,23 +34,51 @@ public final class Metrics: Sendable {
                 ("mayfly_knocks_throttled_total", "Knocks and pushes to audiences that a limit refused or delayed.")
             case .knocksUnneeded:
                 ("mayfly_knocks_peer_present_total", "Knocks that were not needed because the peer was present.")
-            case .pushesDelivered: ("mayfly_pushes_delivered_total", "Pushes that APNs accepted.")
-            case .pushesFailed:
-                ("mayfly_pushes_failed_total", "Pushes that APNs did not accept. Those that were withdrawn before don't count.")
-            case .pushesNotConfigured:
-                ("mayfly_pushes_not_configured_total", "Failed pushes for which there are no credentials for APNs.")
+            case .pushesDelivered, .webPushesDelivered: ("mayfly_pushes_delivered_total", "Pushes that the service accepted.")
+            case .pushesFailed, .webPushesFailed:
+                (
+                    "mayfly_pushes_failed_total",
+                    "Pushes that the service did not accept. Those that were withdrawn before don't count."
+                )
+            case .pushesNotConfigured, .webPushesNotConfigured:
+                ("mayfly_pushes_not_configured_total", "Failed pushes for which this broker has no key or certificate.")
             case .tokensRegistered:
                 ("mayfly_tokens_registered_total", "Registrations of apps with accounts that were sealed, renewals included.")
             case .tokensPurged: ("mayfly_tokens_purged_total", "Tokens purged by expiry, withdrawal, close or deletion.")
             case .purgesLate: ("mayfly_purges_late_total", "Expired tokens that were purged more than a second late.")
             case .refused: ("mayfly_requests_refused_total", "Requests answered with an error of the API.")
             case .ratchetSteps: ("mayfly_ratchet_steps_total", "Steps of the key ratchet.")
+            case .secretShortages:
+                ("mayfly_secret_shortages_total", "Refusals and pauses, since no locked memory was left for a secret.")
             case .entriesPublished: ("mayfly_ledger_entries_published_total", "Entries published in the ledger.")
             case .cosignatures: ("mayfly_ledger_cosignatures_total", "Cosignatures received from witnesses.")
             case .witnessFailures: ("mayfly_ledger_witness_failures_total", "Requests to witnesses that returned no cosignature.")
             case .quorumMissed:
                 ("mayfly_ledger_quorum_missed_total", "Attempts at a checkpoint that missed the witnesses' quorum.")
             case .alarms: ("mayfly_alarms_total", "Conditions that need an operator's attention.")
+            }
+        }
+
+        fileprivate var labels: String {
+            switch self {
+            case .pushesDelivered, .pushesFailed, .pushesNotConfigured: #"{service="apns"}"#
+            case .webPushesDelivered, .webPushesFailed, .webPushesNotConfigured: #"{service="web_push"}"#
+            default: ""
+            }
+        }
+    }
+
+    /// The end of a push, counted for two services: Apple's, and all of Web Push. A counter for each browser maker would be a diary of the one user
+    /// who has a rare browser, since it would grow with that user's pushes only.
+    enum PushEnd {
+        case delivered, failed, notConfigured
+
+        func counter(of destination: Destination) -> Counter {
+            let isWebPush = if case .webPush = destination { true } else { false }
+            return switch self {
+            case .delivered: isWebPush ? .webPushesDelivered : .pushesDelivered
+            case .failed: isWebPush ? .webPushesFailed : .pushesFailed
+            case .notConfigured: isWebPush ? .webPushesNotConfigured : .pushesNotConfigured
             }
         }
     }
@@ -99,7 +131,7 @@ public final class Metrics: Sendable {
         add(.purgesLate, ends.count { now > $0 + 1_000 })
     }
 
-    /// Counts a push that Apple refused for good.
+    /// Counts a push that its service refused for good.
     func addRefusal(_ reason: APNsReason) { refusals.withLock { $0[reason, default: 0] += 1 } }
 
     public func value(_ counter: Counter) -> Int { counts.withLock { $0[counter.rawValue] } }
@@ -122,8 +154,15 @@ public final class Metrics: Sendable {
         let build = "mayfly_build_info"
         var text = Self.head(build, "gauge", "The program's version; the value is always 1.")
         text += "\(build){version=\"\(version)\"} 1\n"
-        let own = Counter.allCases.map { Sample($0.text.name, $0.text.help, value($0)) }
-        for sample in own + counters {
+        var last = ""
+        for counter in Counter.allCases {
+            let (name, help) = counter.text
+            // Counters of one name are neighbors.
+            if name != last { text += Self.head(name, "counter", help) }
+            text += "\(name)\(counter.labels) \(Self.rounded(value(counter)))\n"
+            last = name
+        }
+        for sample in counters {
             text += Self.head(sample.name, "counter", sample.help) + "\(sample.name) \(Self.rounded(sample.value))\n"
         }
         text += refusalLines
@@ -131,15 +170,15 @@ public final class Metrics: Sendable {
             let value = sample.isExact ? sample.value : Self.rounded(sample.value)
             text += Self.head(sample.name, "gauge", sample.help) + "\(sample.name) \(value)\n"
         }
-        let last = lastTimes.withLock(\.self)
+        let lastTimes = lastTimes.withLock(\.self)
         let times = [
             Sample(
                 "mayfly_last_ratchet_step_timestamp_seconds",
                 "Time of the last key step, unix seconds; 0 for none since the start.",
-                Int(clamping: last.ratchetStep)),
+                Int(clamping: lastTimes.ratchetStep)),
             Sample(
                 "mayfly_last_alarm_timestamp_seconds", "Time of the last alarm, unix seconds; 0 for none since the start.",
-                Int(clamping: last.alarm)),
+                Int(clamping: lastTimes.alarm)),
         ]
         for sample in times { text += Self.head(sample.name, "gauge", sample.help) + "\(sample.name) \(sample.value)\n" }
         let lag = "mayfly_purge_lag_seconds"
@@ -153,7 +192,7 @@ public final class Metrics: Sendable {
     private var refusalLines: String {
         let counts = refusals.withLock(\.self)
         return APNsReason.allCases.filter { $0.status != nil || $0 == .other }.reduce(
-            into: Self.head(Self.refused, "counter", "Pushes that APNs refused for good, by reason.")
+            into: Self.head(Self.refused, "counter", "Pushes that their service refused for good, by reason.")
         ) { $0 += "\(Self.refused){reason=\"\($1.rawValue)\"} \(Self.rounded(counts[$1] ?? 0))\n" }
     }
 

@@ -1,4 +1,5 @@
 public import EventLoop
+import Sealing
 public import Storage
 import Synchronization
 
@@ -55,7 +56,9 @@ public final class StoreAccess: Sendable {
 
     /// Reports a shortage. Other errors are the caller's, or were reported where they occurred.
     func reportShortage(_ error: any Error) {
-        if let shortage = BrokerError(thrown: error)?.shortage { report(shortage) }
+        let error = BrokerError(thrown: error)
+        if case .overloaded(let shortage)? = error, shortage != .behind { metrics.add(.secretShortages) }
+        if let shortage = error?.shortage { report(shortage) }
     }
 
     /// Counts an alarm and logs a line, once a minute for each kind of error. The kind is the text before the colon. Without the limit anyone

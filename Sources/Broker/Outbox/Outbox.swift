@@ -218,7 +218,8 @@ public actor Outbox: LoopActor, BrokerPart {
             case .short: return queue.makeDue(entry)
             case .held:
                 if queue.hold(entry) { return }
-                metrics.add(.pushesFailed)
+                // Only strangers' hosts have such a limit.
+                metrics.add(.webPushesFailed)
                 outcome = JobOutcome(status: 429, reason: .tooManyRequests)
             case .stopping: return
             }
@@ -330,7 +331,7 @@ public actor Outbox: LoopActor, BrokerPart {
     /// Alarms that a token's app or push service can't be served any more, at most once a minute. Its tokens are kept. Only the first push to a browser
     /// alarms, since strangers could cause more for as long as their addresses live.
     private func noteUnserved(_ destination: Destination) {
-        metrics.add(.pushesFailed)
+        count([.failed, .notConfigured], destination)
         var pauseMs: UInt64 = 60_000
         if case .webPush = destination { pauseMs = .max / 2 }
         let text =
@@ -408,20 +409,23 @@ public actor Outbox: LoopActor, BrokerPart {
         let job = entry.job
         switch await courier.send(push) {
         case .delivered:
-            metrics.add(.pushesDelivered)
+            count([.delivered], push.address.destination)
             return JobOutcome(status: 200, reason: nil)
         case .failed(_, .stopped, _): throw .stopping
         case .failed(let status, .revoked, _):
             let isGone = wanted.isRevoked(job.purgeID) || entry.asks.map(wanted.isSettled) == true
             return JobOutcome(status: UInt16(clamping: status), reason: isGone ? .unsent : .other)
         case .failed(let status, let reason, let verdict):
-            metrics.add(.pushesFailed)
-            if reason == .notConfigured { metrics.add(.pushesNotConfigured) }
+            count(reason == .notConfigured ? [.failed, .notConfigured] : [.failed], push.address.destination)
             if status != 0, reason.reaction(status: status).isFinal { note(refusal: reason, status, of: push, verdict) }
             return JobOutcome(
                 status: UInt16(clamping: status), reason: reason.recorded,
                 purge: Self.purges(verdict, sealedAt: push.sealedAtMs))
         }
+    }
+
+    private func count(_ ends: [Metrics.PushEnd], _ destination: Destination) {
+        for end in ends { metrics.add(end.counter(of: destination)) }
     }
 
     /// Counts a refusal, and logs the first of its kind and then one an hour. The first may already show a wrong environment or topic.

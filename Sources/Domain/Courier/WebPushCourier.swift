@@ -38,9 +38,10 @@ public actor WebPushCourier: LoopActor, PushSender, LaneOwner {
 
     /// Counts since the start.
     public struct Figures: Sendable, Equatable {
-        public var delivered = 0
-        public var failed = 0
-        /// Pushes that failed at hosts other than Apple's, Google's and Mozilla's. They raise no alarm.
+        /// Refusals of this deployment by Apple's, Google's or Mozilla's service, by which also an alarm is raised. That of a single subscription
+        /// doesn't count: anybody can register one that was made for another key.
+        public var refused = 0
+        /// Pushes that failed at other hosts. They raise no alarm.
         public var failedElsewhere = 0
         /// Look-ups whose addresses were all inward.
         public var inward = 0
@@ -211,12 +212,8 @@ public actor WebPushCourier: LoopActor, PushSender, LaneOwner {
     }
 
     private func count(_ outcome: Outcome, isForeign: Bool) {
-        if outcome == .delivered {
-            figures.delivered += 1
-            return
-        }
-        figures.failed += 1
-        if isForeign { figures.failedElsewhere += 1 }
+        guard case .failed(let status, _, let verdict) = outcome else { return }
+        if isForeign { figures.failedElsewhere += 1 } else if status > 0, verdict == .configuration { figures.refused += 1 }
     }
 
     /// Opens the lane of an origin.

@@ -88,7 +88,7 @@ class Loaded:
 
     @property
     def description(self):
-        pushes = self.world.broker.metric("pushes_delivered_total")
+        pushes = self.world.broker.metric('pushes_delivered_total{service="apns"}')
         return f"{self.load.calls:,} calls at {self.load.calls / self.load.lasted:,.0f} a second, {pushes:,} pushes"
 
     def search(self, secrets=None):

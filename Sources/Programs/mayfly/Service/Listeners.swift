@@ -197,11 +197,14 @@ extension WebPushCourier.Figures {
     /// The counters of Web Push. None names a host.
     fileprivate var samples: [Metrics.Sample] {
         [
-            .init("mayfly_web_push_delivered_total", "Web Push messages that a service accepted.", delivered),
-            .init("mayfly_web_push_failed_total", "Web Push messages that no service accepted.", failed),
+            .init(
+                "mayfly_web_push_refused_total",
+                "Web Push messages by which Apple, Google or Mozilla refused this deployment: its key, contact or clock.", refused
+            ),
             .init(
                 "mayfly_web_push_failed_elsewhere_total",
-                "Those of them to other hosts than Apple's, Google's and Mozilla's. They raise no alarm.", failedElsewhere),
+                "Failed Web Push messages to other hosts than those of Apple, Google and Mozilla. They raise no alarm.",
+                failedElsewhere),
             .init(
                 "mayfly_web_push_inward_total",
                 "Look-ups of hosts that have only addresses of private networks. Name one with `private` in --web-push-hosts to allow it.",
