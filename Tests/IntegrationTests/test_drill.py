@@ -13,6 +13,7 @@ from nacl.signing import VerifyKey
 
 from canary import Canaries
 from mayfly import Socket, base64url_bytes, new_client, new_code, new_token
+from push_world import SimulatorPushWorld
 from processes import BINARY, clean_environment, eventually, mayfly
 from world import World
 
@@ -87,6 +88,30 @@ def test_a_drill_of_a_token(held):
     assert findings(world, "--token", full.creator.token.upper())["queued_tokens"] == (1, 1)
     assert findings(world, "--token", full.joiner.token) == {"room_tokens": (5, 0), "queued_tokens": (1, 0)} | apps
     assert findings(world, "--token", new_token()) == {"room_tokens": (5, 0), "queued_tokens": (1, 0)} | apps
+
+
+def test_a_drill_of_a_subscription():
+    with SimulatorPushWorld() as world:
+        key = world.client().send("GET", "/api/push").expect(200).json["webPush"]["applicationServerKey"]
+        pushed, other = (world.simulator.subscribe("mozilla", key) for _ in range(2))
+        world.simulator.fault(silent=True)
+        client, code, joiner = world.client(), new_code(), new_client()
+        created = client.create(code, token=pushed).expect(201).json
+        member = client.accept(code, joiner).expect(200).json["member"]
+        client.presence(created["roomid"], joiner, member=member).expect(202)
+        found = {"room_tokens": (1, 0), "queued_tokens": (1, 1), "audience_tokens": (0, 0)}
+        # As the page has it, or the endpoint alone, as the push service's operator would name it.
+        for given in (json.dumps(pushed), pushed["endpoint"]):
+            assert findings(world, "--token", "-", given=given + "\n") == found
+        assert findings(world, "--token", other["endpoint"])["queued_tokens"] == (1, 0)
+        assert findings(world, "--room", created["roomid"])["creator_token"] == (1, 1)
+        assert findings(world)["queued_tokens"] == (1, 1)
+        canaries = Canaries()
+        for subscription in (pushed, other):
+            canaries.add("subscription", subscription["endpoint"].rsplit("/", 1)[1], *subscription["keys"].values())
+        for given in (json.dumps(pushed), other["endpoint"], json.dumps(pushed)[:-1], pushed["endpoint"] + "#", '{"endpoint": 1}'):
+            ran = drill(world, "--token", given)
+            assert canaries.in_bytes((ran.stdout + ran.stderr).encode()) == [], given
 
 
 def test_a_drill_of_a_room(held):
@@ -168,8 +193,8 @@ def test_a_report_is_a_signed_note_without_exact_counts(held, tmp_path):
 
 def test_bad_use(held, tmp_path):
     world, full, *_ = held
-    for words in (("--token", "xyz"), ("--room", "short"), ("--token", "-"), ("--all", "--room", full.roomid), ("spare",),
-                  ("--printer", "-"), ("--printer", ""), ("--printer", "one", "--user", "two"),
+    for words in (("--token", "xyz"), ("--token", '{"endpoint": 1}'), ("--token", "http://push.example/x"),
+                  ("--room", "short"), ("--token", "-"), ("--all", "--room", full.roomid), ("spare",), ("--printer", "-"), ("--printer", ""), ("--printer", "one", "--user", "two"),
                   ("--room", full.roomid, "--report", "/dev/null"), ("--report", ""), ("--code",), ("--code", "")):
         ran = drill(world, *words, given="")
         assert ran.returncode == 2 and ran.stdout == "", words

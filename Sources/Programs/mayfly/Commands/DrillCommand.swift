@@ -8,6 +8,7 @@ import Sealing
 import Sodium
 import Storage
 import Vocabulary
+import WebPush
 
 /// `mayfly drill`: shows what the operator could hand over now.
 enum DrillCommand {
@@ -72,11 +73,7 @@ enum DrillCommand {
         defer { wipe(&value) }
         if let given = try configuration.option(question) { value = try secret(given, question) }
         switch question {
-        case "token":
-            guard let token = try Secret(hexToken: value.span) else {
-                throw UsageError("--token must be 2 to 200 hexadecimal digits")
-            }
-            drill.findings = try search.token(DeviceName(token: token))
+        case "token": drill.findings = try search.token(try device(value))
         case "room":
             guard let room = try RoomID(base64url: value.span) else {
                 throw UsageError("--room must be 43 characters of base64url, as the app received it")
@@ -96,6 +93,19 @@ enum DrillCommand {
         }
         if let shortage = search.shortage {
             throw CommandFailed("the drill could not try everything, so it reports nothing: \(shortage)")
+        }
+    }
+
+    /// Reads a token of Apple's, or a browser's subscription as JSON or as its endpoint alone.
+    private static func device(_ given: [UInt8]) throws -> DeviceName {
+        if let token = try Secret(hexToken: given.span) { return DeviceName(token: token) }
+        let object = JSONObject(given.span)
+        let member = try? object?.bytes("endpoint", in: given.span)
+        let endpoint = member ?? given
+        do {
+            return try Subscription.device(endpoint: endpoint.span)
+        } catch is PushEndpoint.Fault {
+            throw UsageError("--token must be 2 to 200 hexadecimal digits, or a browser's subscription: its JSON or its endpoint")
         }
     }
 
@@ -119,8 +129,10 @@ enum DrillCommand {
     }
 
     private static func line(_ question: String) throws -> [UInt8] {
-        let usage = "--\(question) - reads the \(question) from the first line of standard input, at most 256 bytes"
-        guard var line = try Terminal.inputLine(limit: 256, usage) else { throw UsageError(usage) }
+        // A subscription is longer than all else.
+        let longestLine = question == "token" ? 2_048 : 256
+        let usage = "--\(question) - reads the \(question) from the first line of standard input, at most \(longestLine) bytes"
+        guard var line = try Terminal.inputLine(limit: longestLine, usage) else { throw UsageError(usage) }
         // Lines of other systems end with CRLF.
         if line.last == UInt8(ascii: "\r") { line.removeLast() }
         guard !line.isEmpty else { throw UsageError(usage) }
@@ -139,11 +151,11 @@ enum DrillCommand {
 
     private static let usage = """
         usage: mayfly drill [--all] [--json] [--report FILE]
-               mayfly drill --token HEX | --room ID | --code CODE | --address ADDRESS | --user USER | --printer PREFIX [--json]
+               mayfly drill --token TOKEN | --room ID | --code CODE | --address ADDRESS | --user USER | --printer PREFIX [--json]
           Shows what you could hand over now, and why no more, by trying to open everything in the state folder. It prints no secret.
           `-` instead of a value reads it from standard input, hidden from other processes.
           --all      everything (default)
-          --token    what is stored about a push token
+          --token    what is stored about a push token, or a browser's subscription: its JSON or its endpoint
           --room     what a room id lets you find
           --code     what a join code lets you find
           --address  what is stored about an address
@@ -182,7 +194,7 @@ private struct DrillReport {
         if let until = findings.compactMap(\.until).max() {
             lines.append("After \(Self.minute(until)) nothing of this opens, if a broker runs until then.")
         }
-        lines.append("Not examined: the broker's memory, Apple's records, a proxy's logs.")
+        lines.append("Not examined: the broker's memory, push services' records, a proxy's logs.")
         return lines.joined(separator: "\n")
     }
 
