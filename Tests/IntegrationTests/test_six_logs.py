@@ -231,7 +231,7 @@ def test_a_push_that_never_left_is_not_called_refused(site, browser):
     page, _ = visit(browser, site.url("words"))
     with page:
         words = page.value(WORDS)
-        assert words["unsent"][0].startswith("never sent") and words["BadDeviceToken"][1] == "Apple refused it: BadDeviceToken (400)"
+        assert words["unsent"][0].startswith("never sent") and words["BadDeviceToken"][1] == "the push service refused it: BadDeviceToken (400)"
         for reason, (silent, answered) in words.items():
             assert "no answer" not in silent and "refused" not in silent and "fail" not in silent, silent
             assert "never sent" not in answered and "(400)" in answered or reason == "unreachable", answered

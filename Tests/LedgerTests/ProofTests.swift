@@ -93,7 +93,7 @@ import Vocabulary
         #expect(
             story.description == """
                 the token was sealed some time before 1970-01-01T00:01:00Z, to be purged by 1970-01-02T00:00:00Z (entry 4)
-                the token was opened at 1970-01-01T00:01:00Z for one push, peer_waiting (entry 0); Apple accepted it at \
+                the token was opened at 1970-01-01T00:01:00Z for one push, peer_waiting (entry 0); the push service accepted it at \
                 1970-01-01T00:01:00Z with status 200 (entry 2)
                 the token was opened at 1970-01-01T00:01:00Z for one push, peer_waiting (entry 1); its outcome is not in the log yet
                 the token was purged before 1970-01-01T00:01:00Z, early (ended) (entry 5)

@@ -217,7 +217,7 @@ extension Entry {
         case .tokenOpened(let id, let job, let template):
             "a token was opened at \(at) for one push, id \(id), job \(job), template \(template). \(Self.unpurged)"
         case .pushDelivered(let job, let status):
-            "the push of job \(job) was accepted by Apple at \(at), status \(status). \(Self.unpurged)"
+            "the push of job \(job) was accepted by the push service at \(at), status \(status). \(Self.unpurged)"
         case .pushFailed(let job, let status, let reason):
             "the push of job \(job) ended at \(at): \(reason.outcome(status: status)). \(Self.unpurged)"
         case .tokenSealed(let id, let untilMs):

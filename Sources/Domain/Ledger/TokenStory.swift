@@ -75,7 +75,7 @@ public struct TokenStory: Sendable, Equatable, CustomStringConvertible {
             let end =
                 switch outcome?.entry.op {
                 case .pushDelivered(_, let status)?:
-                    "Apple accepted it at \(outcome!.at) with status \(status) (entry \(outcome!.index))"
+                    "the push service accepted it at \(outcome!.at) with status \(status) (entry \(outcome!.index))"
                 case .pushFailed(_, let status, let reason)?:
                     "\(reason.outcome(status: status)), at \(outcome!.at) (entry \(outcome!.index))"
                 default: "its outcome is not in the log yet"

@@ -36,9 +36,9 @@ public enum APNsReason: String, Sendable, CaseIterable {
     case serviceUnavailable = "ServiceUnavailable"
     case shutdown = "Shutdown"
 
-    /// The deadline passed while Apple could not be reached or not be trusted.
+    /// The deadline passed while the push service could not be reached or not be trusted.
     case unreachable
-    /// The push was sent, but no response arrived before the deadline. Apple may have it.
+    /// The push was sent, but no response arrived before the deadline. The push service may have it.
     case unknown
     /// The deadline passed before the push was sent.
     case late
@@ -66,17 +66,17 @@ extension APNsReason {
     }
 
     /// Says how a push with a recorded reason ended, or that it never left.
-    /// - Parameter status: Apple's HTTP status, 0 without an answer.
+    /// - Parameter status: the push service's HTTP status, 0 without an answer.
     public func outcome(status: UInt16) -> String {
         switch (self, status) {
         case (.unsent, 0): "never sent: too late, no longer needed, or its token was destroyed"
-        case (.unsent, _): "Apple was busy (\(status)), and it was not retried"
-        case (.unreachable, _): "never sent: Apple could not be reached"
-        case (.unknown, _): "sent without an answer: Apple may have delivered it"
+        case (.unsent, _): "the push service was busy (\(status)), and it was not retried"
+        case (.unreachable, _): "never sent: the push service could not be reached"
+        case (.unknown, _): "sent without an answer: the push service may have delivered it"
         case (.other, 0): "never sent: a newer push replaced it, or it was invalid"
-        case (.other, _): "Apple refused it for an unlisted reason with status \(status)"
+        case (.other, _): "the push service refused it for an unlisted reason with status \(status)"
         case (_, 0): "never sent: \(rawValue)"
-        default: "Apple refused it: \(rawValue), status \(status)"
+        default: "the push service refused it: \(rawValue), status \(status)"
         }
     }
 

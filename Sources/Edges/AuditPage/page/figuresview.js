@@ -36,7 +36,7 @@ export class FiguresView {
         fill('buckets', size > 0 ? this.#buckets(figures.buckets) : null);
         fill('gaps', this.#gaps(figures));
         fill('templates', barTable('Pushes by template', 'Openings of a token for one push', figures.templates, 'No token was opened.'));
-        fill('outcomes', barTable('Outcomes of pushes', "By Apple's answer, with its status. A push that never left has none", figures.outcomes, 'No push has an outcome yet.'));
+        fill('outcomes', barTable('Outcomes of pushes', "By the push service's answer, with its status. A push that never left has none", figures.outcomes, 'No push has an outcome yet.'));
         fill('refused', barTable('Refused requests', 'By cause; each count was rounded when it was written', figures.refused, 'None.'));
     }
 

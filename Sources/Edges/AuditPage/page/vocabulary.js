@@ -8,7 +8,7 @@ export const purgeCauses = ['expired', 'ended', 'policy'];
 export const refusalCauses = [
     'malformed', 'unauthorized', 'forbidden', 'conflict', 'throttled', 'unavailable', 'other', 'not_found', 'too_large'];
 export const reasons = [
-    // Reasons of Apple.
+    // Apple's reasons. Those of other services are recorded as the one that fits.
     'BadCollapseId', 'BadDeviceToken', 'BadExpirationDate', 'BadMessageId', 'BadPriority', 'BadTopic', 'DeviceTokenNotForTopic',
     'DuplicateHeaders', 'IdleTimeout', 'InvalidPushType', 'MissingDeviceToken', 'MissingTopic', 'PayloadEmpty', 'TopicDisallowed',
     'BadCertificate', 'BadCertificateEnvironment', 'BadEnvironmentKeyIdInToken', 'BadEnvironmentKeyInToken',
@@ -18,17 +18,17 @@ export const reasons = [
     // Reasons of the broker.
     'unreachable', 'unknown', 'unsent', 'other'];
 
-/** Says how a push ended, or that it never left. `reason`: null if Apple accepted it. `status`: Apple's, or 0 without an answer. */
+/** Says how a push ended, or that it never left. `reason`: null if the push service accepted it. `status`: its HTTP status, 0 without an answer. */
 export function outcomeWords(reason, status) {
     const answer = status > 0 ? ` (${status})` : '';
     switch (reason) {
-        case null: return `Apple accepted it${answer}`;
-        case 'unsent': return status > 0 ? `Apple was busy${answer}, and it was not retried`
+        case null: return `the push service accepted it${answer}`;
+        case 'unsent': return status > 0 ? `the push service was busy${answer}, and it was not retried`
             : 'never sent: too late, no longer needed, or its address was destroyed';
-        case 'unreachable': return 'never sent: Apple could not be reached';
-        case 'unknown': return `sent without an answer${answer}: Apple may have delivered it`;
-        case 'other': return status > 0 ? `Apple refused it for an unlisted reason${answer}` : 'never sent: a newer push replaced it, or it was invalid';
-        default: return status > 0 ? `Apple refused it: ${reason}${answer}` : `never sent: ${reason}`;
+        case 'unreachable': return 'never sent: the push service could not be reached';
+        case 'unknown': return `sent without an answer${answer}: the push service may have delivered it`;
+        case 'other': return status > 0 ? `the push service refused it for an unlisted reason${answer}` : 'never sent: a newer push replaced it, or it was invalid';
+        default: return status > 0 ? `the push service refused it: ${reason}${answer}` : `never sent: ${reason}`;
     }
 }
 

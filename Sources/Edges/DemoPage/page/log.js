@@ -21,7 +21,7 @@ const words = {
     'request.refused': ({ count }) => `Requests were refused: about ${count}.`,
     'token.sealed': () => 'A push address was sealed.',
     'token.opened': () => 'A push address was opened, for one push.',
-    'push.delivered': () => 'Apple accepted that push.',
+    'push.delivered': () => 'The push service accepted that push.',
     'push.failed': ({ reason, status }) => `That push failed: ${outcomeWords(reason, status)}.`,
     'token.purged': ({ cause }) => cause === 'expired' ? 'A push address was deleted: its time was over.' : 'A push address was deleted before its time.',
     'bucket.closed': ({ sealed, expired, ended }) => `The books balance: ${sealed} sealed, ${expired + ended} deleted.`,
