@@ -28,8 +28,8 @@ class Demo:
         listeners = {name: f"127.0.0.1:{port}" for name, port in zip(LISTENERS, self.ports)}
         with open(self.printed, "wb") as out:
             self.child = subprocess.Popen(
-                [BINARY, "demo", "--stay"], stdin=subprocess.DEVNULL, stdout=out, stderr=out,
-                env=clean_environment(MAYFLY_STATE=self.state, **listeners))
+                [BINARY, "demo", "--stay"], stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=folder,
+                env=clean_environment(MAYFLY_STATE="var", **listeners))
         try:
             eventually(lambda: "Ctrl-C ends it" in self.printed.read_text() or self.child.poll() is not None, 30, what="the demo's start")
             assert self.child.poll() is None, self.printed.read_text()
@@ -97,7 +97,7 @@ def test_the_page_plays_the_story_by_the_keyboard(demo, browser):
         # The longest life, so that a slow machine gets to the end of the story first.
         page.value("document.getElementById('life').value = 120; document.getElementById('next').focus()")
         press_next(page, "made")
-        assert demo.tokens() == 1 and "200 bytes" in page.text("#told")
+        assert demo.tokens() == 1 and "648 bytes" in page.text("#told")
         press_next(page, "locked")
         assert page.value("document.getElementById('ann').hasAttribute('data-locked')")
         # Ann's socket is open and answers nothing. So the broker asks, waits, and pushes.
@@ -220,3 +220,20 @@ def test_a_killed_demo_leaves_no_simulator(demo):
     except AssertionError:
         os.kill(int(simulator.name), signal.SIGKILL)
         raise
+
+
+def test_web_push_can_be_tried_at_once(demo):
+    """With the throw-away key, and the simulator as the browser's service."""
+    def call(url, body=None, bearer=None):
+        headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {bearer}"} if bearer else {})
+        with urllib.request.urlopen(urllib.request.Request(url, body and json.dumps(body).encode(), headers), timeout=10) as answer:
+            return json.load(answer)
+
+    key = call(f"{demo.url}/api/push")["webPush"]["applicationServerKey"]
+    subscription = call(f"{demo.control}/subscriptions", {"dialect": "mozilla", "applicationServerKey": key})
+    created = call(f"{demo.url}/api/rooms", {"joinid": "271828", "client1": "ann", "client1_token": subscription})
+    call(f"{demo.url}/api/rooms/accept", {"joinid": "271828", "client2": "ben"})
+    call(f"{demo.url}/api/room/presence", {"client": "ben"}, created["roomid"])
+    [push] = eventually(demo.pushes, 10, what="the message")
+    assert json.loads(push["text"])["notification"]["title"] == "Your chat partner is waiting"
+    assert f"{demo.url}/api/push" in demo.printed.read_text() and "throw-away keys" in demo.printed.read_text()

@@ -242,7 +242,8 @@ def test_run_prints_jwts_of_a_user_and_a_back_end(tmp_path):
     user, back_end = (jwt.decode(token, secret.strip(), ["HS256"]) for token in re.findall(r"eyJ[\w-]+\.[\w-]+\.[\w-]+", text))
     assert user["sub"] == "user-1" and "scope" not in user and back_end["scope"] == "broker.notify"
     assert {path.name for path in (state / "keys").iterdir()} == {
-        "ratchet.key", "ratchet.key.new", "ledger.key", "apns.p8", "simulator.pem", "simulator-ca.pem", "jwt.secret", "webhook.secret"}
+        "ratchet.key", "ratchet.key.new", "ledger.key", "apns.p8", "simulator.pem", "simulator-ca.pem", "jwt.secret", "webhook.secret",
+        "vapid.pem", "web-push-hosts"}
     webhooks = state / "keys/webhook.secret"
     assert webhooks.stat().st_mode & 0o777 == 0o600 and len(webhooks.read_text().strip()) == 43
     assert f"throw-away secret {webhooks}\n  secret     {webhooks.read_text()}" in text

@@ -52,7 +52,10 @@ enum DemoCommand {
         }
         let hasOwnWebhooks = WebhookSettings.areGiven(configuration)
         if !hasOwnWebhooks { configuration.setDefault(.webhookSecrets, state.webhookSecret) }
+        let hasOwnWebPush = WebPushSettings.areGiven(configuration)
+        if !hasOwnWebPush { try setWebPush(&configuration, state, simulator: simulatorAddress) }
         let settings = try ServiceSettings(configuration)
+        if !hasOwnWebPush { try await settings.webPush?.enable(in: state) }
         let signer = hasOwnUsers ? nil : try JSONWebSigner(algorithm: .hs256, path: state.jwtSecret)
 
         let loop = try EventLoop(name: "demo")
@@ -99,6 +102,20 @@ enum DemoCommand {
         await simulator.stop()
     }
 
+    /// Sets the throw-away key. Messages may also go to the simulator.
+    private static func setWebPush(_ configuration: inout Configuration, _ state: StateFolder, simulator: String) throws {
+        let hosts = state.keys + "/web-push-hosts"
+        let port = simulator.split(separator: ":").last ?? ""
+        // The certificate beside this list.
+        let lines = [simulator, "localhost:\(port)"].map { "\($0) private ca simulator-ca.pem\n" }
+        let text = Array(lines.joined().utf8)
+        try File.replaceDurably(hosts, text.span, mode: 0o600)
+        for (key, value) in [
+            (Setting.vapidKey, state.vapidKey), (.vapidContact, "mailto:demo@example.org"), (.webOrigin, "https://localhost"),
+            (.webPushHosts, hosts),
+        ] { configuration.setDefault(key, value) }
+    }
+
     private static func stay(
         _ service: Service, _ state: StateFolder, _ control: String, _ signer: JSONWebSigner?, showsWebhooks: Bool
     ) async throws {
@@ -109,6 +126,7 @@ enum DemoCommand {
               demo page  http://\(service.address)/demo/
               apps       http://\(service.address)/api/rooms    ws://\(service.address)/ws
               pushes     http://\(control)/pushes
+              web push   http://\(service.address)/api/push    what a page subscribes with: docs/web-push.md
               operator   http://\(service.operatorAddress)/metrics
               audit log  http://\(service.address)/audit/    \(program) audit verify \(state.ledger) --key \(state.verifierKey)
             """)
@@ -156,7 +174,7 @@ private struct Story {
 
     func play() async throws {
         let api = "http://\(service.address)"
-        Terminal.out("The story of one room, with throw-away keys. What leaves for Apple goes to the simulator.\n")
+        Terminal.out("The story of one room, with throw-away keys. What leaves for a push service goes to the simulator.\n")
 
         step("1", "Ann makes a room and leaves her phone's push address with the broker, which seals it.")
         let made = try await call(

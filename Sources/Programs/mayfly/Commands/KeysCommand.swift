@@ -153,9 +153,9 @@ enum KeysCommand {
         if !File.exists(state.database.isServer ? state.ledgerKey : state.ratchetKey) {
             try make(state, origin: origin, wrapping: wrapping)
         }
-        if !File.exists(state.apnsKey) {
+        for path in [state.apnsKey, state.vapidKey] where !File.exists(path) {
             let key = try ES256.PrivateKey().pem()
-            try File.replaceDurably(state.apnsKey, key.span, mode: 0o600)
+            try File.replaceDurably(path, key.span, mode: 0o600)
         }
         for path in [state.jwtSecret, state.webhookSecret] where !File.exists(path) {
             let secret = Array("\(Base64.url.encode(Sodium.randomBytes(32).span))\n".utf8)
@@ -190,7 +190,7 @@ enum KeysCommand {
             keys: fileKeys + [.origin]),
         Subcommand(
             "throwaway", ["[FLAGS]"],
-            "like init, and also make an APNs key and certificate for the simulator and secrets for JWTs and webhooks; for development only",
+            "like init, and also make keys for APNs and Web Push, a certificate for the simulator and secrets for JWTs and webhooks; for development only",
             keys: fileKeys + [.origin]),
         Subcommand(
             "renew", ["[FLAGS]"],

@@ -45,34 +45,17 @@ enum PushCommand {
         guard let settings = try WebPushSettings(configuration) else {
             throw UsageError("\(Setting.vapidKey.named) is missing. `mayfly push keys FILE` makes a key")
         }
-        try await change(configuration) { store, database in try await settings.enable(in: store, database) }
+        try await settings.enable(in: try configuration.state)
         Terminal.out(
             "Web Push is enabled. New addresses of all services are sealed in one size from the next start of each broker on.")
         Terminal.out("Rows that were sealed before are visibly Apple's until they expire.")
     }
 
     private static func disable(_ configuration: Configuration) async throws {
-        try await change(configuration) { store, _ in try await WebPushSettings.disable(in: store) }
+        try await WebPushSettings.disable(in: try configuration.state)
         Terminal.out(
             "Web Push is switched off from the next start of each broker on, with or without the key. Without it, pushes to addresses of before fail."
         )
-    }
-
-    private static func change(
-        _ configuration: Configuration, _ body: (any Store, DatabaseAddress) async throws -> Void
-    ) async throws {
-        let state = try configuration.state
-        // A running broker has the SQLite file open. A server serves both.
-        let lock = state.database.isServer ? nil : try state.lock()
-        defer { extendLifetime(lock) }
-        let store = try state.database.open(resolution: 1, timing: nil, now: { Clock.wallMs })
-        do {
-            try await body(store, state.database)
-        } catch {
-            await store.shutDown()
-            throw error
-        }
-        await store.shutDown()
     }
 
     /// Sends one message to the subscription on standard input.

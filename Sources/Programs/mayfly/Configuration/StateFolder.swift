@@ -177,6 +177,8 @@ struct StateFolder {
     // Only `keys throwaway` makes these.
     var apnsKey: String { keys + "/apns.p8" }
     var jwtSecret: String { keys + "/jwt.secret" }
+    /// Of a demo.
+    var vapidKey: String { keys + "/vapid.pem" }
     var webhookSecret: String { keys + "/webhook.secret" }
     var simulatorCertificate: String { keys + "/simulator.pem" }
     var simulatorCA: String { keys + "/simulator-ca.pem" }

@@ -11,6 +11,8 @@ import WebPush
 struct WebPushSettings: Sendable {
     static let keys: [Setting] = [.vapidKey, .vapidPreviousKey, .vapidContact, .webOrigin, .webPushHosts]
 
+    static func areGiven(_ configuration: Configuration) -> Bool { keys.contains { configuration[$0] != nil } }
+
     let service: WebPushService
     /// The certificates in the files that the list of hosts names.
     let authorities: [String: [UInt8]]
@@ -162,13 +164,15 @@ struct WebPushSettings: Sendable {
     /// Records the keys, and makes room for addresses of Web Push.
     ///
     /// - Throws: `CommandFailed` if the deployment has recorded another key than these, or if a node lacks one of them.
-    func enable(in store: any Store, _ database: DatabaseAddress) async throws {
-        if let first = Self.split(try await store.mark(Self.mark) ?? []).first {
-            guard service.keys.contains(where: { Self.digest($0) == first }) else { throw otherKey }
+    func enable(in state: StateFolder) async throws {
+        try await Self.change(state) { store in
+            if let first = Self.split(try await store.mark(Self.mark) ?? []).first {
+                guard service.keys.contains(where: { Self.digest($0) == first }) else { throw otherKey }
+            }
+            if state.database.isServer { try checkNodes(StoreSnapshot(state.database)) }
+            try await store.setMark(Self.mark, digests)
+            try await AddressSize.anyService.record(in: store)
         }
-        if database.isServer { try checkNodes(StoreSnapshot(database)) }
-        try await store.setMark(Self.mark, digests)
-        try await AddressSize.anyService.record(in: store)
     }
 
     private func checkNodes(_ store: StoreSnapshot) throws {
@@ -185,7 +189,23 @@ struct WebPushSettings: Sendable {
     }
 
     /// Lets nodes serve without a key.
-    static func disable(in store: any Store) async throws { try await store.setMark(mark, []) }
+    static func disable(in state: StateFolder) async throws {
+        try await change(state) { store in try await store.setMark(mark, []) }
+    }
+
+    private static func change(_ state: StateFolder, _ body: (any Store) async throws -> Void) async throws {
+        // A running broker has the SQLite file open. A server serves both.
+        let lock = state.database.isServer ? nil : try state.lock()
+        defer { extendLifetime(lock) }
+        let store = try state.database.open(resolution: 1, timing: nil, now: { Clock.wallMs })
+        do {
+            try await body(store)
+        } catch {
+            await store.shutDown()
+            throw error
+        }
+        await store.shutDown()
+    }
 
     private var digests: [UInt8] { service.keys.flatMap(Self.digest) }
 
