@@ -9,8 +9,8 @@ from world import World
 class SimulatorPushWorld(World):
     """A second knock at a room may push after 10 seconds. `browsers`: true if a Firefox may call the simulator."""
 
-    def __init__(self, browsers=False):
-        super().__init__(apns=False, start=False)
+    def __init__(self, browsers=False, **broker):
+        super().__init__(apns=False, start=False, **broker)
         if browsers:
             self.simulator.browsers = free_port()
             self.simulator.more = ["--browsers", f"127.0.0.1:{self.simulator.browsers}"]

@@ -9,6 +9,7 @@ import pytest
 
 from browser import Page
 from page_fixtures import browser  # noqa: F401
+from push_world import SimulatorPushWorld
 from processes import REPOSITORY, eventually
 
 
@@ -61,12 +62,12 @@ CLICK = """typeof ServiceWorkerGlobalScope !== 'undefined' && registration.getNo
 class _Phone(Page):
     """A page that may show notifications, and gets pushes."""
 
-    def __init__(self, browser, origin):  # noqa: F811
+    def __init__(self, browser, origin, page="example.html"):  # noqa: F811
         self.origin, self.registrations = origin, {}
         super().__init__(browser)
         browser.call("Browser.grantPermissions", permissions=["notifications"], origin=origin, browserContextId=self.context)
         self.call("ServiceWorker.enable")
-        self.go(f"{origin}/example.html")
+        self.go(f"{origin}/{page}")
 
     def happened(self, method, event, session):
         if method == "ServiceWorker.workerRegistrationUpdated":
@@ -113,3 +114,36 @@ def test_the_worker_shows_pushes_and_opens_the_room_of_a_tapped_one(browser, ori
         eventually(lambda: ["Chat", "wartet auf dich"] in page.shown(), 45, what="a notification without a name")
         # This browser can't reach the push service of its maker.
         assert page.value("push.subscribe(client, registration).catch(({ kind, code }) => kind + ' ' + code)") == "unreachable push_service"
+
+
+SUBSCRIBE = """(({ key, subscription }) => {
+    PushManager.prototype.subscribe = async ({ applicationServerKey }) => {
+        if (applicationServerKey !== key) throw new Error('another key');
+        return { ...subscription, toJSON: () => subscription };
+    };
+})(GIVEN)"""
+
+
+def test_the_push_example_plays_with_a_broker(browser, origin):  # noqa: F811
+    """Chromium has no push service here. So its subscription is the simulator's, whose decrypted message is given to the worker."""
+    with SimulatorPushWorld(cors_origins=origin) as world, _Phone(browser, origin, f"push-example.html?broker={world.broker.url}") as page:
+        def said(count):
+            return eventually(lambda: (lines := page.json("[...document.querySelectorAll('li')].map((line) => line.innerText)"))[count - 1:] and lines, 45, what="words")
+
+        page.wait("document.documentElement.dataset.ready")
+        page.value("make.click()")
+        assert said(1) == ["The browser's push service can't be reached. Check the network and try again."]
+        key = world.client().send("GET", "/api/push").expect(200).json["webPush"]["applicationServerKey"]
+        subscription = world.simulator.subscribe("google", key)
+        page.value(SUBSCRIBE.replace("GIVEN", json.dumps({"key": key, "subscription": subscription})))
+        page.value("make.click()")
+        assert "You are away from the room." in said(2)[1]
+        page.value("knock.click()")
+        assert said(3)[2] == "Ben came and went. Your push: queued."
+        [push] = eventually(lambda: world.simulator.web_pushes(subscription), 15, what="the message")
+        page.push(push["text"])
+        eventually(lambda: page.value("navigator.serviceWorker.ready.then((one) => one.getNotifications()).then(([one]) => `${one?.title} ${one?.body}`)")
+                   == "Ben is waiting for you", 45, what="the notification")
+        for worker in page.workers:
+            browser.call("Runtime.evaluate", worker, expression=CLICK.replace("TAG", json.dumps(push["topic"])), awaitPromise=True)
+        assert said(4)[3] == "You tapped the push of Ben."
