@@ -23,7 +23,8 @@ def base64url(data):
 
 
 class Room:
-    """A room and its instance at the distributor. Each room has an endpoint of its own, so that no service learns which rooms share a phone."""
+    """A room and its instance at the distributor. Each room has an endpoint of its own, so a broker can't see which rooms share a phone. The distributor
+    and its server can."""
 
     def __init__(self, nickname):
         self.nickname, self.instance = nickname, secrets.token_hex(8)
