@@ -31,7 +31,8 @@ public enum MessageEncryption {
     ) throws(TLSError) -> [UInt8] {
         precondition(text.count <= textCount && auth.count == authCount && salt.count == 16)
         let own = try key.point()
-        let keys = try Keys(key, with: point, auth: auth, salt: salt, receiver: point, sender: own.span)
+        var keys = try Keys(key, with: point, auth: auth, salt: salt, receiver: point, sender: own.span)
+        defer { keys.wipe() }
         var message = [UInt8]()
         message.reserveCapacity(headCount + textCount + 1 + AES128GCM.tagLength)
         message += salt
@@ -53,23 +54,28 @@ public enum MessageEncryption {
         guard message.count > headCount + AES128GCM.tagLength, message[20] == 65, auth.count == authCount else { return nil }
         let (own, bytes) = (try key.point(), message.span)
         let sender = bytes.extracting(21..<headCount)
-        let keys: Keys
+        var keys: Keys
         do throws(TLSError) {
             keys = try Keys(key, with: sender, auth: auth, salt: Array(message[..<16]), receiver: own.span, sender: sender)
         } catch {
             if error == .badKey { return nil }
             throw error
         }
+        defer { keys.wipe() }
         let opened = try AES128GCM.open(bytes.extracting(headCount...), key: keys.content.span, nonce: keys.nonce.span)
         guard var text = opened, let end = text.lastIndex(where: { $0 != 0 }), text[end] == 2 else { return nil }
         text.removeSubrange(end...)
         return text
     }
 
-    /// The key and nonce of one message (RFC 8291, 3.4).
+    /// The key and nonce of one message (RFC 8291, 3.4). Arrays, because nothing would wipe a struct's own bytes on the stack.
     private struct Keys {
-        var content = InlineArray<16, UInt8>(repeating: 0)
-        var nonce = InlineArray<12, UInt8>(repeating: 0)
+        private(set) var content, nonce: [UInt8]
+
+        mutating func wipe() {
+            Sodium.wipe(&content)
+            Sodium.wipe(&nonce)
+        }
 
         init(
             _ key: ES256.PrivateKey, with peer: Span<UInt8>, auth: Span<UInt8>, salt: [UInt8], receiver: Span<UInt8>,
@@ -90,11 +96,10 @@ public enum MessageEncryption {
             defer { Sodium.wipe(&material) }
             var pseudo = HMACSHA256.code(material.span, key: salt.span)
             defer { Sodium.wipe(&pseudo) }
-            let (content, nonce) = (
-                HMACSHA256.code(Self.contentInfo.span, key: pseudo.span), HMACSHA256.code(Self.nonceInfo.span, key: pseudo.span)
-            )
-            for index in 0..<16 { self.content[index] = content[index] }
-            for index in 0..<12 { self.nonce[index] = nonce[index] }
+            content = HMACSHA256.code(Self.contentInfo.span, key: pseudo.span)
+            nonce = HMACSHA256.code(Self.nonceInfo.span, key: pseudo.span)
+            content.removeLast(content.count - AES128GCM.keyLength)
+            nonce.removeLast(nonce.count - AES128GCM.nonceLength)
         }
 
         private static let info = Array("WebPush: info\0".utf8)
