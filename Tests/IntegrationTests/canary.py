@@ -22,6 +22,15 @@ def forms(secret):
     return {form for form in found if len(form) >= 8}
 
 
+def subscription_secrets(subscription):
+    """(name, values) of what is secret in `PushSubscription.toJSON()`. Of the endpoint that is its last part, which others contain."""
+    path, keys = subscription["endpoint"].rsplit("/", 1)[1], subscription["keys"]
+    is_hex = re.fullmatch("(?:[0-9a-f]{2})+", path)
+    yield "endpoint", [path, *([bytes.fromhex(path)] if is_hex else [])]
+    for name in ("p256dh", "auth"):
+        yield name, [keys[name], base64.urlsafe_b64decode(keys[name] + "=" * (-len(keys[name]) % 4))]
+
+
 class Canaries:
     """Named secrets, each as its bytes and, if it is written differently, as text."""
 
@@ -32,6 +41,10 @@ class Canaries:
         for value in values:
             for form in forms(value if isinstance(value, bytes) else value.encode()):
                 self.forms[form] = name
+
+    def add_subscription(self, subscription):
+        for name, values in subscription_secrets(subscription):
+            self.add(name, *values)
 
     def in_bytes(self, data):
         return sorted({name for form, name in self.forms.items() if form in data})
@@ -67,7 +80,8 @@ def search(contents, canaries):
 
 
 class Given:
-    """The push tokens that a whole run of tests gave to a broker, however many: found by their first bytes, in whatever form they are printed."""
+    """The push tokens and subscriptions that a whole run of tests gave to a broker, however many: found by their first bytes, in whatever form
+    they are printed."""
 
     HEAD = 8
     RUNS = [
@@ -86,8 +100,19 @@ class Given:
             value = bytes.fromhex(token)
         except (TypeError, ValueError):
             return
+        self._add(value)
+
+    def _add(self, value):
         if len(set(value)) > self.HEAD:
             self.heads.add(value[:self.HEAD])
+
+    def add_subscription(self, subscription):
+        try:
+            for _, values in subscription_secrets(subscription):
+                for value in values:
+                    self._add(value if isinstance(value, bytes) else value.encode())
+        except (AttributeError, KeyError, IndexError, TypeError, ValueError):
+            return  # A malformed one, of a test of that.
 
     def is_in(self, data, depth=2):
         """Whether one of them is; base64 of a text with one in it counts as well."""

@@ -62,4 +62,5 @@ class Clocks:
 def environments(*parts):
     """Environments of several preloaded libraries, as one."""
     together = {name: value for part in parts for name, value in part.items()}
-    return together | {"LD_PRELOAD": ":".join(str(part["LD_PRELOAD"]) for part in parts)}
+    preloaded = ":".join(str(part["LD_PRELOAD"]) for part in parts if "LD_PRELOAD" in part)
+    return together | ({"LD_PRELOAD": preloaded} if preloaded else {})

@@ -89,9 +89,11 @@ class Client:
 
     def send(self, method, path, body=None, bearer=None, headers=None, checked=True):
         """One request; `body` is sent as JSON unless it is bytes. A broken connection raises."""
-        for name in ("client1_token", "client2_token", "token"):
+        for name in ("client1_token", "client2_token", "token", "deviceToken"):
             if isinstance(body, dict) and isinstance(body.get(name), str):
                 given.add(body[name])
+            elif isinstance(body, dict) and isinstance(body.get(name), dict):
+                given.add_subscription(body[name])
         content = body if isinstance(body, (bytes, type(None))) else json.dumps(body).encode()
         fields = {} if content is None else {"Content-Type": "application/json"}
         if bearer is not None:

@@ -19,7 +19,7 @@ from pathlib import Path
 import psycopg
 
 from canary import given
-from clocks import Clocks
+from clocks import Clocks, environments
 from databases import MOVING, Schema, row_counts, shared_server
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -154,7 +154,7 @@ class State:
         return psycopg.connect(self.schema.uri, autocommit=True) if self.schema else _Reader(self / "mayfly.sqlite")
 
     def remove(self):
-        """Deletes the folders. Fails if broker or simulator printed a push token."""
+        """Deletes the folders. Fails if broker or simulator printed a push token or a part of a subscription."""
         told = given.in_files(*self.outputs)
         if self.schema:
             self.schema.drop()
@@ -185,6 +185,7 @@ class Process:
     binary = BINARY
     cwd = None
     descriptors = ()  # of the tests, which it inherits
+    environment = {}  # at each start
 
     def __init__(self, state, name):
         self.state, self.name, self.child, self.starts = state, name, None, 0
@@ -202,7 +203,8 @@ class Process:
         with open(f"{base}.out", "wb") as out, open(f"{base}.err", "wb") as err:
             self.child = subprocess.Popen(
                 [*self.prefix, self.binary, *map(str, self.arguments())], stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=self.cwd,
-                pass_fds=self.descriptors, env=clean_environment(**environment, **shifted(self.state, clock_offset)))
+                pass_fds=self.descriptors,
+                env=clean_environment(**environments(self.environment, environment, shifted(self.state, clock_offset))))
         self.out, self.err = Path(f"{base}.out"), Path(f"{base}.err")
         self.state.outputs += [self.out, self.err]
         if wait:

@@ -1,14 +1,32 @@
-"""A canary's token, room id and code are found in no file and no output, while the room lives and after."""
+"""A canary's token or subscription, room id and code are found in no file and no output, while the room lives and after."""
 
 import base64
+import json
 import time
-from secrets import token_bytes
+from functools import partial
+from secrets import token_bytes, token_hex
+from types import SimpleNamespace
 
 import pytest
 
-from canary import Canaries
+from canary import Canaries, given
 from mayfly import Socket, base64url_bytes, new_client, new_code, new_token
-from processes import REPOSITORY, State, eventually, mayfly
+from processes import REPOSITORY, State, eventually, free_port, mayfly
+from web_push_service import Subscriber, WebPushService
+from world import World
+
+
+class make_world(World):
+    """Sends Web Push to the simulator, and to a host of somebody's own, whose name may name its owner."""
+
+    def __init__(self):
+        port, host = free_port(), f"ann-{token_hex(8)}.home.example"
+        super().__init__(web_push={port: host})
+        self.own = WebPushService(self.push, host, port=port)
+
+    def close(self):
+        super().close()
+        self.own.close()
 
 
 def test_the_search_finds_planted_secrets(tmp_path):
@@ -30,8 +48,11 @@ def test_the_search_finds_planted_secrets(tmp_path):
 def test_every_run_searches_its_output_for_its_tokens(tmp_path):
     """In every form, by `State.remove` at the end of each test, and by `mayfly`."""
     token, other = new_token(), token_bytes(32)
-    secret = bytes.fromhex(token)
-    forms = [secret, token.encode(), token.upper().encode(), str(list(secret)).encode(), token[:16].encode()]
+    secret, browser = bytes.fromhex(token), Subscriber(SimpleNamespace(host="push.example", port=443))
+    given.add_subscription(browser.json())
+    forms = [browser.path.encode(), browser.endpoint.encode(), browser.point, browser.point.hex().encode(), browser.auth]
+    forms += [value.encode() for value in browser.json()["keys"].values()]
+    forms += [secret, token.encode(), token.upper().encode(), str(list(secret)).encode(), token[:16].encode()]
     forms += [encode(token_bytes(n) + secret + token_bytes(n)) for n in range(4) for encode in (base64.b64encode, base64.urlsafe_b64encode)]
     forms += [base64.b64encode(b'{"token":"' + token.encode() + b'"}')]
     for form in forms:
@@ -59,17 +80,33 @@ def story(world):
     """Rooms in every stage of a life, all canaries, with pushes made and refused; then bad calls that name them."""
     client, canaries, rooms = world.client(), Canaries(), []
 
-    def side(token):
-        canaries.add("token", token)
-        return token.hex(), new_client()
+    def token():
+        secret = token_bytes(32)
+        canaries.add("token", secret)
+        return secret.hex(), partial(world.simulator.pushes, secret.hex())
+
+    def subscription():
+        made = world.push.subscribe("google")
+        canaries.add_subscription(made)
+        return made, partial(world.simulator.web_pushes, made)
+
+    def subscription_at_home():
+        made = Subscriber(world.own)
+        canaries.add_subscription(made.json())
+        return made.json(), made.messages
 
     def member(answer, name):
         canaries.add("room id", answer["roomid"], base64url_bytes(answer["roomid"]))
         canaries.add(f"member secret of the {name}", answer["member"], base64url_bytes(answer["member"]))
 
-    for life in (3600, 12):
+    canaries.add("host", world.own.host)
+    canaries.add("VAPID key", world.push.vapid.private_numbers().private_value.to_bytes(32, "big"))
+    # The first line of the file begins as that of every such key does.
+    canaries.add("VAPID key", *world.broker.options["vapid-key"].read_text().splitlines()[2:-1])
+    for life, one, other in ((3600, token, subscription), (12, subscription_at_home, token)):
         code = "canary-" + new_code()
-        (first, creator), (second, joiner) = side(token_bytes(32)), side(token_bytes(32))
+        (first, pushed), (second, _) = one(), other()
+        creator, joiner = new_client(), new_client()
         canaries.add("join code", code)
         canaries.add("client id", creator, joiner)
         created = client.create(code, creator, first, life).expect(201).json
@@ -83,21 +120,21 @@ def story(world):
         roomid = created["roomid"]
         with Socket(world.broker) as socket:
             socket.join(roomid, joiner, accepted["member"])
-            eventually(lambda: world.simulator.pushes(first), what="the push")
-        client.put_token(roomid, creator, first[:-1], member=created["member"]).expect(400)
+            eventually(pushed, what="the push")
+        cut = first[:-1] if isinstance(first, str) else first | {"keys": first["keys"] | {"auth": first["keys"]["auth"][:-1]}}
+        client.put_token(roomid, creator, cut, member=created["member"]).expect(400)
         client.put_token(roomid + "A", creator, first).expect(401)
         client.send("GET", "/api/room/" + roomid).expect(404)
-        client.send("POST", "/api/rooms", b'{"client1_token":"' + first.encode()).expect(400)
-        world.simulator.fault(reason="BadDeviceToken")
+        client.send("POST", "/api/rooms", b'{"client1_token":' + json.dumps(first).encode()[:-1]).expect(400)
+        world.simulator.fault(always=[{"reason": "BadDeviceToken"}, {"problem": "badToken", "dialect": "google"}])
         client.put_token(roomid, joiner, second, member=accepted["member"]).expect(200)
         client.presence(roomid, creator).expect(202)
-        time.sleep(0.3)
+        eventually(lambda: world.state.jobs() == 0, what="the outcome")
         world.simulator.fault()
         rooms.append((roomid, creator, created["member"]))
     pending = "canary-" + new_code()
     canaries.add("join code", pending)
-    token, creator = side(token_bytes(32))
-    member(client.create(pending, creator, token).expect(201).json, "creator of a pending room")
+    member(client.create(pending, new_client(), subscription()[0]).expect(201).json, "creator of a pending room")
     return client, canaries, rooms
 
 

@@ -6,41 +6,20 @@ import json
 import pytest
 
 import ledger
-from certificates import openssl
 from mayfly import new_client, new_code
-from preload import library
-from processes import eventually, mayfly
+from processes import eventually
+from push_services import HOSTS
 from world import World
-
-HOSTS = {
-    "mozilla": "updates.push.services.mozilla.com", "google": "fcm.googleapis.com", "apple": "web.push.apple.com",
-    "microsoft": "wns2-am3p.notify.windows.com"}
 
 
 class ServicesWorld(World):
     """A broker whose subscriptions are at the simulator under the services' names."""
 
     def __init__(self):
-        super().__init__(apns=False, start=False)
-        both, certificate = self.state / "keys/simulator.pem", self.state / "keys/simulator-ca.pem"
-        key = self.state.parent / "services.key"
-        names = ",".join(f"DNS:{name}" for name in (*HOSTS.values(), "localhost"))
-        openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", key, "-out", certificate,
-                "-days", 30, "-subj", "/CN=push.mayfly.test", "-addext", f"subjectAltName={names},IP:127.0.0.1")
-        both.write_bytes(certificate.read_bytes() + key.read_bytes())
-        self.simulator.start()
-        hosts, vapid = self.state.parent / "hosts", self.state.parent / "vapid.pem"
-        hosts.write_text("".join(f"{name}:{self.simulator.port} private ca {certificate}\n" for name in HOSTS.values()))
-        assert mayfly("push", "keys", vapid).returncode == 0
-        options = {"vapid-key": vapid, "vapid-contact": "mailto:ops@chat.example", "web-origin": "https://app.example", "web-push-hosts": hosts}
-        self.broker.options |= options
-        enabled = mayfly("push", "enable", *self.state.flags, *(word for name, value in options.items() for word in (f"--{name}", value)))
-        assert enabled.returncode == 0, enabled
-        self.broker.start(LD_PRELOAD=library("names.c"), TEST_NAMES=",".join(f"{name}=127.0.0.1" for name in HOSTS.values()))
-        self.key = self.client().send("GET", "/api/push").expect(200).json["webPush"]["applicationServerKey"]
+        super().__init__(web_push=True)
 
     def subscribe(self, dialect):
-        return self.simulator.subscribe(dialect, self.key, origin=f"https://{HOSTS[dialect]}:{self.simulator.port}")
+        return self.push.subscribe(dialect)
 
     def knock(self, subscription):
         """The room whose creator has this address, knocked at."""

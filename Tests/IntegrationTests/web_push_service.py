@@ -2,6 +2,7 @@
 8291 and 8292 alone."""
 
 import base64
+import hmac
 import json
 import os
 import ssl
@@ -20,12 +21,17 @@ def base64url(data):
     return base64.urlsafe_b64encode(data).decode().rstrip("=")
 
 
+def point_of(private_key):
+    return private_key.public_key().public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
+
+
 @dataclass
 class Message:
     path: str
     headers: dict
     body: bytes
     at: float = field(default_factory=time.monotonic)
+    is_answered: bool = False
 
 
 class Subscriber:
@@ -41,7 +47,7 @@ class Subscriber:
 
     @property
     def point(self):
-        return self.key.public_key().public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
+        return point_of(self.key)
 
     @property
     def endpoint(self):
@@ -55,15 +61,27 @@ class Subscriber:
         text = http_ece.decrypt(message.body, private_key=self.key, auth_secret=self.auth, version="aes128gcm")
         return json.loads(text)
 
+    def message_keys(self, message):
+        """What only sender and subscriber of a message can derive (RFC 8291 section 3.4): the shared secret, and all keys from it."""
+        salt, point = message.body[:16], message.body[21:86]
+        shared = self.key.exchange(ec.ECDH(), ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), point))
+        extract = hmac.digest(self.auth, shared, "sha256")
+        material = hmac.digest(extract, b"WebPush: info\0" + self.point + point + b"\1", "sha256")
+        pseudo = hmac.digest(salt, material, "sha256")
+        content, nonce = (hmac.digest(pseudo, b"Content-Encoding: " + name + b"\0\1", "sha256") for name in (b"aes128gcm", b"nonce"))
+        return shared, extract, material, pseudo, content[:16], nonce[:12]
+
     def messages(self):
         return [message for message in list(self.service.messages) if message.path == self.path]
 
 
 class WebPushService:
-    """`answers`: {path: [(status, headers, body?), ...]}, the last of which stays; 201 for other paths. A header that is None is left out."""
+    """`answers`: {path: [(status, headers, body?), ...]}, the last of which stays; 201 for other paths. A header that is None is left out.
+    `loses`: asked at each message whether its answer gets lost."""
 
     def __init__(self, certificate, host="localhost", address="127.0.0.1", port=0):
         self.host, self.messages, self.answers, self.connections = host, [], {}, 0
+        self.loses = lambda: False
         service = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -75,7 +93,11 @@ class WebPushService:
 
             def do_POST(self):
                 body = self.rfile.read(int(self.headers["content-length"]))
-                service.messages.append(Message(self.path, {k.lower(): v for k, v in self.headers.items()}, body))
+                message = Message(self.path, {k.lower(): v for k, v in self.headers.items()}, body)
+                service.messages.append(message)
+                if service.loses():
+                    self.close_connection = True
+                    return
                 waiting = service.answers.get(self.path, [(201, {})])
                 status, headers, *body = waiting.pop(0) if len(waiting) > 1 else waiting[0]
                 self.send_response(status)
@@ -84,6 +106,7 @@ class WebPushService:
                         self.send_header(name, value)
                 self.end_headers()
                 self.wfile.write(b"".join(body))
+                message.is_answered = True
 
             def log_message(self, *_):
                 pass

@@ -3,17 +3,20 @@
 import ledger
 from mayfly import Client
 from processes import Broker, Simulator, State, audit_verify, eventually
+from push_services import PushServices
 
 
 class World:
-    """A state, its broker and its simulator. `postgres`: see State. `binary`, `prefix` and `environment` are the broker's."""
+    """A state, its broker and its simulator. `postgres`: see State. `binary`, `prefix` and `environment` are the broker's. `web_push`: true if it
+    sends Web Push, or the hosts of PushServices."""
 
-    def __init__(self, apns=True, start=True, binary=None, prefix=(), environment={}, postgres=False, **broker):
+    def __init__(self, apns=True, start=True, binary=None, prefix=(), environment={}, postgres=False, web_push=False, **broker):
         self.state = State(postgres=postgres)
         self.simulator = Simulator(self.state)
         self.broker = Broker(self.state, self.simulator.port, **broker)
         self.broker.binary, self.broker.prefix = binary or self.broker.binary, prefix
         try:
+            self.push = web_push and PushServices(self.state, self.simulator, self.broker, {} if web_push is True else web_push)
             if apns:
                 self.simulator.start()
             if start:
