@@ -68,7 +68,7 @@ def companion(secret, patient_until, known, sockets):
             body = {"activityToken": token, "activityId": activity, "sessionId": session}
             return Call("POST", "/api/push/live-activity/register", body | more, jwt)
 
-        phone, live = known.token(), known.token()
+        phone, live = known.address(), known.token()
         device = {"deviceToken": phone, "platform": "ios", "displayName": known.word("text")}
         phone_id = registered((yield Call("POST", "/api/push/register", device, jwt, ("", "chunks", "pieces")[turn % 3])))
         live_id = registered((yield activity_call(live)))
@@ -89,7 +89,7 @@ def companion(secret, patient_until, known, sockets):
             case 2 | 8:
                 asked = yield event("approval_request", {"toolName": known.word("text"), "summary": known.word("text")}, eventId=known.word("event"))
                 answer = Call("POST", f"/api/approval/{asked['requestId']}/respond", {
-                    "approved": turn % 2 == 0, "deviceToken": (phone, known.token())[turn % 4 // 2], "message": known.word("text")}, jwt)
+                    "approved": turn % 2 == 0, "deviceToken": (phone, known.address())[turn % 4 // 2], "message": known.word("text")}, jwt)
                 yield Call("GET", f"/api/approval/{asked['requestId']}", bearer=back_end)
                 yield answer
                 yield answer
@@ -115,7 +115,7 @@ def companion(secret, patient_until, known, sockets):
             case 5:
                 for bad in login.bad():
                     yield Call("GET", "/api/push/status", bearer=bad)
-                yield Call("POST", "/api/push/register", {"deviceToken": known.token(), "name": known.word("text")}, next(login.bad()))
+                yield Call("POST", "/api/push/register", {"deviceToken": known.address(), "name": known.word("text")}, next(login.bad()))
             case 6:
                 for bad in (login.jwt(known.word("user id"), life=-60), next(login.bad())):
                     sockets(known.turn, "/ws/sessions", None, [({"type": "auth", "token": bad}, "error")] if turn % 2 else [
@@ -128,7 +128,7 @@ def companion(secret, patient_until, known, sockets):
                 for size in (15_000, 17_000):
                     body = {"deviceToken": known.token(100), "text": known.word("text") + "x" * size}
                     yield Call("POST", "/api/push/register", body, jwt, "continued")
-                body = {"text": known.word("text"), "deviceToken": known.token()}
+                body = {"text": known.word("text"), "deviceToken": known.address()}
                 yield Call("POST", "/api/push/register", body, jwt, ("cut", "reset")[turn // 13 % 2])
                 body = json.dumps({"type": "question_asked", "userId": known.word("user id"), "data": {"question": known.word("text")}}).encode()
                 yield Call("POST", events, body[:-1], back_end)
@@ -137,7 +137,7 @@ def companion(secret, patient_until, known, sockets):
                 escaped = "".join(f"\\u{ord(letter):04x}" for letter in known.word("text"))
                 yield Call("POST", events, b'{"type":"question_asked","data":{"question":"%s"}}' % escaped.encode(), jwt)
                 yield Call("GET", f"/api/push/status?token={jwt}&device={known.token()}")
-                yield Call("DELETE", f"/api/push/token/{phone}", bearer=jwt)
+                yield Call("DELETE", f"/api/push/token/{known.token()}", bearer=jwt)
                 yield Call("DELETE", f"/api/push/token/{phone_id}", bearer=login.jwt(known.word("user id")))
                 yield Call("POST", events, {"type": known.word("text"), "userId": user}, back_end)
                 yield Call("POST", events, {"type": "state_change", "data": {"newState": known.word("text")}}, jwt)

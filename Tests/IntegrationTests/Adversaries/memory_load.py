@@ -18,6 +18,7 @@ from hpack import Decoder
 from hpack.huffman import HuffmanEncoder
 from hpack.huffman_constants import REQUEST_CODES, REQUEST_CODES_LENGTH
 
+from canary import subscription_secrets
 from http2_frames import (
     ACK, CONTINUATION, END_HEADERS, END_STREAM, HEADERS, POST, START, TABLE_SIZE, data, field as plain_field, frame, number, reset, settings, window)
 from mayfly import other_address
@@ -61,6 +62,9 @@ class Known:
     turn: Turn = field(default_factory=Turn)
     calls: int = 0
     statuses: Counter = field(default_factory=Counter)
+    # Makes a browser's subscription.
+    subscribe: object = None
+    addresses: int = 0
 
     def secret(self, kind, value, text):
         self.secrets.append(Secret(kind, value, text, self.turn))
@@ -75,6 +79,16 @@ class Known:
         secret = token_bytes(length)
         self.secret("token", secret, secret.hex().encode())
         return secret.hex()
+
+    def address(self):
+        """A token, or every other time a subscription."""
+        self.addresses += 1
+        if self.subscribe is None or self.addresses % 2:
+            return self.token()
+        subscription = self.subscribe(self.turn)
+        for kind, (text, *value) in subscription_secrets(subscription):
+            self.secret(kind, value[0] if value else None, text.encode())
+        return subscription
 
     def capability(self, kind, text):
         self.secret(kind, base64.urlsafe_b64decode(text + "="), text.encode())
@@ -103,9 +117,9 @@ def rooms(known, sockets):
     for turn in count():
         code, creator, joiner = known.word("join code"), known.word("client id"), known.word("client id")
         created = yield Call("POST", "/api/rooms", {
-            "joinid": code, "expiresInSeconds": 3600, "client1": creator, "client1_token": known.token()})
+            "joinid": code, "expiresInSeconds": 3600, "client1": creator, "client1_token": known.address()})
         room, first = known.capability("room id", created["roomid"]), known.capability("member secret", created["member"])
-        accept = {"joinid": code, "client2": joiner, "client2_token": known.token()}
+        accept = {"joinid": code, "client2": joiner, "client2_token": known.address()}
         accepted = yield Call("POST", "/api/rooms/accept", accept, manner=("", "chunks", "pieces")[turn % 3])
         second = known.capability("member secret", accepted["member"])
         match turn % 12:
@@ -115,7 +129,7 @@ def rooms(known, sockets):
             case 1:
                 yield Call("POST", "/api/room/presence", {"client": creator, "member": first}, bearer=room)
             case 2:
-                yield Call("PUT", "/api/room/token", {"client": joiner, "member": second, "token": known.token()}, bearer=room)
+                yield Call("PUT", "/api/room/token", {"client": joiner, "member": second, "token": known.address()}, bearer=room)
             case 3:
                 known.turn.looked_at = time.monotonic() + 7
                 yield Call("POST", "/api/room/presence", {"client": creator}, bearer=room)
@@ -125,9 +139,9 @@ def rooms(known, sockets):
             case 4:
                 yield Call("POST", "/api/rooms", {
                     "joinid": known.word("join code"), "expiresInSeconds": 3600, "client1": known.word("client id"),
-                    "client1_token": known.token()}, manner=("cut", "reset")[turn // 8 % 2])
+                    "client1_token": known.address()}, manner=("cut", "reset")[turn // 8 % 2])
             case 5:
-                body = json.dumps({"joinid": known.word("join code"), "client1_token": known.token(), "client1": 7}).encode()
+                body = json.dumps({"joinid": known.word("join code"), "client1_token": known.address(), "client1": 7}).encode()
                 yield Call("POST", "/api/rooms", body[:-1] if turn // 8 % 2 else body)
             case 6 | 8:
                 join = {"type": "join_room", "roomid": room, "client": creator, "member": first}
@@ -341,9 +355,10 @@ class Load:
     for HTTP/1.1 and HTTP/2) HTTP/2 too. Connections stay open, and so do the last of each path's WebSockets, until `close`. The connections
     share the `stories` out among them."""
 
-    def __init__(self, port, tls=None, rate=1000, seconds=5.0, connections=12, kept_sockets=10, stories=(rooms,)):
+    def __init__(self, port, tls=None, rate=1000, seconds=5.0, connections=12, kept_sockets=10, stories=(rooms,),
+                 subscribe=None):
         self.port, self.tls, self.rate, self.seconds, self.kept, self.stories = port, tls, rate, seconds, kept_sockets, stories
-        self.known = [Known() for _ in range(connections)]
+        self.subscribe, self.known = subscribe, [Known(subscribe=subscribe) for _ in range(connections)]
         self.open, self.sockets, self.errors = [], {}, []
 
     def start(self):
@@ -364,7 +379,7 @@ class Load:
 
     def one_more(self, story):
         """The first call of another story, and its answer."""
-        known, connection = Known(calls=1), self._connect(0)
+        known, connection = Known(calls=1, subscribe=self.subscribe), self._connect(0)
         self.known.append(known)
         self.open.append(connection)
         calls = story(known, self._socket)

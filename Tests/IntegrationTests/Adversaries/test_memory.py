@@ -16,7 +16,9 @@ from companion_world import settings
 from memory_companion import LIMITS, companion
 from memory_load import Load, Turn, new_word, rooms
 from memory_scan import Mapping, Search, Secret, forms, memory_of, size_of, told, xor4
-from processes import BINARY, REPOSITORY, eventually
+from processes import BINARY, REPOSITORY, eventually, free_port, subscription_id
+from push_services import HOSTS
+from web_push_service import Subscriber, WebPushService, base64url
 from world import World
 
 pytestmark = [pytest.mark.campaign, pytest.mark.alone]
@@ -36,17 +38,21 @@ class Loaded:
     def __init__(self, folder, tls, seconds=SECONDS, rate=RATE, environment={}, at_once=False):
         assert RELEASE.exists(), f"no {RELEASE}: run `swift build -c release --product mayfly` first, or set MAYFLY_BINARY"
         certificate = Certificate(folder) if tls else None
-        self.world = World(start=False, binary=RELEASE, **(certificate.flags if tls else {}))
+        # Half of the subscriptions are at the simulator, with HTTP/2.
+        port, host = free_port(), HOSTS["mozilla"]
+        self.world = World(start=False, binary=RELEASE, web_push={port: host}, **(certificate.flags if tls else {}))
+        self.service, self.subscribers, self.subscriptions = WebPushService(self.world.push, host, port=port), {}, {}
         self.world.broker.options |= settings(self.world.state, rooms=POLICY, **LIMITS)
         secret = (self.world.state / "keys/jwt.secret").read_bytes().strip()
         self.jwt_secret = Secret("JWT secret", None, secret, Turn())
         contexts = (certificate.context("http/1.1"), certificate.context("h2")) if tls else None
         # A timeout begun this early doesn't delay the test.
         stories = rooms, partial(companion, secret, lambda: self.load.began + seconds - 2.5)
-        self.load = Load(self.world.broker.port, contexts, rate, seconds, stories=stories)
+        self.load = Load(self.world.broker.port, contexts, rate, seconds, stories=stories, subscribe=self.subscribe)
         try:
             self.world.broker.start(**environment)
-            self.world.simulator.fault(always=[{"reset": True, "rate": 0.05}, {"reason": "Unregistered", "rate": 0.03}])
+            self.world.simulator.fault(always=[
+                {"reset": True, "rate": 0.05}, {"reason": "Unregistered", "rate": 0.03}, {"problem": "unsubscribed", "rate": 0.03}])
             self.load.start()
             time.sleep(seconds * 0.4)
             self.world.simulator.fault()
@@ -72,13 +78,35 @@ class Loaded:
     def pid(self):
         return self.world.broker.child.pid
 
+    def subscribe(self, turn):
+        """Some endpoints are nearly as long as may be."""
+        length = random.choice((16, 16, 200))
+        if random.random() < 0.5:
+            made = self.world.push.subscribe("google", id=token_hex(length))
+            self.subscriptions[subscription_id(made)] = turn
+        else:
+            subscriber = Subscriber(self.service, "/up/" + base64url(token_bytes(length)))
+            self.subscribers[subscriber.path] = subscriber, turn
+            made = subscriber.json()
+        return made
+
     def note_pushes(self):
-        """Records in each turn when its last push left."""
+        """Records in each turn when its last push left, and the keys of messages."""
         turns = {secret.text.decode(): secret.turn for secret in self.load.secrets if secret.kind == "token"}
         behind = time.time() - time.monotonic()
         for push in self.world.simulator.pushes():
             if turn := turns.get(push["token"]):
-                turn.pushed_at = datetime.fromisoformat(push["at"]).timestamp() - behind
+                turn.pushed_at = max(turn.pushed_at, datetime.fromisoformat(push["at"]).timestamp() - behind)
+        for push in self.world.simulator.web_pushes():
+            turn = self.subscriptions[push["subscription"]]
+            turn.pushed_at = max(turn.pushed_at, datetime.fromisoformat(push["at"]).timestamp() - behind)
+        self.message_keys = []
+        for message in self.service.messages:
+            subscriber, turn = self.subscribers[message.path]
+            turn.pushed_at = max(turn.pushed_at, message.at)
+            self.message_keys += [Secret("message key", key, key.hex().encode(), turn) for key in subscriber.message_keys(message)]
+        # They are looked for with the others, of which a sample is.
+        self.load.known[0].secrets += self.message_keys
 
     def waiting(self):
         """How many pushes, updates of Live Activities, and approvals."""
@@ -88,8 +116,9 @@ class Loaded:
 
     @property
     def description(self):
-        pushes = self.world.broker.metric('pushes_delivered_total{service="apns"}')
-        return f"{self.load.calls:,} calls at {self.load.calls / self.load.lasted:,.0f} a second, {pushes:,} pushes"
+        apns = self.world.broker.metric('pushes_delivered_total{service="apns"}')
+        web_pushes = len(self.service.messages) + len(self.world.simulator.web_pushes())
+        return f"{self.load.calls:,} calls at {self.load.calls / self.load.lasted:,.0f} a second, {apns:,} pushes to Apple, {web_pushes:,} by Web Push"
 
     def search(self, secrets=None):
         secrets = self.load.secrets if secrets is None else secrets
@@ -101,6 +130,7 @@ class Loaded:
     def close(self):
         self.load.close()
         self.world.close()
+        self.service.close()
 
 
 @pytest.fixture(scope="module", params=["cleartext", "TLS"])

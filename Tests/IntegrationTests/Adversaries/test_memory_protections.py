@@ -43,12 +43,15 @@ class Rooms:
     """A broker with a few sockets open in their rooms, and nothing else to do."""
 
     def __init__(self, prefix=(), environment={}):
-        self.world = World(policy=POLICY, binary=RELEASE, environment=environment, prefix=prefix)
+        self.world = World(policy=POLICY, binary=RELEASE, environment=environment, prefix=prefix, web_push=True)
         try:
-            self.load = Load(self.world.broker.port, rate=200, seconds=0.5, connections=2, kept_sockets=5).start().finish()
+            self.load = Load(
+                self.world.broker.port, rate=200, seconds=0.5, connections=2, kept_sockets=5,
+                subscribe=lambda _: self.world.push.subscribe()).start().finish()
             self.rooms = [secret for secret in self.load.secrets if secret.kind == "room id" and secret.turn.held]
             assert self.rooms
-            time.sleep(0.2)
+            eventually(lambda: self.world.state.jobs() == 0, what="the end of all pushes")
+            time.sleep(1)
         except BaseException:
             self.close()
             raise
@@ -68,7 +71,7 @@ class Rooms:
         self.world.close()
 
     def in_core(self, folder, *settings):
-        """Takes a core with gdb and these settings. Returns the image, and the open rooms' ids in it."""
+        """Takes a core with gdb and these settings. Returns the image, and the secrets in it."""
         path = folder / "core"
         options = [part for setting in ("auto-solib-add off", *settings) for part in ("-iex", f"set {setting}")]
         done = subprocess.run(
@@ -76,7 +79,7 @@ class Rooms:
         assert path.exists(), f"gdb took no core: {done.stdout[-500:]}{done.stderr[-500:]}"
         image = core_of(path, mappings(self.pid))
         path.unlink()
-        return image, Search(self.rooms).in_image(image)
+        return image, Search(self.load.secrets).in_image(image)
 
 
 def test_a_forced_core_contains_no_secret(tmp_path):
@@ -89,7 +92,7 @@ def test_a_forced_core_contains_no_secret(tmp_path):
         everything, found = broker.in_core(tmp_path, "use-coredump-filter off", "dump-excluded-mappings on")
         assert size_of(asked) < 1 << 20 < size_of(unfiltered) < size_of(everything)
         assert outside_the_arena(found) == [], told(found)
-        assert {find.secret for find in found} == set(broker.rooms)
+        assert {find.secret for find in found} >= set(broker.rooms)
         rooms = len(broker.rooms)
     table.record(
         "a core against the broker's will",
@@ -101,7 +104,7 @@ def test_without_protections_a_core_contains_room_ids(tmp_path, switch):
     with Rooms(environment=switch("madvise", "coredump_filter")) as broker:
         image, found = broker.in_core(tmp_path)
         assert size_of(image) > 1 << 20
-        assert {find.secret for find in found} == set(broker.rooms)
+        assert {find.secret for find in found} >= set(broker.rooms)
 
 
 @pytest.fixture
@@ -184,16 +187,17 @@ def test_secrets_are_in_locked_memory(switch):
 
 
 EVERYTHING = {
-    "token", "room id", "member secret", "join code", "client id", "handle key", "JWT", "user id", "session", "activity", "event", "device", "text"}
+    "token", "endpoint", "p256dh", "auth", "message key", "room id", "member secret", "join code", "client id", "handle key", "JWT", "user id",
+    "session", "activity", "event", "device", "text"}
 
 
 @pytest.mark.parametrize("off, tls, where, kinds", [
     # Freed memory, and the bytes of requests and answers before they are freed.
     ("explicit_bzero", False, "anonymous", EVERYTHING),
     # Slots of the arena when they are freed.
-    ("sodium_memzero", False, "arena", {"token", "room id", "member secret", "handle key"}),
+    ("sodium_memzero", False, "arena", {"token", "endpoint", "p256dh", "auth", "room id", "member secret", "handle key"}),
     # Records that OpenSSL has decrypted.
-    ("OPENSSL_cleanse", True, "anonymous", {"token", "join code", "client id", "user id", "session", "text"}),
+    ("OPENSSL_cleanse", True, "anonymous", {"token", "endpoint", "p256dh", "auth", "join code", "client id", "user id", "session", "text"}),
 ])
 def test_without_a_wipe_secrets_are_found(off, tls, where, kinds, switch, tmp_path):
     # Traces of a second's traffic vary: later requests may overwrite those of rare kinds.
