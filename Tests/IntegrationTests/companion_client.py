@@ -189,7 +189,8 @@ class Caller:
         return self.http.send(method, path, body, **({"bearer": self.jwt} | more))
 
     def register(self, device_token, environment="production", **more):
-        return self.call("POST", "/api/push/register", {"deviceToken": device_token, "platform": "ios", "environment": environment} | more)
+        phone = {"platform": "ios", "environment": environment} if isinstance(device_token, str) else {}
+        return self.call("POST", "/api/push/register", {"deviceToken": device_token} | phone | more)
 
     def register_activity(self, activity_token, activity, session, previous=None, **more):
         body = {"activityToken": activity_token, "activityId": activity, "sessionId": session, "platform": "ios"}

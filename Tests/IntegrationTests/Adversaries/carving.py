@@ -22,7 +22,7 @@ def _varint(number):
 _TIME, _NULL, _ZERO, _SMALL = [b"\x05"], [b"\x00"], [b"\x08"], [b"\x08", b"\x09", b"\x01", b"\x02", b"\x03"]
 _NUMBER = _SMALL + [b"\x04", b"\x05"]
 _TEXT = [_varint(13 + 2 * length) for length in range(1, 120)]
-_HASH, _REF, _ANY = _blob(32), _blob(16), [_varint(12 + 2 * length) for length in range(33, 260)]
+_HASH, _REF, _ANY = _blob(32), _blob(16), [_varint(12 + 2 * length) for length in (*range(33, 260), 648)]
 _SEALED = {56: _blob(56), 72: _blob(72), 104: _blob(104)}
 # Notes, in blocks.
 _NOTE = {block: [kind for count in range(1, 6) for kind in _blob(40 + block * count)] for block in (64, 128, 256, 320)}

@@ -4,15 +4,13 @@ import random
 import threading
 from contextlib import contextmanager
 
-from truth import Phone
-
 
 class Load:
     """Threads that play rooms and record them in `truth`, except while paused. `knocks`: whether they also knock."""
 
     def __init__(self, truth, threads=2):
         self.truth, self.knocks, self.failure = truth, False, None
-        self.phones = [Phone() for _ in range(24)]
+        self.phones = [truth.phone() for _ in range(24)]
         self._ended = threading.Event()
         self._gates = [threading.Lock() for _ in range(threads)]
         self.done = 0

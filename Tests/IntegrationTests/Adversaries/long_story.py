@@ -15,7 +15,7 @@ WORDS = ("alice", "bob", "carol", "dora", "erin", "someone else")
 class LongStory:
     def __init__(self):
         # With the log's timing as it is built in: batches of 64 each hour, and at midnight.
-        self.stage = Stage(files=True, settings=lambda _: {"policy": REPOSITORY / "policies/rooms.json"})
+        self.stage = Stage(files=True, push=True, settings=lambda _: {"policy": REPOSITORY / "policies/rooms.json"})
         try:
             self.truth = Truth(self.stage)
             self.client = self.stage.client()
@@ -44,7 +44,7 @@ class LongStory:
         self.quiet = []
         for number in range(4):
             room = truth.pair(
-                client, creator=often if number == 0 else None, joiner=often if number == 2 else None, life=20_000 + 1_000 * number)
+                client, creator=often if number == 0 else Phone(), joiner=often if number == 2 else Phone(), life=20_000 + 1_000 * number)
             refs, tokens = dict(room.refs), {slot: phone.token.hex() for slot, phone in room.phones.items()}
             knocked = (1, 2, 2, 1)[number]
             assert truth.knock(client, room, by=3 - knocked) == "queued"
@@ -101,7 +101,7 @@ class LongStory:
         stage, truth, client = self.stage, self.truth, self.client
         # Its token has a length of its own, in case lengths reveal something.
         long = Phone(bytes.fromhex("5a" * 4) + Phone().token * 3)
-        shared = Phone()
+        shared = Phone.browser(stage.push.subscribe())
         self.accepted = [
             truth.pair(client, code=six_digits(), names=(None, "bob"), life=5 * DAY),
             truth.pair(client, creator=long, code=six_digits(), life=5 * DAY),
@@ -120,7 +120,7 @@ class LongStory:
         truth.close(client, self.closed)
         self.short = truth.pair(client, names=(None, "erin"), life=600)
         self.member_room = truth.pair(client, names=(None, "carol"), life=5 * DAY)
-        self.knocked = truth.pair(client, life=5 * DAY)
+        self.knocked = truth.pair(client, Phone(), Phone(), life=5 * DAY)
         stage.simulator.fault(always=[{"token": self.knocked.phones[2].token.hex(), "silent": True}])
         assert truth.knock(client, self.knocked, by=1) == "queued"
 

@@ -9,6 +9,7 @@ from nacl.exceptions import CryptoError
 
 EPOCH_MS, DAY_MS = 300_000, 86_400_000
 KEY_0 = bytes(32)
+WEB_PUSH = 2  # the service of an address
 LIFE = 8640 + 2 + 288  # epochs that have keys: a month, and room for clocks that disagree
 DAYS = (1, 60, 86_400)  # how long a day of the log is in these tests' policies, in seconds
 
@@ -120,8 +121,11 @@ def destination_of(plaintext):
 
 
 def token_of(plaintext):
-    """The token in a token's or a job's plaintext, behind its app; without padding too, should someone have left it out."""
-    return None if plaintext is None else plaintext[45:29 + int.from_bytes(plaintext[27:29], "big")]
+    """The token in a token's or a job's plaintext, behind its app; of Web Push both keys and the endpoint. Without padding too, should someone have
+    left it out."""
+    if plaintext is None:
+        return None
+    return plaintext[29 if plaintext[24] == WEB_PUSH else 45:29 + int.from_bytes(plaintext[27:29], "big")]
 
 
 def ref_of(plaintext):

@@ -12,6 +12,7 @@ from clocks import DAY, EPOCH, Clocks, environments
 from mayfly import Client
 from preload import library
 from processes import Broker, Simulator, State, eventually
+from push_services import PushServices
 
 
 # Only a broken broker takes so many seconds.
@@ -22,10 +23,10 @@ class Stage:
     """A world at noon of a day to come (UTC), just after an epoch and a generation of keys began. Windows of the log are a minute, as usual.
 
     `switched_off`: a protection of switched_off.c. `files`: the paths that the broker opens to write are noted. `settings`: more of the
-    broker's options, from its state folder.
+    broker's options, from its state folder. `push`: whether it sends Web Push.
     """
 
-    def __init__(self, switched_off=None, files=False, resolution=60, settings=None):
+    def __init__(self, switched_off=None, files=False, resolution=60, settings=None, push=False):
         self.state = State()
         begin = (time.time() // DAY + 2) * DAY + DAY / 2 + 10
         self.clock = Clocks(self.state.prints / "clock", ahead=begin - time.time())
@@ -41,6 +42,7 @@ class Stage:
         if files:
             self.environment = environments({"LD_PRELOAD": library("Adversaries/created_files.c"), "TEST_FILES": self.files}, self.environment)
         try:
+            self.push = PushServices(self.state, self.simulator, self.broker, clock=self.clock.environment) if push else None
             self.simulator.start(**self.clock.environment)
             self.broker.start(**self.environment)
             self._wait_for_step()

@@ -20,8 +20,9 @@ from companion_pushes import seconds
 from companion_world import settings, users
 from mayfly import base64url_bytes
 from opening import is_row_of
-from processes import eventually
+from processes import eventually, subscription_id
 from stage import DAY, Stage
+from truth import Phone as Browser
 
 pytestmark = pytest.mark.campaign
 
@@ -33,6 +34,11 @@ EVERYTHING = "every audience's token until it expires: the broker alone can open
 ABSENT = "no token, no user, no session; of one step, which registrations are one user's"
 
 
+def address(device):
+    """What is sealed of its token or subscription."""
+    return bytes.fromhex(device.token) if isinstance(device.token, str) else Browser.browser(device.token).token
+
+
 @dataclass(eq=False)
 class User:
     name: str
@@ -42,7 +48,7 @@ class User:
     activities: list = field(default_factory=list)
 
     def tokens(self, devices=True, activities=True):
-        return {bytes.fromhex(one.token) for one in (self.devices if devices else []) + (self.activities if activities else [])}
+        return {address(one) for one in (self.devices if devices else []) + (self.activities if activities else [])}
 
     @property
     def refs(self):
@@ -52,7 +58,7 @@ class User:
 class Story:
     def __init__(self, switched_off=None):
         self.is_scrubbed = switched_off != "truncate"
-        self.stage = Stage(switched_off, settings=lambda state: settings(state, **LIMITS))
+        self.stage = Stage(switched_off, push=True, settings=lambda state: settings(state, **LIMITS))
         try:
             self.jwts = users(self.stage.state)
             self.back_end_name = "back-end-" + secrets.token_hex(8)
@@ -70,11 +76,11 @@ class Story:
         self.stage.clients.append(caller.http)
         return caller
 
-    def user(self, name=None):
+    def user(self, name=None, device=None):
         name = name or "user-" + secrets.token_hex(8)
         phone = self._caller(Phone(self.stage.broker, self.stage.simulator, self.jwts.token(name, life=30 * DAY), name))
         user = User(name, phone, "session-" + secrets.token_hex(8))
-        self.add_device(user)
+        self.add_device(user, device)
         user.activities.append(phone.start_activity(user.session, "activity-" + secrets.token_hex(8)))
         return user
 
@@ -97,7 +103,8 @@ class Story:
     def _play(self):
         stage = self.stage
         self.alice, self.bob = self.user("alice"), self.user("bob")
-        self.stranger, self.asked, self.waiting, self.queued = (self.user() for _ in range(4))
+        self.stranger, self.asked = self.user(), self.user()
+        self.waiting, self.queued = (self.user(device=stage.push.subscribe()) for _ in range(2))
         self.users = [self.alice, self.bob, self.stranger, self.asked, self.waiting, self.queued]
         # One phone of two guessed users, and of two others.
         self.shared = self.add_device(self.bob, self.stranger.devices[0].token)
@@ -113,7 +120,7 @@ class Story:
             assert socket.ask({"type": "ping"}) == {"type": "pong"}
         self.back_end.event(self.alice.session, "question_asked", {}, self.alice.name, eventId="event-1").expect(202)
         stage.wait_for_pushes()
-        stage.simulator.fault(always=[{"token": self.queued.devices[0].token, "silent": True}])
+        stage.simulator.fault(always=[{"token": subscription_id(self.queued.devices[0].token), "silent": True}])
         self.back_end.event(self.queued.session, "question_asked", {}, self.queued.name).expect(202)
         eventually(lambda: stage.state.jobs() == 1, what="one push that is under way")
         self.at_once = stage.image()
@@ -342,6 +349,8 @@ def test_no_secret_is_in_any_file_or_output(audiences):
     canaries = Canaries()
     for token in audiences.all_tokens | audiences.later_tokens:
         canaries.add("token", token)
+    for user in (audiences.waiting, audiences.queued):
+        canaries.add_subscription(user.devices[0].token)
     for user in audiences.users:
         canaries.add("JWT", user.phone.jwt[-40:])
         canaries.add("session", user.session)

@@ -8,6 +8,7 @@ import pytest
 
 import table
 from canary import search
+from truth import Phone
 
 pytestmark = pytest.mark.campaign
 
@@ -15,20 +16,26 @@ pytestmark = pytest.mark.campaign
 # Promise: no-secret-in-output
 def test_output_contains_no_secret(story):
     """Logs have one level. The errors are those of calls that carry secrets in every wrong place."""
-    client, room, waiting = story.stage.client(), story.truth.pair(story.client), story.truth.create(story.client)
-    token = room.phones[1].token.hex()
+    client, waiting = story.stage.client(), story.truth.create(story.client)
+    room = story.truth.pair(story.client, Phone(), Phone.browser(story.stage.push.subscribe()))
+    token, browser = room.phones[1].token.hex(), room.phones[2].subscription
     answers = [
         client.send("POST", "/api/rooms", f'{{"client1_token":"{token}"'.encode()),
         client.create(waiting.code, room.clients[2], token), client.accept(waiting.code, waiting.clients[1], token[:-1]),
         client.accept(room.code, "stranger", token), client.put_token(room.roomid_text, room.clients[1], token + "zz"),
         client.put_token(room.roomid_text + "A", room.clients[1], token), client.send("GET", f"/api/room/{room.roomid_text}"),
         client.send("GET", f"/api/room?roomid={room.roomid_text}"), client.delete_token(room.roomid_text, waiting.clients[1]),
+        client.create(waiting.code, room.clients[2], browser), client.put_token(room.roomid_text + "A", room.clients[2], browser),
+        client.accept(waiting.code, waiting.clients[1], browser | {"endpoint": browser["endpoint"].replace("https", "http")}),
+        client.put_token(room.roomid_text, room.clients[2], browser | {"keys": browser["keys"] | {"p256dh": browser["keys"]["p256dh"][:-1]}}),
         client.send("GET", f"/{token}", headers={"X-Token": token}), client.send("PUT", f"/api/rooms/{waiting.code}", {"token": token})]
     assert all(answer.status >= 400 for answer in answers), [answer.status for answer in answers]
     metrics = story.stage.broker.metrics().encode()
     assert b"mayfly_rooms" in metrics
-    story.stage.simulator.fault(reason="BadDeviceToken")
+    story.stage.simulator.fault(always=[{"reason": "BadDeviceToken"}, {"problem": "badToken"}])
     story.truth.knock(client, room, by=2)
+    story.truth.knock(client, room, by=1)
+    story.stage.wait_for_pushes()
     story.stage.simulator.fault()
     said = [answer.body + repr(answer.headers).encode() for answer in answers] + [metrics, story.stage.broker.printed().encode()]
     found = search(said, story.truth.canaries())

@@ -18,6 +18,7 @@ from mayfly import Client, new_client, new_code, new_token
 from postgres_remains import Watch, left, places
 from postgres_rows import Heap
 from processes import Broker, Simulator, State, eventually, free_port, quick_rooms
+from push_services import PushServices
 from stage import DAY
 from thief import Thief
 from truth import Phone, Truth, six_digits
@@ -169,14 +170,17 @@ def test_a_rewritten_table_has_no_sealed_bytes(scene, watch):
 
 
 class Evening:
-    """A broker with rooms in each state, every version of their rows, and the keys of a thief who unwrapped the file."""
+    """A broker with rooms in each state, half of them browsers', every version of their rows, and the keys of a thief who unwrapped the file."""
 
     def __init__(self, server):
         server.set(autovacuum="off")
         self.state = State(postgres=server.uri)
-        self.broker = Broker(self.state, free_port())
+        self.broker, self.simulator = Broker(self.state, free_port()), Simulator(self.state)
+        self.push = PushServices(self.state, self.simulator, self.broker)
         self.truth, self.heap = Truth(self), Heap(server, self.state.schema.name)
         try:
+            self.simulator.start()
+            self.simulator.fault(problem="unavailable")
             self.broker.start()
             self._play()
         except BaseException:
@@ -189,6 +193,7 @@ class Evening:
 
     def close(self):
         self.broker.kill()
+        self.simulator.kill()
         self.state.remove()
 
     def _play(self):
@@ -204,7 +209,8 @@ class Evening:
         truth.replace(client, self.replaced, 1)
         truth.withdraw(client, self.withdrawn, 2)
         truth.close(client, self.closed)
-        # Nobody listens where APNs would be, so the push waits.
+        # A browser's, whose service has no time for it.
+        assert self.knocked.phones[2].subscription
         assert truth.knock(client, self.knocked, by=1) == "queued"
         self.files = self.heap.look()
         wrapping = self.state.options["wrapping-key"].read_bytes()

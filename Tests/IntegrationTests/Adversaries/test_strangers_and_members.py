@@ -9,7 +9,7 @@ import table
 from canary import Canaries, search
 from mayfly import Socket, invented_room
 from processes import eventually, mayfly
-from truth import six_digits
+from truth import Phone, six_digits
 
 pytestmark = pytest.mark.campaign
 
@@ -52,7 +52,7 @@ def test_guesses_of_a_stranger_are_limited(story, client):
 def test_a_member_can_only_knock_close_and_see_presence(story, client):
     """The joiner knows even the creator's client id."""
     truth = story.truth
-    room = truth.pair(client)
+    room = truth.pair(client, Phone())
     # The creator shows its member secret once: from then on its client id is worth nothing.
     member = story.stage.client()
     proof = member.send("POST", "/api/room/presence", {"client": room.clients[1], "member": _text(room.members[1]), "leaving": True},

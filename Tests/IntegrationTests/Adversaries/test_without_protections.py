@@ -9,30 +9,32 @@ from processes import eventually
 from stage import Stage
 from test_outputs_and_files import check_locked
 from thief import Thief
-from truth import Truth, six_digits
+from truth import Phone, Truth, six_digits
 from verdict import hold
 
 pytestmark = pytest.mark.campaign
 
 
 class ShortStory:
-    """A token replaced, one withdrawn, a room closed, one that expired, an answer kept, a knock delivered; and images of what is left.
+    """A token replaced, some withdrawn, a room closed, one that expired, an answer kept, a knock delivered; and images of what is left.
 
     At last a token is replaced and the broker killed at once.
     """
 
     def __init__(self, switched_off=None):
-        with Stage(switched_off) as stage:
+        with Stage(switched_off, push=True) as stage:
             truth = self.truth = Truth(stage)
             client = stage.client()
             begin = stage.now
             self.accepted = truth.pair(client, code=six_digits(), names=(None, "bob"))
-            self.changed, self.left, self.closed = truth.pair(client), truth.pair(client), truth.pair(client)
+            self.changed, self.closed, *self.left = (truth.pair(client) for _ in range(10))
             self.short = truth.pair(client, life=60)
-            self.knocked = truth.pair(client)
+            self.knocked = truth.pair(client, joiner=Phone.browser(stage.push.subscribe()))
             # Last, so that no other row overwrites these.
             truth.replace(client, self.changed, 1)
-            truth.withdraw(client, self.left, 1)
+            # Several, because the rows that stay may be moved over those that are gone.
+            for room in self.left:
+                truth.withdraw(client, room, 1)
             truth.close(client, self.closed)
             self.early = stage.image()
             # Each of these finds the write-ahead log empty, and nothing but itself asks for that again: an answer that was kept for two
@@ -40,9 +42,9 @@ class ShortStory:
             stage.pass_to(begin + 125, step=5)
             stage.settle()
             self.later = stage.image()
-            token = self.knocked.phones[2].token.hex()
+            browser = self.knocked.phones[2].subscription
             assert truth.knock(client, self.knocked, by=1) == "queued"
-            eventually(lambda: stage.simulator.pushes(token), what="the push")
+            eventually(lambda: stage.simulator.web_pushes(browser), what="the push")
             stage.wait_for_pushes()
             # Not a whole minute: in it a window of the public log ends, which empties the write-ahead log, too.
             before = stage.clock.scrubbed
@@ -63,9 +65,9 @@ def member(database, keys, *rooms):
 
 
 def check_erased(story):
-    got = member(story.later, story.later, story.changed, story.left, story.closed)
+    got = member(story.later, story.later, story.changed, *story.left, story.closed)
     hold(got, story.truth, table.MEMBER_WITH_DISK, "quiet broker: tokens replaced, withdrawn, closed a minute ago",
-         "both sides' present tokens", tokens=story.changed.tokens | story.left.tokens)
+         "both sides' present tokens", tokens=story.changed.tokens.union(*(room.tokens for room in story.left)))
 
 
 def check_forgotten(story):

@@ -13,7 +13,20 @@ from thief import Recovered
 
 @dataclass(eq=False)
 class Phone:
+    """`subscription`: a browser's; then `token` is what is sealed of it, both keys and the endpoint without its scheme."""
+
     token: bytes = field(default_factory=lambda: secrets.token_bytes(32))
+    subscription: dict | None = None
+
+    @classmethod
+    def browser(cls, subscription):
+        auth, point = (base64url_bytes(subscription["keys"][name]) for name in ("auth", "p256dh"))
+        return cls(auth + point + subscription["endpoint"].removeprefix("https://").encode(), subscription)
+
+    @property
+    def address(self):
+        """What the API takes."""
+        return self.subscription or self.token.hex()
 
 
 @dataclass(eq=False)
@@ -48,10 +61,16 @@ class Truth:
         self.stage, self.rooms = stage, []
         self.sealed = []  # refs in the order in which their tokens were taken in
         self._lock = threading.Lock()
+        self._phones = itertools.count()
+
+    def phone(self):
+        """A new phone, or every other time a new browser."""
+        push = getattr(self.stage, "push", None)
+        return Phone.browser(push.subscribe()) if push and next(self._phones) % 2 else Phone()
 
     def create(self, client, phone=None, code=None, name=None, life=3600, **more):
-        code, name, phone = code or new_code(), name or new_client(), phone or Phone()
-        answer = client.create(code, name, phone.token.hex(), life, **more).expect(201).json
+        code, name, phone = code or new_code(), name or new_client(), phone or self.phone()
+        answer = client.create(code, name, phone.address, life, **more).expect(201).json
         with self._lock:
             room = Room(
                 code, base64url_bytes(answer["roomid"]), answer["roomid"], self.stage.now + life, {1: name},
@@ -61,8 +80,8 @@ class Truth:
         return room
 
     def accept(self, client, room, phone=None, name=None):
-        name, phone = name or new_client(), phone or Phone()
-        answer = client.accept(room.code, name, phone.token.hex()).expect(200).json
+        name, phone = name or new_client(), phone or self.phone()
+        answer = client.accept(room.code, name, phone.address).expect(200).json
         room.clients[2], room.members[2] = name, base64url_bytes(answer["member"])
         room.phones[2], room.refs[2] = phone, answer["ref"]
         self.sealed.append(answer["ref"])
@@ -72,8 +91,8 @@ class Truth:
         return self.accept(client, self.create(client, creator, name=names[0], **more), joiner, names[1])
 
     def replace(self, client, room, slot, phone=None):
-        phone = phone or Phone()
-        answer = client.put_token(room.roomid_text, room.clients[slot], phone.token.hex()).expect(200).json
+        phone = phone or self.phone()
+        answer = client.put_token(room.roomid_text, room.clients[slot], phone.address).expect(200).json
         room.earlier.append(room.phones[slot])
         room.phones[slot], room.refs[slot] = phone, answer["ref"]
         self.sealed.append(answer["ref"])
@@ -122,7 +141,10 @@ class Truth:
         canaries.add("ref", *self.sealed, *map(bytes.fromhex, self.sealed))
         for room in self.rooms:
             for phone in [*room.phones.values(), *room.earlier]:
-                canaries.add("token", phone.token)
+                if phone.subscription:
+                    canaries.add_subscription(phone.subscription)
+                else:
+                    canaries.add("token", phone.token)
             # A piece, too: a row has the room's end and a part of a hash.
             canaries.add("room id", room.roomid, room.roomid[6:22], room.roomid_text)
             canaries.add("member secret", *room.members.values())
