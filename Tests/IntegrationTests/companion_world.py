@@ -47,8 +47,8 @@ class CompanionWorld(World):
 
     kind = "companion"
 
-    def __init__(self, start=True, postgres=False, **limits):
-        super().__init__(start=False, postgres=postgres)
+    def __init__(self, start=True, postgres=False, web_push=False, **limits):
+        super().__init__(start=False, postgres=postgres, web_push=web_push)
         self.users = users(self.state)
         self.broker.options |= settings(self.state, self.kind, **limits)
         try:

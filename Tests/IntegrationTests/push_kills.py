@@ -1,5 +1,6 @@
 """kill -9 of broker and simulator under load: each acknowledged push is delivered or recorded as failed, and none is delivered twice unless its
-answer was lost. Captures of their TLS sessions (tls_capture.py) show what a killed process forgets.
+answer was lost. Captures of their TLS sessions (tls_capture.py) show what a killed process forgets. Every fourth address is a browser's, at a
+service that loses answers.
 
 MAYFLY_BINARY=.build/release/mayfly .build/venv/bin/python Tests/IntegrationTests/push_kills.py [KILLS OF EACH] [SEED]
 """
@@ -12,6 +13,7 @@ import threading
 import time
 from collections import Counter, defaultdict, deque
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,8 +21,10 @@ from pathlib import Path
 import ledger
 from canary import Canaries
 from mayfly import base64url_bytes, new_client, new_code, new_token, other_address
-from processes import REPOSITORY, audit_verify, eventually
+from processes import REPOSITORY, audit_verify, eventually, free_port
+from push_services import HOSTS
 from tls_capture import captured, exchanges
+from web_push_service import Subscriber, WebPushService
 from world import World
 
 RATE, CONNECTIONS, THROTTLE = 1000, 24, 1
@@ -39,8 +43,12 @@ def policy(path):
 
 
 class Room:
-    def __init__(self):
-        self.code, self.creator, self.joiner, self.token = new_code(), new_client(), new_client(), new_token()
+    """`service`: of the creator's subscription, if it isn't a phone."""
+
+    def __init__(self, service=None):
+        self.code, self.creator, self.joiner = new_code(), new_client(), new_client()
+        self.browser = service and Subscriber(service)
+        self.token = self.browser.json() if self.browser else new_token()
         self.roomid = self.ref = self.knock = None
         self.asked = self.acknowledged = 0
         self.at = 0.0  # of the last knock
@@ -96,8 +104,8 @@ class Caller(asyncio.Protocol):
 class Load:
     """Makes rooms in a thread of its own, then knocks at them in turn, `RATE` times a second."""
 
-    def __init__(self, port, count):
-        self.port, self.rooms, self.callers = port, [Room() for _ in range(count)], []
+    def __init__(self, port, count, service):
+        self.port, self.rooms, self.callers = port, [Room(None if number % 4 else service) for number in range(count)], []
         self.deliveries, self.refused, self.skipped, self.ended = Counter(), [], 0, False
         self.knocked = []  # When each knock was acknowledged.
         self.ready = threading.Event()
@@ -254,8 +262,21 @@ def duplicates(kills, sent, accepted):
     return causes, after, unrecorded
 
 
-def check(kills, load, canaries):
-    """Compares the ledger, the simulator's record and the callers' answers. Returns the figures."""
+def check_browser(room, messages, delivered, failed, kills):
+    """A message comes again only if its answer was lost or not yet recorded, and then with the same `Topic`. Returns how many came so."""
+    times = [life.killed for life in kills.lives["broker"] if life.killed]
+    lost = sum(not one.is_answered or any(one.at <= killed <= one.at + 2 for killed in times) for one in messages)
+    told = f"room {room.ref}: {len(messages)} messages, {lost} of them with lost answers, delivered {delivered}, failed {failed}"
+    assert not failed, told
+    assert delivered <= sum(one.is_answered for one in messages) and len(messages) <= delivered + lost, told
+    assert len({one.headers["topic"] for one in messages}) <= 1, told
+    for one in messages[:1]:
+        assert room.browser.open(one)["notification"]["tag"] == one.headers["topic"]
+    return len(messages) - delivered
+
+
+def check(kills, load, canaries, service):
+    """Compares the ledger, the services' records and the callers' answers. Returns the figures."""
     log = ledger.read(kills.world.state)
     assert log.entries[-1]["op"] == "broker.stopped", "the last entries are published"
     log.check_entries()
@@ -284,9 +305,11 @@ def check(kills, load, canaries):
         takes.sort(key=lambda one: one.asked)
         tokens[takes[0].token].add(apns_id)
         assert len({one.token for one in takes}) == 1
-    totals, reasons = Counter(), Counter()
+    totals, reasons, messages = Counter(), Counter(), defaultdict(list)
+    for message in service.messages:
+        messages[message.path].append(message)
     for room in load.rooms:
-        outcomes, taken = log.outcomes(room.ref), len(tokens.pop(room.token, ()))
+        outcomes, taken = log.outcomes(room.ref), len(() if room.browser else tokens.pop(room.token, ()))
         opened = len(log.of(room.ref, "token.opened"))
         delivered = sum(entry["op"] == "push.delivered" for entry in outcomes)
         failed = [entry["reason"] for entry in outcomes if entry["op"] == "push.failed"]
@@ -294,11 +317,14 @@ def check(kills, load, canaries):
             f"failed {failed}, taken {taken}"
         assert room.acknowledged <= opened <= room.asked, told
         assert opened == delivered + len(failed), told
+        if room.browser:
+            again = check_browser(room, messages.pop(room.browser.path, []), delivered, failed, kills)
+            totals.update(browsers=delivered, again=again)
         # A push that failed without an answer may have been accepted. Each delivered push was accepted, under an id of its own.
-        assert delivered <= taken <= delivered + failed.count("unknown"), told
+        assert room.browser or delivered <= taken <= delivered + failed.count("unknown"), told
         totals.update(asked=room.asked, acknowledged=room.acknowledged, opened=opened, delivered=delivered, failed=len(failed))
         reasons.update(failed)
-    assert not tokens, "pushes to tokens that nobody gave"
+    assert not tokens and not messages, "pushes to tokens that nobody gave"
     for status, body in load.refused:
         assert canaries.in_bytes(body) == [], status
     assert canaries.in_files(kills.world.state.prints, kills.world.state.folder) == []
@@ -308,14 +334,20 @@ def check(kills, load, canaries):
 def run(folder, kills_each, seed, count, longest):
     """Kills each of them so many times, prints the outcome, and returns how many knocks were acknowledged."""
     chance = random.Random(seed)
-    with World(apns=False, policy=policy(folder / "policy.json"), start=False) as world:
+    port, host = free_port(), HOSTS["mozilla"]
+    with World(apns=False, policy=policy(folder / "policy.json"), start=False, web_push={port: host}) as world, \
+            closing(WebPushService(world.push, host, port=port)) as service:
+        service.loses = lambda: chance.random() < 0.02
         kills = Kills(world, folder)
         kills.start("simulator")
         kills.start("broker")
         canaries, metrics, away = Canaries(), [], 0.0
-        with Load(world.broker.port, count) as load:
+        with Load(world.broker.port, count, service) as load:
             for room in load.rooms[:: max(1, count // 20)]:
-                canaries.add("token", bytes.fromhex(room.token))
+                if room.browser:
+                    canaries.add_subscription(room.token)
+                else:
+                    canaries.add("token", bytes.fromhex(room.token))
                 canaries.add("room id", room.roomid, base64url_bytes(room.roomid))
                 canaries.add("client id", room.joiner)
             begin = time.monotonic()
@@ -341,7 +373,7 @@ def run(folder, kills_each, seed, count, longest):
         metrics.append(world.broker.metrics())
         assert all("mayfly" in one and canaries.in_bytes(one.encode()) == [] for one in metrics)
         assert world.broker.stop() == 0
-        totals, reasons, causes, after, unrecorded, unanswered, verified = check(kills, load, canaries)
+        totals, reasons, causes, after, unrecorded, unanswered, verified = check(kills, load, canaries, service)
         print(f"{kills_each} kills of the broker and {kills_each} of the simulator in {took:.0f} s, seed {seed}; "
               f"the broker was away for {away:.1f} s of them")
         up = took - away
@@ -349,6 +381,7 @@ def run(folder, kills_each, seed, count, longest):
               f"({totals['acknowledged'] / up:,.0f} a second while there was a broker); answers: {dict(load.deliveries)}")
         print(f"jobs: {totals['opened']:,} opened = {totals['delivered']:,} delivered + {totals['failed']:,} failed {dict(reasons) or ''}; "
               f"the last {settled:.1f} s after the load")
+        print(f"Web Push: {totals['browsers']:,} delivered, {totals['again']:,} messages came again after a lost answer")
         print(f"apns-ids taken twice: {after[2]:,}, more often: {sum(after.values()) - after[2]:,}; each had lost its answer:")
         for cause, times in sorted(causes.items()):
             print(f"  {times:,} times {cause}")

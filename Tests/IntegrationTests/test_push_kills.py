@@ -14,4 +14,4 @@ KILLS = int(os.environ.get("MAYFLY_TEST_KILLS", 5))
 
 def test_kills_lose_no_acknowledged_push_and_repeat_none_needlessly(tmp_path):
     totals = run(tmp_path, KILLS, random.randrange(2**32), count=1500, longest=0.7)
-    assert totals["acknowledged"] >= 100 * KILLS, totals
+    assert totals["acknowledged"] >= 100 * KILLS and totals["browsers"] >= 10 * KILLS and totals["again"] > 0, totals

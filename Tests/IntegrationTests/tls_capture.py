@@ -1,4 +1,4 @@
-"""Reads the HTTP/2 of a process's TLS sessions, as `tls_capture.c` recorded it: requests for APNs and their answers."""
+"""Reads the HTTP/2 of a process's TLS sessions, as `tls_capture.c` recorded it: requests for APNs and their answers. Skips HTTP/1.1."""
 
 import functools
 import struct
@@ -42,7 +42,7 @@ class _Direction:
 
     def __init__(self, has_preface):
         self.bytes, self.block, self.decoder = bytearray(), b"", Decoder()
-        self.skip = len(PREFACE) if has_preface else 0
+        self.skip, self.is_http1 = len(PREFACE) if has_preface else 0, False
 
     def take(self, data):
         """Yields (stream, fields or None, whether the message ends here)."""
@@ -50,7 +50,10 @@ class _Direction:
         if self.skip:
             if len(self.bytes) < self.skip:
                 return
-            assert self.bytes[:self.skip] == PREFACE
+            if self.bytes[:self.skip] != PREFACE:
+                assert self.bytes.startswith(b"POST ")
+                self.is_http1 = True
+                return
             del self.bytes[:self.skip]
             self.skip = 0
         at = 0
@@ -90,6 +93,8 @@ def exchanges(path, client):
             directions[len(directions)] = {1: _Direction(not client), 2: _Direction(client)}
             continue
         session, is_request = numbers[pointer], (kind == 2) == client
+        if any(direction.is_http1 for direction in directions[session].values()):
+            continue
         for stream, fields, ends in directions[session][kind].take(part):
             if is_request and fields is not None:
                 found[session, stream] = Exchange(
