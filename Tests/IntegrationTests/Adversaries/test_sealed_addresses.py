@@ -5,6 +5,7 @@ import sqlite3
 import tempfile
 from pathlib import Path
 
+import ledger
 import table
 from canary import Canaries
 from companion_client import Caller
@@ -13,6 +14,7 @@ from databases import Server
 from mayfly import Client, new_client, new_code, new_token
 from opening import app_id
 from processes import BUNDLE_ID, KEY_ID, TEAM_ID, Broker, Simulator, State, eventually
+from push_services import PushServices
 from test_apps import ALONE, KEY, write
 
 OTHER = "org.example.another-app-with-a-longer-bundle-id"
@@ -29,9 +31,10 @@ NAMES.add("the key's id", KEY_ID)
 
 
 class Deployment:
-    """A broker that serves these apps, with a room, a device, a Live Activity and two queued pushes of each. Apple has no time for pushes."""
+    """A broker that serves these apps, with a room, a device, a Live Activity and two queued pushes of each. Push services have no time for pushes.
+    `then`: "tokens" or "subscriptions", with which it plays the first app's story once more, in a deployment that sends Web Push."""
 
-    def __init__(self, *apps, server=None):
+    def __init__(self, *apps, server=None, then=None):
         self.server = server
         self.state = State(postgres=server.uri if server else False)
         self.simulator = Simulator(self.state)
@@ -40,19 +43,21 @@ class Deployment:
             known.write_text(json.dumps({
                 "keyID": KEY_ID, "teamID": TEAM_ID, "key": str(self.state / "keys/apns.p8"), "topics": [BUNDLE_ID, OTHER]}))
             self.simulator.more = ["--app", known]
-            self.simulator.start()
-            self.simulator.fault(status=503, reason="ServiceUnavailable")
             listed = {}
             for app, environment in apps:
                 listed.setdefault(app, []).append(environment)
             path = write(self.state, *(f"{app} {','.join(environments)} {KEY}" for app, environments in listed.items()))
             self.broker = Broker(self.state, self.simulator.port, apns_apps=path, **ALONE)
             self.broker.options |= settings(self.state)
+            push = PushServices(self.state, self.simulator, self.broker) if then else None
+            self.simulator.start()
+            self.simulator.fault(always=[{"status": 503, "reason": "ServiceUnavailable"}, {"problem": "unavailable"}])
             self.broker.start()
-            for app in apps:
-                self._story(*app)
+            self.rooms = [self._story(*app) for app in apps]
+            if then:
+                self.rooms.append(self._story(*apps[0], {"tokens": new_token, "subscriptions": push.subscribe}[then]))
             eventually(self._has_asked, what="a provider token")
-            assert self.state.jobs() == 2 * len(apps), "a push did not stay queued"
+            assert self.state.jobs() == 2 * len(self.rooms), "a push did not stay queued"
         except BaseException:
             self.close()
             raise
@@ -61,18 +66,35 @@ class Deployment:
         with self.state.database() as database:
             return database.execute("SELECT count(*) FROM node WHERE name = 'apns.issued'").fetchone()[0]
 
-    def _story(self, app, environment):
-        """The joiner and the device are pushed to."""
-        named = {"bundleId": app, "environment": environment}
+    def _story(self, app, environment, address=new_token):
+        """The joiner and the device are pushed to. Returns the room."""
+        named = {"bundleId": app, "environment": environment} if address is new_token else {}
         client, code, clients = Client(self.broker.port), new_code(), (new_client(), new_client())
-        created = client.create(code, clients[0], new_token(), **named).expect(201).json
-        client.accept(code, clients[1], new_token(), **named).expect(200)
+        created = client.create(code, clients[0], address(), **named).expect(201).json
+        client.accept(code, clients[1], address(), **named).expect(200)
         assert client.presence(created["roomid"], clients[0]).expect(202).json["delivery"] == "queued"
         user, people = "user-" + new_client(), users(self.state)
         caller = Caller(self.broker, people.token(user), user)
-        caller.register(new_token(), environment, bundleId=app).expect(200)
+        caller.register(address(), environment, **{"bundleId": app} if named else {}).expect(200)
         caller.register_activity(new_token(), "activity", "session", environment=environment, bundleId=app).expect(200)
         Caller(self.broker, people.back_end(), "back-end").event("another", "approval_request", {}, user).expect(202)
+        return created["roomid"]
+
+    def entries(self):
+        """{operation: the shapes of its entries} of the log, after the pushes have met their ends and the rooms theirs."""
+        self.simulator.fault()
+        eventually(lambda: self.state.jobs() == 0, 60, what="the end of the pushes")
+        for room in self.rooms:
+            Client(self.broker.port).delete(room).expect(200)
+        def look(name, value):
+            return value if name in ("op", "template", "status", "reason", "cause") else len(value) if isinstance(value, str) else type(value)
+
+        def shapes_of_entries():
+            found = {}
+            for entry in ledger.read(self.state).entries:
+                found.setdefault(entry["op"], set()).add(tuple((name, look(name, value)) for name, value in entry.items()))
+            return found if {"token.sealed", "token.purged", "push.delivered"} <= found.keys() else None
+        return eventually(shapes_of_entries, 30, what="an entry of each kind")
 
     def rows(self):
         """{table: [{column: value}]} of all that SQL shows."""
@@ -199,6 +221,29 @@ def test_deployments_that_differ_by_app_and_environment_look_alike():
         assert not differing, (app, differing)
     table.record(
         table.DATABASE, "comparing brokers of another app or environment, column by column", "no value and no length that differs", "nothing")
+
+
+# Promise: web-one-row-length
+def test_a_life_with_subscriptions_looks_like_one_with_tokens():
+    """Each plays the same beside a story with tokens: no column has other values or lengths, and no entry of the log another shape."""
+    looks, logs = [], []
+    for addresses in ("tokens", "subscriptions"):
+        with Deployment(APPS[0], then=addresses) as deployment:
+            rows = deployment.rows()
+            for name in ("token", "job", "registration"):
+                # Live Activities are Apple's alone, and have a length of their own.
+                assert {len(row["sealed"]) for row in rows[name]} == {648} | ({200} if name == "registration" else set()), name
+                assert len(rows[name]) == 4
+            looks.append(shapes(rows))
+            logs.append(deployment.entries())
+    differing = {column: tuple(look.get(column) for look in looks) for column in looks[0] | looks[1] if looks[0].get(column) != looks[1].get(column)}
+    assert not differing
+    # The last ones of each life may still wait to be published.
+    assert {operation: logs[0][operation] == logs[1][operation] for operation in logs[0].keys() & logs[1].keys()} == dict.fromkeys(
+        ("broker.started", "policy.loaded", "keys.generated", "token.sealed", "token.opened", "token.purged", "push.delivered", "bucket.closed"), True)
+    table.record(
+        table.DATABASE, "comparing a life with subscriptions to one with tokens, column by column and entry by entry",
+        "no value, no length and no shape that differs", "nothing")
 
 
 def _hashable(value):
