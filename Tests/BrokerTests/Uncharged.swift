@@ -22,6 +22,8 @@ extension Rooms {
         try await report(caller, leaving: leaving, charging: nil)
     }
 
+    func test(_ caller: Caller) async throws -> Delivery { try await test(caller, charging: nil) }
+
     func join(
         _ caller: Caller, socket: UInt64, isOpen: @Sendable () -> Bool
     ) async throws -> (expires: UInt64, peerPresent: Bool, delivery: Delivery)? {

@@ -145,6 +145,9 @@ class Client:
     def presence(self, roomid, client, **more):
         return self.send("POST", "/api/room/presence", {"client": client} | more, bearer=roomid)
 
+    def test_push(self, roomid, client, **more):
+        return self.send("POST", "/api/push/test", {"client": client} | more, bearer=roomid)
+
     def room(self, tokens=(True, True), expires=3600, **more):
         """A room with both sides in it."""
         code, creator, joiner = new_code(), new_client(), new_client()

@@ -136,6 +136,16 @@ def test_guesses_at_three_nodes_have_one_budget(trio):
     assert set(answers) == {404, 429} and limit <= answers[404] <= limit + 2, (answers, limit)
 
 
+# Promise: test-push-limit
+def test_test_pushes_at_three_nodes_have_one_budget(trio):
+    clients = [Client(node.port) for node in trio.nodes.values()]
+    eventually(lambda: all(node.metric("nodes") == 3 for node in trio.nodes.values()), what="nodes that hear each other")
+    room = clients[0].room()
+    answers = Counter(client.test_push(room.roomid, room.creator.client).status for _ in range(3) for client in clients)
+    assert answers == {202: 3, 429: 6}
+    eventually(lambda: len(trio.simulator.pushes(room.creator.token)) == 3, what="the pushes")
+
+
 # Promise: takeover-keeps-rooms, one-ledger
 def test_another_node_leads_with_keys_rooms_and_log(pair):
     first, second = pair["a"], pair["b"].start()

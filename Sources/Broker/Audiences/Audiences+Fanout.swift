@@ -87,6 +87,39 @@ extension Audiences {
         return fanout
     }
 
+    /// Pushes an event to the caller's own registrations for an audience, because the caller asks whether pushes arrive.
+    /// - Throws: `.tooManyRequests` if all of their addresses had their tests.
+    func test(
+        _ event: AudienceEvent, of audience: [UInt8], for principal: Principal, charging payer: RequestCharges?
+    ) async throws -> EventReceipt {
+        try check(event)
+        try chargeEvent(of: principal.user)
+        // A failed try means that one of the registrations changed meanwhile.
+        return try await retrying { _ in
+            let admission = Admission(charges.shares)
+            var tested: [RegistrationRecord] = []
+            var refusals: [BrokerError] = []
+            for registration in try await registrations(of: principal.user) where registration.takesTests {
+                // One of another audience does not open.
+                guard let opened = try open(registration, of: audience) else { continue }
+                do {
+                    admission.add(try await outbox.reserveTest(opened.token.address))
+                    tested.append(registration)
+                } catch let refusal as BrokerError {
+                    refusals.append(refusal)
+                }
+            }
+            if tested.isEmpty, let refusal = refusals.first { throw refusal }
+            let fanout = try await pushes(event, to: tested, of: audience)
+            let receipt = EventReceipt(
+                pushes: fanout.pushes, throttled: fanout.throttled + refusals.count, skipped: fanout.skipped)
+            // Without a push the tests are refunded.
+            guard fanout.pushes > 0 else { return receipt }
+            fanout.admission.add(admission)
+            return try await apply(fanout, charging: payer) == .done ? receipt : nil
+        }
+    }
+
     /// Returns an empty fan-out.
     nonisolated func newFanout() -> Fanout { Fanout(admission: Admission(charges.shares)) }
 
@@ -255,6 +288,11 @@ extension Audiences {
             registration.token, registration.context, template: content.template, plan: plan, handle: content.collapse,
             content: content, size: settings.addressSize)
     }
+}
+
+extension RegistrationRecord {
+    /// Live Activities show no alert, and a silenced device must stay silent.
+    fileprivate var takesTests: Bool { kind != .liveActivity && DevicePreferences(rawValue: preferences).contains(.enabled) }
 }
 
 extension AudienceEvent.Value {

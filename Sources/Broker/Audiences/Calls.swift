@@ -47,6 +47,19 @@ public actor Calls: LoopActor {
 
     // MARK: Calls
 
+    /// Rings the caller's own phones with a call from the caller: calls have no other template.
+    /// - Throws: what `Audiences.test` throws.
+    public func test(_ principal: Principal, charging payer: RequestCharges?) async throws -> EventReceipt {
+        let none = AudienceEvent.Value.handle(kind: "test", id: [])
+        return try await audiences.test(
+            AudienceEvent(
+                template: "incoming_call", collapse: none,
+                fields: [
+                    "sessionId": none, "callerUid": .handle(kind: "uid", id: principal.user),
+                    "callType": .plain(.choice(CallInvitation.Media.audio.rawValue)),
+                ]), of: principal.user, for: principal, charging: payer)
+    }
+
     /// Rings all phones of the receiver, once for each session. Nothing is kept of a call that rings no phone.
     /// - Throws: `.tooManyPushes`, and what the store throws. Then no phone rings, and the call may be repeated.
     public func ring(_ call: CallInvitation, charging payer: RequestCharges?) async throws -> CallReceipt {

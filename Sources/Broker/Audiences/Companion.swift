@@ -97,6 +97,17 @@ public actor Companion: LoopActor, BrokerPart {
             })
     }
 
+    /// Pushes to the caller's own devices.
+    ///
+    /// `task_complete` is the text that asks for nothing. Its session is none that the app knows.
+    /// - Throws: what `Audiences.test` throws.
+    public func test(_ principal: Principal, charging payer: RequestCharges?) async throws -> EventReceipt {
+        let none = AudienceEvent.Value.handle(kind: "test", id: [])
+        return try await audiences.test(
+            AudienceEvent(template: "task_complete", collapse: none, fields: ["sessionId": none]), of: principal.user,
+            for: principal, charging: payer)
+    }
+
     // MARK: Clearing
 
     /// Removes a session's notifications from its user's devices, and ends its Live Activities. A back end also withdraws its pending approvals

@@ -73,6 +73,20 @@ public actor Monitor: LoopActor {
         }
     }
 
+    /// Pushes to the caller's own devices that watch this printer and get any news.
+    ///
+    /// `print_complete` is the text that asks for nothing. It replaces no news of the printer on the phone.
+    /// - Throws: what `Audiences.test` throws.
+    public func test(
+        _ principal: Principal, printer: [UInt8]?, charging payer: RequestCharges?
+    ) async throws -> EventReceipt {
+        let printer = printer ?? []
+        return try await audiences.test(
+            AudienceEvent(
+                template: "print_complete", collapse: .handle(kind: "test", id: []),
+                fields: ["printer": .handle(kind: "printer", id: printer)]), of: printer, for: principal, charging: payer)
+    }
+
     private func device(_ id: RegistrationID, of principal: Principal) async throws -> RegistrationRecord? {
         try await audiences.registrations(of: principal.user).first { $0.id == id }
     }

@@ -25,6 +25,7 @@ public actor Outbox: LoopActor, BrokerPart {
     /// Jobs whose side is being probed.
     private var probing: [RoomSide: [Entry]] = [:]
     private let wanted = WantedPushes()
+    private let tests: KeyedBudget
     /// After an outage of Apple, outcomes come by the thousand. More at a time would delay every other operation of the store.
     private let recordingLimit = Limiter(256)
     /// When the next line about unrecorded outcomes may be logged, on the loop's clock.
@@ -41,6 +42,7 @@ public actor Outbox: LoopActor, BrokerPart {
         self.shared = shared
         self.courier = courier
         self.presence = presence
+        tests = KeyedBudget(.testPushes, nodes: { shared.nodes })
         queue = OutboxQueue(
             limit: shared.charges.shares.table[.queuedPushes].total,
             shuffles: shared.policies.templates.values.contains { !$0.timing.isAtOnce })
@@ -70,6 +72,27 @@ public actor Outbox: LoopActor, BrokerPart {
     func reserve(_ jobs: [JobRecord]) { for job in jobs { reserve(job) } }
 
     func release(_ jobs: [JobRecord]) { for job in jobs { release(job) } }
+
+    /// Reserves a test push to this address, whichever room or app asks for it.
+    /// - Throws: `.tooManyRequests` if the address had three within the window.
+    func reserveTest(_ address: PushAddress) throws -> KeyedBudget.Reservation {
+        let (now, isFirst) = (time.now, tests.end == nil)
+        let reservation = try tests.reserve(address, now: now)
+        if isFirst { watchTests() }
+        if let reservation { return reservation }
+        throw BrokerError.tooManyRequests(retryAfterSeconds: Int(((tests.end ?? now) - now + 999) / 1_000))
+    }
+
+    /// Counts must not outlive their window, even if no request follows.
+    private func watchTests() {
+        guard let end = tests.end else { return }
+        loop.after(end - min(time.now, end) + 1) {
+            self.assumeIsolated { outbox in
+                outbox.tests.forget(outbox.time.now)
+                outbox.watchTests()
+            }
+        }
+    }
 
     // MARK: Tokens
 
@@ -240,7 +263,7 @@ public actor Outbox: LoopActor, BrokerPart {
         let job = entry.job
         let isLate = entry.isMissed || time.now >= job.deadline
         // The side may have arrived while the job waited, or may have come back after a restart.
-        if let room = job.room {
+        if let room = job.room, !entry.isTest {
             let side = RoomSide(room: room, slot: job.slot)
             switch isLate ? await presence.lastKnownState(side) : await presence.check(side, isAwaited: false) {
             case .present: throw .ended(JobOutcome(status: 0, reason: .unsent, releaseThrottle: true))

@@ -48,6 +48,8 @@ struct OutboxQueue {
         var asks: RequestID?
         /// Known once the job was opened.
         fileprivate(set) var group: SendGroup?
+        /// The side asked for the push, so it is sent although the side is present. Not stored: the next start treats the job as a knock.
+        var isTest = false
         /// A previous run stored the job, and may have sent the push.
         var isFromBefore = false
         /// No time is left at which the push may leave.

@@ -139,29 +139,39 @@ extension Rooms {
         }
         defer { admission.end() }
         admission.add(reservation)
+        switch try await enqueue(opened, of: token, room, plan, reservation, admission) {
+        case .queued: return .ended(.queued)
+        case .throttled(let until): return .ended(await throttled(token, room, until: until))
+        case .changed: return .gone
+        }
+    }
+
+    /// Stores a job that pushes to this token, and hands it to the outbox.
+    private func enqueue(
+        _ opened: OpenedToken, of token: TokenRecord, _ room: RoomID, _ plan: JobTimes.Plan,
+        _ reservation: KeyedBudget.Reservation, _ admission: Admission, isTest: Bool = false
+    ) async throws -> KnockOutcome {
         let handle = keys.handle(room, kind: "room", slot: token.context.slot)
         let new = try keys.newJob(
-            opened, context, template: Self.template, plan: plan, handle: handle, room: token.room,
+            opened, token.context, template: Self.template, plan: plan, handle: handle, room: token.room,
             size: settings.addressSize)
         let job = new.record
         await outbox.reserve(job)
-        let throttle = policies.rooms.knockThrottleMs
+        let (now, throttle, knocked) = (time.now, policies.rooms.knockThrottleMs, isTest ? nil : plan.knocked)
         let outcome: KnockOutcome
         do {
-            outcome = try await store.write { try $0.knock(new, throttle: throttle, now: now, knocked: plan.knocked) }
+            outcome = try await store.write { try $0.knock(new, throttle: throttle, now: now, knocked: knocked) }
         } catch {
             await outbox.release(job)
             throw error
         }
-        if outcome != .queued { await outbox.release(job) }
-        switch outcome {
-        case .queued:
-            metrics.add(.knocksQueued)
-            await outbox.schedule(Outbox.Entry(job: job, reservation: reservation, charge: admission.commit()))
-            return .ended(.queued)
-        case .throttled(let until): return .ended(await throttled(token, room, until: until))
-        case .changed: return .gone
+        guard outcome == .queued else {
+            await outbox.release(job)
+            return outcome
         }
+        metrics.add(.knocksQueued)
+        await outbox.schedule(Outbox.Entry(job: job, reservation: reservation, charge: admission.commit(), isTest: isTest))
+        return .queued
     }
 
     private func throttled(_ token: TokenRecord, _ room: RoomID, until end: UInt64) async -> Delivery {
@@ -170,6 +180,48 @@ extension Rooms {
         await presence.checkAgain(
             RoomSide(room: token.room, slot: token.context.slot), in: room, afterMs: end - min(now, end) + 1)
         return .throttled
+    }
+}
+
+extension Rooms {
+    /// Pushes to the caller's own address what a knock would, although the caller is present.
+    ///
+    /// A test ignores the throttle of knocks and leaves it as it is, so that it costs nobody a knock.
+    /// - Throws: what `authorize` throws; `.tooManyRequests` if the address had its tests or the caller its share.
+    public func test(_ caller: Caller, charging payer: RequestCharges?) async throws -> Delivery {
+        let (record, slot) = try await authorize(caller, charging: payer)
+        var room = record
+        // A failed try means that the token was replaced or withdrawn meanwhile.
+        for _ in 0..<3 {
+            guard room[slot]?.token != nil else { return .noToken }
+            if let token = try await tokenRow(of: room, slot),
+                let delivery = try await test(token, in: caller.room, charging: payer)
+            {
+                return delivery
+            }
+            guard let again = try await live(room.room) else { throw BrokerError.roomNotFound }
+            room = again
+        }
+        return .noToken
+    }
+
+    /// Returns nil if the side's token has changed.
+    private func test(_ token: TokenRecord, in room: RoomID, charging payer: RequestCharges?) async throws -> Delivery? {
+        guard let template = policies.template(Self.template) else { throw BrokerError.storageUnavailable }
+        let now = time.now
+        guard let plan = JobTimes(template).plan(now: now, delayedUntil: 0, tokenExpires: token.expires),
+            let opened = try ifItOpens({ try keys.openToken(token.sealed.span, context: token.context, room: room) })
+        else { return .noToken }
+        guard await !outbox.isFull else { throw BrokerError.tooManyPushes }
+        let admission = Admission(charges.shares)
+        defer { admission.end() }
+        admission.add(try await outbox.reserveTest(opened.address))
+        guard let knock = try tokenKnocks.reserve(opened.address, now: now) else { return .throttled }
+        admission.add(knock)
+        watchWindows()
+        try charges.charge(pushes: 1, in: admission, charging: payer)
+        let outcome = try await enqueue(opened, of: token, room, plan, knock, admission, isTest: true)
+        return outcome == .queued ? .queued : nil
     }
 }
 

@@ -258,7 +258,7 @@ extension Rooms {
         return try ifItOpens { try keys.openRef(found.ref.span, context: found.context, room: id) }
     }
 
-    private func tokenRow(of room: RoomRecord, _ slot: UInt8) async throws -> TokenRecord? {
+    func tokenRow(of room: RoomRecord, _ slot: UInt8) async throws -> TokenRecord? {
         guard let name = room[slot]?.token else { return nil }
         let expires = room.expires
         return try await store.read { try $0.token(name, expires: expires) }

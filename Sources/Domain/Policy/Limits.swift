@@ -87,6 +87,9 @@ public struct Budget: Sendable, Equatable {
     public let count: Int
     public let windowMs: UInt64
 
+    /// Test pushes to one address, over all rooms and apps. No policy needs another number: a fourth test would show nothing new.
+    public static let testPushes = Budget(count: 3, windowMs: 3_600_000)
+
     /// Returns how many uses one of several nodes may grant, at least one.
     public func count(over nodes: Int) -> Int { nodes == 1 ? count : max(1, (count + nodes - 1) / nodes) }
 

@@ -32,8 +32,8 @@ public struct JobOutcome: Sendable, Equatable {
 
 extension Transaction {
     /// Stores the job if the side still has this token and was not knocked at in the last `throttle` milliseconds.
-    /// - Parameter knocked: the new start of the side's throttle, which may be in the future.
-    public func knock(_ new: NewJob, throttle: UInt64, now: UInt64, knocked: UInt64) throws -> KnockOutcome {
+    /// - Parameter knocked: the new start of the side's throttle, which may be in the future. Nil for a test push, which ignores the throttle.
+    public func knock(_ new: NewJob, throttle: UInt64, now: UInt64, knocked: UInt64?) throws -> KnockOutcome {
         let job = new.record
         guard let index = job.room else { return .changed }
         try lock([.room(index)])
@@ -41,9 +41,11 @@ extension Transaction {
         guard let room = try room(index), let side = room[job.slot], side.token == job.purgeID, job.expires > moment,
             try holdsToken(job.purgeID, expires: job.expires)
         else { return .changed }
-        // A time in the future throttles like the current time.
-        if side.knocked != 0, now < min(side.knocked, now) + throttle { return .throttled(until: side.knocked + throttle) }
-        try setKnocked(knocked, room: room, slot: job.slot)
+        if let knocked {
+            // A time in the future throttles like the current time.
+            if side.knocked != 0, now < min(side.knocked, now) + throttle { return .throttled(until: side.knocked + throttle) }
+            try setKnocked(knocked, room: room, slot: job.slot)
+        }
         try insert(new)
         return .queued
     }

@@ -40,6 +40,7 @@ public struct API: Sendable {
         Route(nil, SocketPath.rooms.rawValue) { _, _ in throw BrokerError.upgradeRequired },
 
         Route([.get], "/api/push") { api, _ in api.pushServices() },
+        Route([.post], "/api/push/test") { try await $0.testPush($1) },
         Route([.post], "/api/push/register") { try await $0.registerDevice($1) },
         Route([.get], "/api/push/status") { try await $0.pushStatus($1) },
         Route([.post], "/api/push/clear-approval") { try await $0.clearApproval($1) },

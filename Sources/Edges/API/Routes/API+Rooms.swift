@@ -85,7 +85,7 @@ extension API {
         }
     }
 
-    private func caller(_ call: Call) throws -> (Caller, leaving: Bool) {
+    func caller(_ call: Call) throws -> (Caller, leaving: Bool) {
         let room = try bearer(call)
         // Without a bearer, the room id must be in the body.
         if room == nil, call.request.bodyCount == 0 { throw BrokerError.noCapability }
