@@ -90,7 +90,7 @@ def call_of(method, path):
     """The client's call, by its method and path."""
     end = path.split("/api/", 1)[-1]
     return {"POST rooms": "create", "POST rooms/accept": "accept", "GET room": "status", "DELETE room": "close", "PUT room/token": "replaceToken",
-            "DELETE room/token": "withdrawToken", "POST room/presence": "reportPresence"}.get(f"{method} {end}")
+            "DELETE room/token": "withdrawToken", "POST room/presence": "reportPresence", "POST push/test": "testPush"}.get(f"{method} {end}")
 
 
 def frame(payload, opcode=1, flags=0x80):

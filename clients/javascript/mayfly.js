@@ -458,10 +458,11 @@ class Room {
 
   async reportPresence({ signal } = {}) { return this.#report({}, signal); }
   async reportLeaving({ signal } = {}) { await this.#report({ leaving: true }, signal); }
+  async testPush({ signal } = {}) { return this.#report({}, signal, "/api/push/test"); }
   async close({ signal } = {}) { await this.#send("DELETE", "/api/room", { shape: { purged: isNumber }, signal }); }
 
-  async #report(body, signal) {
-    return (await this.#send("POST", "/api/room/presence", { body, shape: { delivery: isWord }, signal })).delivery;
+  async #report(body, signal, path = "/api/room/presence") {
+    return (await this.#send("POST", path, { body, shape: { delivery: isWord }, signal })).delivery;
   }
 
   join({ appState } = {}) {

@@ -20,6 +20,7 @@ const CALLS = {
   replaceToken: (client, signal) => room(client).replaceToken("a1a1", { signal }),
   withdrawToken: (client, signal) => room(client).withdrawToken({ signal }),
   reportPresence: (client, signal) => room(client).reportPresence({ signal }),
+  testPush: (client, signal) => room(client).testPush({ signal }),
   close: (client, signal) => room(client).close({ signal }),
 };
 

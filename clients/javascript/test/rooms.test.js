@@ -54,6 +54,18 @@ test("a room from its creation to its end", async () => {
   await fails(creator.close(), { kind: "gone" });
 });
 
+test("a side tries its own address", async () => {
+  const token = newToken();
+  const [creator, joiner] = await makeRoom({ creator: token });
+  assert.equal(await creator.testPush(), "queued");
+  const [push] = await eventually(async () => (await broker.pushes(token)).length && broker.pushes(token), "the push");
+  assert.equal(push.payload.roomId, creator.handle);
+  assert.equal(await joiner.testPush(), "no_token");
+  for (const _ of [2, 3]) await creator.testPush();
+  await fails(creator.testPush(), { kind: "exhausted", code: "too_many_requests", status: 429 });
+  await fails(client.room({ ...joiner.credentials(), client: "other" }).testPush(), { kind: "unauthorized", code: "not_a_member" });
+});
+
 test("a side comes back with its credentials", async () => {
   const [creator, joiner] = await makeRoom();
   const kept = JSON.parse(JSON.stringify(joiner.credentials()));

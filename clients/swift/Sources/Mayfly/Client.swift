@@ -115,10 +115,18 @@ public struct Client: Sendable {
     ///   - leaving: reports instead that this side leaves, with all its sockets.
     @discardableResult
     public func reportPresence(in room: Room, leaving: Bool = false) async throws -> Delivery {
-        struct Answer: Decodable { let delivery: Delivery }
         var body = sideFields(room)
         if leaving { body["leaving"] = .flag(true) }
-        let answer: Answer = try await call("POST", "api/room/presence", body, bearer: room.roomID)
+        let answer: Delivered = try await call("POST", "api/room/presence", body, bearer: room.roomID)
+        return answer.delivery
+    }
+
+    /// Pushes to this side's own token, also while it is present, to see whether pushes arrive.
+    ///
+    /// The answer is ``Delivery/queued``, ``Delivery/noToken``, or ``Delivery/throttled`` if the token has had too many pushes.
+    /// - Throws: a refusal of the kind ``Refusal/Kind/exhausted`` for a fourth test within the hour.
+    public func testPush(in room: Room) async throws -> Delivery {
+        let answer: Delivered = try await call("POST", "api/push/test", sideFields(room), bearer: room.roomID)
         return answer.delivery
     }
 
@@ -284,6 +292,8 @@ private struct Membership: Decodable {
 }
 
 private struct Purged: Decodable { let purged: Int }
+
+private struct Delivered: Decodable { let delivery: Delivery }
 
 extension Secret {
     /// A room id or member secret: 32 bytes in base64url.

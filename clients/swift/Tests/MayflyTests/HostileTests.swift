@@ -88,6 +88,7 @@ struct HostileAnswerTests {
         "replaceToken": { _ = try await $0.replaceToken(PushToken(Data([1])), in: $1) },
         "withdrawToken": { _ = try await $0.withdrawToken(in: $1) },
         "reportPresence": { _ = try await $0.reportPresence(in: $1) },
+        "testPush": { _ = try await $0.testPush(in: $1) },
         "close": { _ = try await $0.close($1) },
     ]
 

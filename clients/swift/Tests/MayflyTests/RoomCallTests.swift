@@ -65,6 +65,18 @@ struct RoomCallTests {
         #expect(try await client.reportPresence(in: other) == .noToken)
     }
 
+    @Test func aSideTriesItsOwnAddress() async throws {
+        let token = PushToken.random()
+        let (created, joined) = try await broker.room((token, nil))
+        let client = try broker.client()
+        #expect(try await client.testPush(in: created) == .queued)
+        #expect(try await broker.push(to: token).payload.roomId == created.handle)
+        #expect(try await client.testPush(in: joined) == .noToken)
+        for _ in 2...3 { #expect(try await client.testPush(in: created) == .queued) }
+        let error = await #expect(throws: MayflyError.self) { try await client.testPush(in: created) }
+        #expect(error?.refusal?.kind == .exhausted)
+    }
+
     @Test func aReplacedTokenGetsThePush() async throws {
         let (old, new) = (PushToken.random(), PushToken.random())
         let (created, joined) = try await broker.room((old, nil))
