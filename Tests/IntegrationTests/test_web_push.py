@@ -447,7 +447,7 @@ def test_without_its_key_a_broker_starts_only_once_web_push_is_switched_off():
         def has_failed():
             client.presence(created["roomid"], joiner, member=accepted["member"], leaving=True).expect(202)
             client.presence(created["roomid"], joiner, member=accepted["member"]).expect(202)
-            return world.broker.metric("pushes_failed_total") > 0
+            return world.broker.metric('pushes_failed_total{service="web_push"}') > 0
         eventually(has_failed, 40, 4, "the counter")
         world.broker.stop()
         # With the key again, but not recorded, it sends to the addresses of before and takes no new ones.

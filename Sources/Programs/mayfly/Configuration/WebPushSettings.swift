@@ -171,6 +171,8 @@ struct WebPushSettings: Sendable {
             }
             if state.database.isServer { try checkNodes(StoreSnapshot(state.database)) }
             try await store.setMark(Self.mark, digests)
+            // One that joined since has reported its keys, but may not have read the mark.
+            if state.database.isServer { try checkNodes(StoreSnapshot(state.database)) }
             try await AddressSize.anyService.record(in: store)
         }
     }
@@ -183,7 +185,7 @@ struct WebPushSettings: Sendable {
         }
         guard lacking.isEmpty else {
             throw CommandFailed(
-                "nothing is changed, since nodes serve that have not got this key and would end pushes without it: \(lacking.joined(separator: ", ")). Give each of them the same keys, start it again, and repeat this. A killed node counts for a minute"
+                "all nodes need this key first, and some serve that would end pushes without it: \(lacking.joined(separator: ", ")). Give each of them the same keys, start it again, and repeat this. A killed node counts for a minute"
             )
         }
     }
