@@ -7,7 +7,7 @@ import threading
 
 from h2.config import H2Configuration
 from h2.connection import H2Connection
-from h2.events import RequestReceived, StreamEnded
+from h2.events import DataReceived, RequestReceived, StreamEnded
 
 
 class APNsRecorder:
@@ -18,7 +18,7 @@ class APNsRecorder:
         self.context.set_alpn_protocols(["h2"])
         self.listener = socket.create_server(address)
         self.port = self.listener.getsockname()[1]
-        self.requests, self.connections = queue.Queue(), []
+        self.requests, self.whole, self.connections = queue.Queue(), queue.Queue(), []
         self.thread = threading.Thread(target=self._accept, daemon=True)
 
     def __enter__(self):
@@ -40,6 +40,10 @@ class APNsRecorder:
         """The headers of the next request."""
         return self.requests.get(timeout=timeout)
 
+    def whole_request(self, timeout):
+        """The next request's header fields in their order, h2's tuples, and its body."""
+        return self.whole.get(timeout=timeout)
+
     def _accept(self):
         try:
             while True:
@@ -59,10 +63,16 @@ class APNsRecorder:
         h2 = H2Connection(H2Configuration(client_side=False, header_encoding="utf-8"))
         h2.initiate_connection()
         connection.sendall(h2.data_to_send())
+        fields, bodies = {}, {}
         while data := connection.recv(65536):
             for event in h2.receive_data(data):
                 if isinstance(event, RequestReceived):
                     self.requests.put(dict(event.headers))
+                    fields[event.stream_id], bodies[event.stream_id] = event.headers, b""
+                if isinstance(event, DataReceived):
+                    bodies[event.stream_id] += event.data
+                if isinstance(event, StreamEnded):
+                    self.whole.put((fields.pop(event.stream_id), bodies.pop(event.stream_id)))
                 if isinstance(event, StreamEnded) and self.status:
                     h2.send_headers(event.stream_id, [(":status", str(self.status))], end_stream=True)
             connection.sendall(h2.data_to_send())

@@ -136,6 +136,32 @@ def test_unregistered_purges(world, client):
     assert world.simulator.pushes(room.creator.token) == []
 
 
+def test_a_push_has_these_fields_in_this_order(state, processes):
+    """As Apple's server reads them, for a broker that sends to Apple alone. Web Push must change none of it."""
+    with APNsRecorder(state / "keys/simulator.pem", status=200) as recorder:
+        broker = Broker(state, recorder.port)
+        processes.append(broker)
+        broker.start()
+        client = Client(broker.port)
+        for number in range(2):
+            room = client.room()
+            client.presence(room.roomid, room.joiner.client).expect(202)
+            fields, body = recorder.whole_request(10)
+            sent, handle = dict(fields), json.loads(body)["roomId"]
+            own = [sent[name] for name in ("authorization", "apns-id", "apns-expiration")]
+            assert fields == [
+                (":method", "POST"), (":scheme", "https"), (":authority", f"127.0.0.1:{recorder.port}"),
+                (":path", f"/3/device/{room.creator.token}"), ("authorization", own[0]), ("apns-topic", BUNDLE_ID),
+                ("apns-push-type", "alert"), ("apns-priority", "10"), ("apns-id", own[1]), ("apns-expiration", own[2]),
+                ("apns-collapse-id", handle)]
+            # HPACK's table has no token, and only the first of the fields that never come again.
+            unindexed = {field[0] for field in fields if not field.indexable}
+            assert unindexed == {":path", "authorization"} | ({"apns-id", "apns-expiration", "apns-collapse-id"} if number else set())
+            assert body == (
+                b'{"aps":{"alert":{"body":"Your chat partner is waiting"},"mutable-content":1,"sound":"default"},'
+                b'"roomId":"%s"}' % handle.encode())
+
+
 def test_retry_has_the_same_apns_id(state, processes):
     """A server of h2's takes the request and closes without an answer. The simulator at the same address gets the retry."""
     with APNsRecorder(state / "keys/simulator.pem") as recorder:
