@@ -78,7 +78,7 @@ fuzz:
 	scripts/fuzz $(TARGET) $(SECONDS)
 
 # Measures and replaces docs/benchmarks.md, which says how long that took. ONLY=pairs measures and prints one part. ROUNDS=1 SECONDS=1 prints worthless
-# figures, and shows that every part works. AGAINST=folder measures pairs and sweep beside the `mayfly` and `mayfly-bench` of another build.
+# figures, and shows that every part works. AGAINST=folder measures pairs, sweep and webpush beside the `mayfly` and `mayfly-bench` of another build.
 bench:
 	@scripts/setup bench
 	swift build -c release --product mayfly

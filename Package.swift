@@ -135,8 +135,8 @@ let package = Package(
         program(
             "mayfly-bench",
             [
-                "Broker", "Courier", "Storage", "Ledger", "Policy", "Sealing", "HTTPServer", "Shares", "EventLoop", "JSON",
-                "Vocabulary", "TLS", "Linux", "Malloc",
+                "Broker", "Courier", "WebPush", "Storage", "Ledger", "Policy", "Sealing", "HTTPServer", "Shares", "EventLoop",
+                "JSON", "Vocabulary", "TLS", "Sodium", "Linux", "Malloc",
             ]),
 
         // What several modules' tests make with Debian's openssl.

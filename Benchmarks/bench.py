@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Measures the figures of docs/benchmarks.md and prints that page: `make bench`, or `make bench
-ONLY=engine|pairs|nodes|ledger|courier|companion|monitor|calls|sweep|shares|idle|large ROUNDS=3 SECONDS=5`. With ROUNDS=1 SECONDS=1 each part runs at its
-smallest size, to show that it still works. Only a whole run of three rounds of five seconds, or more, replaces the page. `large` has a run of its own, which
-replaces its section."""
+ONLY=engine|pairs|nodes|ledger|courier|companion|monitor|calls|sweep|shares|idle|large|webpush ROUNDS=3 SECONDS=5`. With ROUNDS=1 SECONDS=1 each part runs
+at its smallest size, to show that it still works. Only a whole run of three rounds of five seconds, or more, replaces the page. `large` and `webpush` have
+runs of their own, which replace their sections."""
 
 import argparse
 import importlib
@@ -22,9 +22,10 @@ import processes  # noqa: E402
 # Each part and the programs that it needs beside this repository's.
 PARTS = {
     "engine": ("nginx", "wrk", "h2load"), "pairs": ("wrk",), "nodes": ("wrk", "psql", "pgbench"), "ledger": (), "courier": ("h2load",),
-    "companion": ("wrk",), "monitor": (), "calls": (), "sweep": (), "shares": ("unshare", "ip"), "idle": ("wrk",), "large": ("psql",)}
-# It takes longer than all others together.
-APART = "large"
+    "companion": ("wrk",), "monitor": (), "calls": (), "sweep": (), "shares": ("unshare", "ip"), "idle": ("wrk",), "large": ("psql",),
+    "webpush": ("wrk", "cc", "openssl")}
+# The first takes longer than all others together. The second is about Web Push alone, so the figures of the others don't change with it.
+APART = ("large", "webpush")
 PAGE = machine.REPOSITORY / "docs/benchmarks.md"
 
 
@@ -33,8 +34,8 @@ def missing(parts):
     found = [f"{part} needs {tool}" for part in parts for tool in PARTS[part] if not shutil.which(tool)]
     if "pairs" in parts and not machine.said(*processes.node(), "-p", "require('express') && require('sqlite3') && 1"):
         found.append("pairs needs Node.js with Express and sqlite3")
-    if {"courier", "shares"} & {*parts} and not (machine.REPOSITORY / ".build/bench/venv/bin/python").exists():
-        found.append("courier and shares need .build/bench/venv")
+    if {"courier", "shares", "webpush"} & {*parts} and not (machine.REPOSITORY / ".build/bench/venv/bin/python").exists():
+        found.append("courier, shares and webpush need .build/bench/venv")
     return found
 
 
@@ -54,10 +55,12 @@ def measure(part, asked, descriptors, note):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", choices=("", *PARTS), default="", help="one part, printed; `large` also replaces its section of docs/benchmarks.md")
+    parser.add_argument(
+        "--only", choices=("", *PARTS), default="",
+        help=f"one part, printed; {' and '.join(APART)} also replace their sections of docs/benchmarks.md")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=int, default=5)
-    parser.add_argument("--against", default="", help="a folder with `mayfly` and `mayfly-bench` of another build, for pairs and sweep")
+    parser.add_argument("--against", default="", help="a folder with `mayfly` and `mayfly-bench` of another build, for pairs, sweep and webpush")
     asked = parser.parse_args()
     if asked.rounds < 1 or asked.seconds < 1:
         parser.error("--rounds and --seconds take whole numbers from 1 on")
@@ -72,7 +75,7 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("bench: ended"))
     machine.is_trial = asked.rounds == asked.seconds == 1
     machine.against = Path(asked.against).absolute() if asked.against else None
-    parts = [asked.only] if asked.only else [part for part in PARTS if part != APART or machine.is_trial]
+    parts = [asked.only] if asked.only else [part for part in PARTS if part not in APART or machine.is_trial]
     if lacking := missing(parts):
         raise SystemExit(f"bench: {'; '.join(lacking)}. `scripts/setup bench` installs it")
     facts, taken = machine.facts(processes.node()), machine.taken()
@@ -97,9 +100,11 @@ def main():
     # A quick look is printed and not kept.
     if not failed and asked.rounds >= 3 and asked.seconds >= 5:
         if not asked.only:
-            PAGE.write_text(page.replacing(text, page.of_section(PAGE.read_text(), importlib.import_module(APART).TITLE)))
-        elif asked.only == APART:
-            note(f"large: took {spent / 60:.0f} minutes")
+            for part in APART:
+                text = page.replacing(text, page.of_section(PAGE.read_text(), importlib.import_module(part).TITLE))
+            PAGE.write_text(text)
+        elif asked.only in APART:
+            note(f"{asked.only}: took {spent / 60:.0f} minutes")
             PAGE.write_text(page.replacing(PAGE.read_text(), page.of_section(text, sections[0].title)))
     print(text)
     if failed:

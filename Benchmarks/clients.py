@@ -1,5 +1,5 @@
-"""What else sends pushes from Python, run by the bench's own (Benchmarks/requirements.txt): one push, half a second of them, and then as many
-under way as asked for until the seconds are over. Prints pushes, failures, seconds and CPU seconds as JSON.
+"""What else sends pushes from Python, to APNs or to browsers, run by the bench's own (Benchmarks/requirements.txt): one push, half a second of them, and then
+as many under way as asked for until the seconds are over. Prints pushes, failures, seconds and CPU seconds as JSON.
 
 clients.py NAME PORT STATE SECONDS STREAMS"""
 
@@ -150,12 +150,44 @@ class Pycurl(Client):
         return handle
 
 
+class Pywebpush(Client):
+    """Its asynchronous sending on one aiohttp session. The VAPID token is signed once: `webpush_async` would sign one for each push."""
+
+    def __init__(self, port, state):
+        self.authority, self.key = state / "keys/simulator-ca.pem", state / "vapid.pem"
+        self.subscriptions = json.loads((state / "subscriptions.json").read_text())
+
+    def start(self):
+        import aiohttp
+        from py_vapid import Vapid02
+        from pywebpush import WebPusher
+
+        origin = "/".join(self.subscriptions[0]["endpoint"].split("/")[:3])
+        claims = {"aud": origin, "exp": int(time.time()) + 12 * 3600, "sub": "mailto:ops@chat.example"}
+        self.common = {**Vapid02.from_file(self.key).sign(claims), "urgency": "high", "topic": COLLAPSE_ID}
+        context = ssl.create_default_context(cafile=self.authority)
+        context.set_alpn_protocols(["http/1.1"])
+        # It has no HTTP/2, so each push under way needs a connection.
+        session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context, limit=0))
+        self.pushers = [WebPusher(one, aiohttp_session=session) for one in self.subscriptions]
+        self.timeout = aiohttp.ClientTimeout(60)
+
+    async def send(self, number):
+        shown = {"title": "Your chat partner is waiting", "tag": COLLAPSE_ID, "navigate": "https://app.example/",
+                 "data": {"roomId": COLLAPSE_ID, "template": "peer_waiting"}}
+        text = json.dumps({"mutable": True, "web_push": 8030, "notification": shown})
+        pusher = self.pushers[number % len(self.pushers)]
+        answer = await pusher.send_async(text, self.common, ttl=LIFE, timeout=self.timeout)
+        return answer.status == 201
+
+
 def main(name, port, state, seconds, streams):
     counts, took, cpu = CLIENTS[name](int(port), Path(state)).measure(float(seconds), int(streams))
     print(json.dumps({"pushes": counts[True], "failed": counts[False], "seconds": took, "cpuSeconds": cpu}))
 
 
-CLIENTS = {"aioapns": Aioapns, "httpx": Httpx, "pycurl": Pycurl}
+APNS = {"aioapns": Aioapns, "httpx": Httpx, "pycurl": Pycurl}
+CLIENTS = APNS | {"pywebpush": Pywebpush}
 
 if __name__ == "__main__":
     main(*sys.argv[1:])

@@ -14,11 +14,13 @@ def token(room):
 
 
 class Knocks:
-    def __init__(self, port, rooms):
+    """`subscription`: a browser's, that of each creator in place of a token. Its endpoint's `{}` becomes the number of the room."""
+
+    def __init__(self, port, rooms, subscription=None):
         from machine import LOAD_CPU
         from processes import Invalid, Process
 
-        self.process = Process(f"knocks-{port}", [sys.executable, __file__, port, rooms], {LOAD_CPU}, pipes=True)
+        self.process = Process(f"knocks-{port}", [sys.executable, __file__, port, rooms, json.dumps(subscription)], {LOAD_CPU}, pipes=True)
         if self.process.child.stdout.readline().strip() != "rooms":
             raise Invalid(f"no rooms were made: {self.process.log()}")
 
@@ -37,11 +39,11 @@ class Knocks:
         self.process.stop()
 
 
-def made(connections, count):
+def made(connections, count, address=token):
     """Room ids, of rooms whose creator left a token and is away."""
     prefix, rooms = f"knocks-{time.time_ns()}", [None] * count
     creates = ((number, post("/api/rooms", {
-        "joinid": f"{prefix}-{number}", "expiresInSeconds": 7200, "client1": "ann", "client1_token": token(number)})) for number in range(count))
+        "joinid": f"{prefix}-{number}", "expiresInSeconds": 7200, "client1": "ann", "client1_token": address(number)})) for number in range(count))
     for asked in connections.ask(creates):
         if asked.status != 201:
             raise SystemExit(f"{asked.status} {asked.body!r}")
@@ -58,9 +60,10 @@ def _came(body):
     return told.get("delivery") or told.get("code")
 
 
-def main(port, count):
+def main(port, count, subscription):
     connections = Connections(port)
-    knocks = [post("/api/room/presence", {"client": "ben"}, room) for room in made(connections, count)]
+    address = (lambda room: subscription | {"endpoint": subscription["endpoint"].format(room)}) if subscription else token
+    knocks = [post("/api/room/presence", {"client": "ben"}, room) for room in made(connections, count, address)]
     # Knocks within ten seconds of an accept leave a quarter of a second later.
     time.sleep(10)
     print("rooms", flush=True)
@@ -76,4 +79,4 @@ def main(port, count):
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    main(int(sys.argv[1]), int(sys.argv[2]), json.loads(sys.argv[3]))

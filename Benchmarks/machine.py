@@ -10,7 +10,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[1]
 # True for a run that only shows that each part works. bench.py sets it before it imports the parts.
 is_trial = False
-# The folder with another build's programs, which the parts `pairs` and `sweep` measure in turn with this build's. bench.py sets it.
+# The folder with another build's programs, which the parts `pairs`, `sweep` and `webpush` measure in turn with this build's. bench.py sets it.
 against = None
 
 

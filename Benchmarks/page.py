@@ -105,13 +105,15 @@ class Section:
 
 HEAD = """
 # Benchmarks
-`make bench` measured all but the section on ten million tokens in {minutes:.0f} minutes, and wrote this page. Change `Benchmarks/`, not the page.
+`make bench` measured all but the sections on ten million tokens and on Web Push in {minutes:.0f} minutes, and wrote this page. Change `Benchmarks/`, not
+the page.
 
 It takes these variables:
 
 - `ONLY=pairs` prints one part: `engine`, `pairs`, `nodes`, `ledger`, `courier`, `companion`, `monitor`, `calls`, `sweep`, `shares` or `idle`.
 - `ONLY=large` measures ten million tokens and replaces their section. It needs 20 GB of disk.
-- `AGAINST=folder`, with `ONLY=pairs` or `ONLY=sweep`, also measures the `mayfly` and `mayfly-bench` in that folder.
+- `ONLY=webpush` measures Web Push and replaces its section.
+- `AGAINST=folder`, with `ONLY=pairs`, `ONLY=sweep` or `ONLY=webpush`, also measures the `mayfly` and `mayfly-bench` in that folder.
 - `ROUNDS=1 SECONDS=1` only shows that each part works.
 
 `Benchmarks/instructions.py` counts the instructions of single operations. A difference of 3 % from `Benchmarks/instructions.json` fails `make check`.

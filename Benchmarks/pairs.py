@@ -29,7 +29,7 @@ def run(rounds, seconds, note):
     for number in range(rounds):
         for name, server in {**brokers, "Express": express}.items():
             note(f"pairs: round {number + 1}, {name}")
-            result, held, written = load.valid(_serve, server, ONE_CORE, seconds, others)
+            result, held, written = load.valid(serve, server, ONE_CORE, seconds, others)
             _keep(rate, cpu, name, result)
             if written is not None:
                 disk.setdefault(name, Series()).add(written)
@@ -41,7 +41,7 @@ def run(rounds, seconds, note):
             _keep(rate, cpu, size, _rows(size, seconds))
         for name, server in (("Mayfly, two cores", brokers["Mayfly"]), ("Express, two cores", express)):
             note(f"pairs: round {number + 1}, {name}")
-            _keep(rate, cpu, name, load.valid(_serve, server, BOTH_CORES, seconds, others)[0])
+            _keep(rate, cpu, name, load.valid(serve, server, BOTH_CORES, seconds, others)[0])
 
     same = max(1, round(reach.values[0]))
     order = [*brokers, "Express", *sizes, "Mayfly, two cores", "Express, two cores"]
@@ -65,7 +65,7 @@ def _keep(rate, cpu, name, result):
     cpu.setdefault(name, Series()).add(result[1])
 
 
-def _serve(start, cpus, seconds, others):
+def serve(start, cpus, seconds, others):
     """((pairs a second, CPU µs a pair), pairs a transaction or None, KiB to the disk a pair or None)."""
     server = start(cpus=cpus)
     try:

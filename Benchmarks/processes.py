@@ -242,12 +242,12 @@ class Broker(Process):
 
     `users`: it also knows users, by the throw-away secret, under the built-in policy for that `kind` of app. `policy`: of rooms, a file or the name
     of a built-in one. `certificate`: PEM, for TLS. `database`: a URI of PostgreSQL. Then the broker is a node, and `state` is a copy of the first node's.
-    `under`: the words of a program that runs it. `programs`: the folder of its build. `window`: of the log, seconds.
+    `under`: the words of a program that runs it. `programs`: the folder of its build. `window`: of the log, seconds. `more`: other settings.
     """
 
     def __init__(
             self, name, cpus=ONE_CORE, state=None, apns_port=9, users=False, kind="companion", policy=HERE / "policy.json", host="127.0.0.1",
-            certificate=None, database=None, under=(), programs=PROGRAMS, window=60):
+            certificate=None, database=None, under=(), programs=PROGRAMS, window=60, more=()):
         self.state = state or folder(name)
         if not state:
             throwaway_keys(self.state, programs)
@@ -264,7 +264,7 @@ class Broker(Process):
         super().__init__(name, [
             *under, programs / "mayfly", "serve", "--state", self.state, *stored, "--listen", f"{host}:{self.port}", *tls,
             "--operator-listen", f"127.0.0.1:{self.operator_port}", "--resolution", window, "--policy",
-            f"{kind + ',' if users else ''}{policy}", *known, *PROVIDER,
+            f"{kind + ',' if users else ''}{policy}", *known, *more, *PROVIDER,
             "--apns-key-path", self.state / "keys/apns.p8", "--apns-endpoint", f"127.0.0.1:{apns_port}",
             "--apns-ca", self.state / "keys/simulator-ca.pem"], cpus)
         self.ready_after = self._wait_until_ready(120 if under else 20) - self.started

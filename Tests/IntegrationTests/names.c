@@ -1,5 +1,5 @@
 // Preloaded by tests: resolves the host names of TEST_NAMES="name=address,…" instead of the system's resolver. The address "hang" never comes.
-// A name that is there twice has the first address once, and then the second.
+// "*.name" stands for all names below it. A name that is there twice has the first address once, and then the second.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <netdb.h>
@@ -20,7 +20,8 @@ int getaddrinfo(const char *name, const char *service, const struct addrinfo *hi
         char *address = strchr(entry, '=');
         if (!address) continue;
         *address++ = 0;
-        if (strcmp(entry, name) != 0) continue;
+        const char *end = strlen(name) < strlen(entry) ? "" : name + strlen(name) - strlen(entry) + 1;
+        if (entry[0] == '*' ? strcmp(entry + 1, end) : strcmp(entry, name)) continue;
         if (turn < 0) turn = __atomic_fetch_add(&calls, 1, __ATOMIC_RELAXED);
         if (index++ <= turn) found_address = address;
     }

@@ -14,7 +14,9 @@ def bench(*words, **environment):
 
 def test_a_missing_tool_is_named_before_anything_is_measured(tmp_path):
     before = (REPOSITORY / "docs/benchmarks.md").read_bytes()
-    for words, tools in ((("--only", "engine"), ("nginx", "wrk", "h2load")), (("--only", "nodes"), ("psql", "pgbench")), ((), ("nginx", "pgbench", "unshare"))):
+    for words, tools in (
+            (("--only", "engine"), ("nginx", "wrk", "h2load")), (("--only", "nodes"), ("psql", "pgbench")), (("--only", "webpush"), ("wrk", "cc")),
+            ((), ("nginx", "pgbench", "unshare"))):
         ran = bench(*words, "--rounds", "1", "--seconds", "1", PATH=tmp_path)
         assert ran.returncode == 1 and ran.stderr.startswith("bench: ") and "scripts/setup bench" in ran.stderr and not ran.stdout, ran
         assert all(f"needs {tool}" in ran.stderr for tool in tools) and len(ran.stderr.splitlines()) == 1, ran.stderr

@@ -38,11 +38,14 @@ struct MayflyBench {
         case "engine": try await EngineBench.run(Flags(rest, ["listen", "tls-certificate", "tls-key"]))
         case "courier":
             try await CourierBench.run(
-                Flags(rest, ["endpoint", "ca", "key", "key-id", "team-id", "topic", "pushes", "in-flight", "rate"]))
+                Flags(
+                    rest, ["endpoint", "ca", "key", "key-id", "team-id", "topic", "subscriptions", "pushes", "in-flight", "rate"])
+            )
+        case "messages": try MessageBench.run(Flags(rest, ["messages"]))
         case "rows": try RowsBench.run(Flags(rest, ["database", "pairs-per-transaction", "seconds"]))
         case "ledger": try await LedgerBench.run(Flags(rest, ["folder", "entries"]))
         case "fill": try await FillBench.run(Flags(rest, ["state", "rooms", "first", "over"]))
-        default: throw UsageError("unknown benchmark. Use engine, courier, rows, ledger or fill.\n\(usage(benchmarks))")
+        default: throw UsageError("unknown benchmark. Use engine, courier, messages, rows, ledger or fill.\n\(usage(benchmarks))")
         }
     }
 
@@ -53,9 +56,13 @@ struct MayflyBench {
         ),
         (
             "courier",
-            "--endpoint ADDRESS:PORT --ca FILE --key FILE [--key-id ID] [--team-id ID] [--topic TOPIC] [--pushes N] [--in-flight N] [--rate N]",
-            "run only the APNs client, on one thread: N pushes, at most so many at a time or a second; prints JSON"
+            """
+            --ca FILE --key FILE (--endpoint ADDRESS:PORT [--key-id ID] [--team-id ID] [--topic TOPIC] | --subscriptions FILE) [--pushes N] \
+            [--in-flight N] [--rate N]
+            """,
+            "run only the client of APNs or, with subscriptions, of Web Push, on one thread: N pushes, at most so many at a time or a second; prints JSON"
         ),
+        ("messages", "[--messages N]", "encrypt N Web Push messages, and send none; prints JSON"),
         (
             "rows", "--database FILE [--pairs-per-transaction N] [--seconds N]",
             "write the rows of creates and accepts to a new file in a bare SQLite loop; prints JSON"
