@@ -60,7 +60,4 @@ extension ES256 {
         unsafe EVP_PKEY_free(key)
         return true
     }
-
-    /// A key of the curve, for its parameters.
-    private nonisolated(unsafe) static let curve = unsafe makeP256()
 }
