@@ -14,9 +14,13 @@ enum MessageFuzz {
         if read == nil, FoundationValue.mayRefuse(input) { return }
         // Empty if Foundation refuses it, so that nothing of ours equals it.
         let theirs = read ?? [:]
-        let body = HTTPRequest(method: .post, target: "/", body: input)
-        if let call = try? body.fields({ CallBody($0) }) { check(call, theirs) }
-        if let request = try? body.fields({ SessionRequest($0) }) { check(request, theirs) }
+        let request = HTTPRequest(method: .post, target: "/", body: input)
+        if let body = try? RequestBody(of: request), let call = try? body.fields({ CallBody($0) }) {
+            check(call, body.dropped, theirs)
+        }
+        if let body = try? RequestBody(of: request), let message = try? body.fields({ SessionRequest($0) }) {
+            check(message, theirs)
+        }
         // The server accepts only messages in valid UTF-8.
         guard let text = String(validating: input, as: UTF8.self) else { return }
         if let name = SessionRequest.name(of: TextMessage(text)) { require(names.contains(name), "a name of ours") }
@@ -24,8 +28,8 @@ enum MessageFuzz {
 
     private static let names = Set(EventBody.types + ["approval_response", "ping", "auth", "claim"])
 
-    private static func check(_ call: CallBody, _ theirs: [String: FoundationValue]) {
-        guard case .call(let invitation, let dropped) = call else { return }
+    private static func check(_ call: CallBody, _ dropped: [String], _ theirs: [String: FoundationValue]) {
+        guard case .call(let invitation) = call else { return }
         require(dropped == dropped.sorted() && dropped.allSatisfy(isPlain), "plain names, sorted")
         let data = theirs["data"]
         require(theirs["trigger"]?.text == "call_initiated", "a call begins")
