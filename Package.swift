@@ -191,7 +191,7 @@ if Context.environment["FUZZ_TARGET"] != nil {
             name: "Fuzz",
             dependencies: [
                 "Linux", "TLS", "HTTP1", "HTTP2", "WebSocket", "HTTPServer", "Vocabulary", "JSON", "Sealing", "Policy", "Ledger",
-                "Courier", "Broker", "API", "APNsSimulator", "Sodium",
+                "WebPush", "Courier", "Broker", "API", "APNsSimulator", "Sodium",
             ],
             path: "Tests/Fuzz", exclude: ["Seeds"], swiftSettings: strict))
 }

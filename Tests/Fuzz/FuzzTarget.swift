@@ -3,7 +3,7 @@ import Linux
 
 /// A fuzzed parser and its properties. The variable `FUZZ_TARGET` selects one; `scripts/fuzz` runs all.
 enum FuzzTarget: String, CaseIterable, Sendable {
-    case request, response, websocket, http2server, http2client, http2pair, tls, json, jwt, message, ledger, policy
+    case request, response, websocket, http2server, http2client, http2pair, tls, json, jwt, message, endpoint, ledger, policy
 
     /// Parses `input`. A violated property ends the process.
     func run(_ input: [UInt8]) {
@@ -18,6 +18,7 @@ enum FuzzTarget: String, CaseIterable, Sendable {
         case .json: JSONFuzz.run(input)
         case .jwt: TokenFuzz.run(input)
         case .message: MessageFuzz.run(input)
+        case .endpoint: EndpointFuzz.run(input)
         case .ledger: LedgerFuzz.run(input)
         case .policy: PolicyFuzz.run(input)
         }
