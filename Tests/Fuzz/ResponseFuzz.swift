@@ -1,6 +1,13 @@
 import HTTP1
+import HTTP2
+import Vocabulary
 
-/// The client's HTTP/1.1 parser. The input is a stream of responses, which then ends.
+@testable import Courier
+
+/// What the courier reads, beside this file's own type of that name.
+private typealias PushAnswer = Answer
+
+/// The client's HTTP/1.1 parser, and the courier's session that uses it. The input is a stream of responses, which then ends.
 enum ResponseFuzz {
     struct Answer: Equatable {
         let status: UInt16
@@ -71,6 +78,42 @@ enum ResponseFuzz {
                     require(Int(String(decoding: length, as: UTF8.self)) == answer.body.count, "a body of the length it says")
                 }
             }
+            if !isAnswerToHead { checkSession(input, whole.answers.first) }
         }
+    }
+
+    // MARK: The courier's session
+
+    /// What a Web Push service's bytes say of one message. Nil if nothing.
+    private static func read(_ pieces: [[UInt8]]) -> HTTP2Headers? {
+        let session = HTTP1ClientSession(bodyBytes: RequestFuzz.limits.bodyBytes)
+        var request: [UInt8] = []
+        guard let stream = try? session.submit([1]), session.openStreams == 1 else { fatalError("a request is taken") }
+        session.takeOutbound(into: &request)
+        _ = session.takeEvents()
+        var isClosed = true
+        for piece in pieces where isClosed { do { try session.receive(piece.span) } catch { isClosed = false } }
+        if isClosed { session.peerClosed() }
+        let events = session.takeEvents()
+        guard let first = events.first else { return nil }
+        guard case .headers(stream, let headers) = first, events.dropFirst() == [.end(stream: stream)] else {
+            fatalError("one message has one answer")
+        }
+        return headers
+    }
+
+    private static func checkSession(_ input: [UInt8], _ first: Answer?) {
+        let whole = read([input])
+        for splitting in [Splitting.bytes, .pieces] {
+            require(read(splitting.split(input)) == whole, "the same answer of the \(splitting) as of the whole")
+        }
+        if let first {
+            require(whole?.status == Int(first.status), "the status of the first answer")
+            let retryAfter = first.retryAfter.map { String(decoding: $0, as: UTF8.self) }
+            require(whole?["retry-after"] == retryAfter, "its Retry-After")
+        }
+        guard let whole, let status = whole.status else { return require(whole == nil, "an answer has a status") }
+        require(status == 101 || status >= 200, "no interim answer")
+        _ = PushAnswer(status: 429, .tooManyRequests, .holdToken, retryAfter: whole["retry-after"], nowMs: 1_800_000_000_000)
     }
 }

@@ -55,6 +55,17 @@ import Testing
         #expect(read("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", limits: limits) == "bodyTooLarge")
     }
 
+    /// `HTTP/1.1 000` is no answer, whatever follows.
+    @Test(arguments: [("000", nil), ("099", nil), ("200", 200), ("503", 503)] as [(String, Int?)])
+    func theStatusOfAFailedBodyIsAFinalOne(_ status: String, _ expected: Int?) {
+        let parser = ResponseParser(limits: MessageLimits(bodyBytes: 4))
+        let text = Array("HTTP/1.1 \(status) x\r\nContent-Length: 5\r\n\r\nHTTP/1.1 2".utf8)
+        var outcome = parser.parse(text.span)
+        if outcome == .incomplete { outcome = parser.finish() }
+        #expect(outcome == .failed(expected == nil ? .malformed : .bodyTooLarge))
+        #expect(parser.statusOfFailedBody == expected)
+    }
+
     @Test func aRefusedResponseStaysRefusedAtTheEnd() {
         let parser = ResponseParser(limits: MessageLimits(targetBytes: 10, headerBytes: 10))
         let text = "HTTP/1.0 200 " + String(repeating: "x", count: 200) + "\r\n\r\nuntil the end"

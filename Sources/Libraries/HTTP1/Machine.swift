@@ -92,7 +92,9 @@ import Glibc
     }
 
     /// The status of a final response of which only the body failed.
-    var statusOfFailedBody: Int? { phase == .failed && head.bodyStart > 0 && !isInterim ? Int(head.status) : nil }
+    var statusOfFailedBody: Int? {
+        phase == .failed && head.bodyStart > 0 && head.status >= 100 && !isInterim ? Int(head.status) : nil
+    }
 
     /// Returns the complete message and prepares for the next.
     mutating func takeMessage() -> Message {
