@@ -165,8 +165,8 @@ let package = Package(
         tests(
             "Broker",
             [
-                "Shares", "TLS", "Storage", "Sealing", "Policy", "Ledger", "Courier", "EventLoop", "Vocabulary", "Linux",
-                "Sodium", "TestPostgres", "WebPush",
+                "Shares", "TLS", "HTTP1", "HTTP2", "Storage", "Sealing", "Policy", "Ledger", "WebPush", "Courier", "EventLoop",
+                "Vocabulary", "Linux", "Sodium", "TestPostgres",
             ]),
         tests(
             "API",

@@ -35,13 +35,13 @@ import Vocabulary
         print("honest logs, together: \(seeds.total)")
     }
 
-    /// Stories that have found faults.
+    /// Stories that have found faults. They were drawn without Web Push.
     @Test(
         arguments: [
             // A clock that was ahead was set right between the opening of the database and the start. Entries and rooms kept the time ahead.
             150_266_350_275
         ] as [UInt64]) func storiesThatFoundFaultsVerify(seed: UInt64) async throws
-    { _ = try await Self.play(seed) }
+    { _ = try await Self.play(seed, hasWebPush: false) }
 
     /// The stories that are left, and the totals of the others.
     private final class Seeds: Sendable {
@@ -58,9 +58,9 @@ import Vocabulary
         Environment.all.first { $0.name == name }.flatMap { UInt64($0.value) }
     }
 
-    private static func play(_ seed: UInt64) async throws -> Report {
+    private static func play(_ seed: UInt64, hasWebPush: Bool = true) async throws -> Report {
         try await MachineClock.play("honest", wall: 1_800_000_000_000 + seed % 1_000 * 86_400) { loop, machine in
-            try await HonestLog(seed: seed, loop: loop, machine: machine).play()
+            try await HonestLog(seed: seed, hasWebPush: hasWebPush, loop: loop, machine: machine).play()
         }
     }
 }
@@ -89,12 +89,16 @@ actor HonestLog: LoopActor {
     private nonisolated let trouble = Trouble()
     private nonisolated let facts = Facts()
     private nonisolated let broker: SimulatedBroker
+    private nonisolated let webPush: SimulatedWebPush
+    /// Draws all that concerns Web Push.
+    private nonisolated let webPushChance: Chance
+    private let hasWebPush: Bool
     /// How long the broker runs in the story.
     private let running: UInt64
     private let timing: LedgerTiming
     private var happened: [String] = []
 
-    init(seed: UInt64, loop: EventLoop, machine: MachineClock) throws {
+    init(seed: UInt64, hasWebPush: Bool, loop: EventLoop, machine: MachineClock) throws {
         self.loop = loop
         self.machine = machine
         let chance = Chance(seed: seed)
@@ -102,11 +106,14 @@ actor HonestLog: LoopActor {
         let resolution = chance.pick([1, 1, 1, 60, 60, 60, 60, 5, 30] as [UInt64])
         timing = chance.timing(resolution)
         running = (resolution < 60 ? 80_000 : 240_000) + chance.upTo(resolution < 60 ? 220_000 : 660_000)
+        let webPushChance = Chance(seed: seed &+ 1)
+        let webPush = try SimulatedWebPush { _ in Self.answer(webPushChance) }
+        (self.webPush, self.webPushChance, self.hasWebPush) = (webPush, webPushChance, hasWebPush)
         broker = try SimulatedBroker(
             loop: loop, machine: machine, resolution: resolution, policy: try Policy.rooms(timing),
             fault: { [trouble] call in trouble.fault(at: call, chance, machine) },
             whenStoreAsksTheTime: { [trouble] in trouble.stepNow(machine) }, meetsDeadlines: true,
-            script: { _ in Self.end(chance, machine) })
+            webPush: webPush, webPushSeed: seed &+ 2, script: { _ in Self.end(chance, machine) })
         happened.append("windows of \(resolution) s, \(timing)")
     }
 
@@ -141,6 +148,8 @@ actor HonestLog: LoopActor {
     // MARK: The story
 
     private func story() async throws {
+        // Otherwise at a later start.
+        if hasWebPush, webPushChance.upTo(2) == 0 { await broker.enablePush() }
         try await start()
         let begin = machine.monotonic
         // Some stories have few events, so that each takes its full effect.
@@ -210,6 +219,7 @@ actor HonestLog: LoopActor {
         let away = chance.absence()
         tell("\(afterStop ? "stopped" : "killed"), and away for \(away / 1_000) s")
         trouble.endKilling()
+        if hasWebPush, webPushChance.upTo(2) == 0 { await broker.enablePush() }
         machine.pass(away)
         if chance.upTo(3) == 0 { machine.reboot() }
         if chance.upTo(4) == 0 { setTheClock() }
@@ -266,7 +276,7 @@ actor HonestLog: LoopActor {
         let caller = Caller(room: room.id, client: side, member: nil)
         switch call {
         case ..<50 where !room.accepted:
-            let accept = AcceptRoom(joinid: room.code, client: Facts.joiner, address: try tokenOrNone().map { .test($0) })
+            let accept = AcceptRoom(joinid: room.code, client: Facts.joiner, address: try addressOrNone(broker))
             let membership = try await broker.rooms.accept(accept, from: Self.address)
             facts.sealed(membership.ref)
             facts.accepted(room)
@@ -275,7 +285,7 @@ actor HonestLog: LoopActor {
             // A present side would not be knocked at.
             if chance.upTo(4) > 0 { _ = try await broker.rooms.report(caller, leaving: true) }
         case ..<83:
-            facts.sealed(try await broker.rooms.replaceToken(caller, with: .test(token())).ref)
+            facts.sealed(try await broker.rooms.replaceToken(caller, with: address(broker)).ref)
         case ..<88: _ = try await broker.rooms.withdrawToken(caller)
         case ..<96:
             _ = try await broker.rooms.close(room.id)
@@ -289,7 +299,7 @@ actor HonestLog: LoopActor {
         let life = chance.life(from: machine.wall)
         let request = CreateRoom(
             joinid: code, lifeSeconds: life, codeLifeSeconds: Int(chance.upTo(2) == 0 ? UInt64(life) : 10 + chance.upTo(600)),
-            client: Facts.creator, address: try tokenOrNone().map { .test($0) })
+            client: Facts.creator, address: try addressOrNone(broker))
         let membership = try await broker.rooms.create(request, from: Self.address)
         facts.made(Facts.Room(id: membership.room, code: code), membership.ref)
     }
@@ -298,11 +308,34 @@ actor HonestLog: LoopActor {
     private func token() throws -> Secret {
         chance.upTo(2) == 0 ? try Secret.random(32) : try Secret(copying: [UInt8](repeating: 7, count: 32).span)
     }
-    private func tokenOrNone() throws -> Secret? { chance.upTo(8) == 0 ? nil : try token() }
+
+    /// A third of all addresses are subscriptions, half of them the same.
+    private func address(_ broker: Broker) throws -> PushAddress {
+        let token = try token()
+        guard broker.settings.subscribable != nil, webPushChance.upTo(3) == 0 else { return .test(token) }
+        return try webPush.address(token.withBytes { token in token.indices.map { token[$0] } }, at: broker.settings)
+    }
+
+    private func addressOrNone(_ broker: Broker) throws -> PushAddress? { chance.upTo(8) == 0 ? nil : try address(broker) }
 
     private static let address = SocketAddress.v4(0xc633_6401, port: 9)
 
-    /// Returns how a push ends, and when.
+    /// Returns a Web Push service's answer.
+    private static func answer(_ chance: Chance) -> (afterMs: UInt64, SimulatedWebPush.Reply) {
+        let reply: SimulatedWebPush.Reply =
+            switch chance.upTo(10) {
+            case 0: .status(410)
+            case 1: .status(404)
+            case 2: .status(429, fields: "retry-after: \(chance.upTo(60))\r\n")
+            case 3: .status(chance.pick([302, 403, 413]))
+            case 4: .status(503)
+            case 5: .lost
+            default: .status(201)
+            }
+        return (chance.upTo(3_000), reply)
+    }
+
+    /// Returns how a push to Apple ends, and when.
     private static func end(_ chance: Chance, _ machine: MachineClock) -> (afterMs: UInt64, Outcome) {
         let wait = chance.upTo(3) == 0 ? chance.upTo(120_000) : chance.upTo(3_000)
         let outcome: Outcome =

@@ -27,6 +27,7 @@ actor SimulatedBroker: LoopActor {
         let metrics: Metrics
         /// Nil without a policy for it.
         let apps: AudienceApps
+        let webPush: SimulatedWebPush?
         var tasks: [Task<Void, Never>] = []
     }
 
@@ -57,13 +58,19 @@ actor SimulatedBroker: LoopActor {
     /// Returns the witnesses of a run, nil if there are none.
     private let witnesses: @Sendable (EventLoop, BrokerTime, Metrics, Logger) throws -> Witnesses?
     private let script: @Sendable (Push) -> (afterMs: UInt64, Outcome)
+    private let webPush: SimulatedWebPush?
+    /// Draws the waits between the attempts of messages.
+    private let webPushChance: Chance
+    /// True once subscriptions are taken, from the next start on.
+    private var isPushEnabled = false
 
     /// - Parameters:
     ///   - loop: with `machine` as its clock.
     ///   - policy: nil for the built-in one with batches and buckets as long as windows.
     ///   - fault: called at each call of the store.
     ///   - folderFault: called at each stage of a publication.
-    ///   - script: returns how a push ends.
+    ///   - webPush: nil if none is configured.
+    ///   - script: returns how a push to Apple ends.
     ///   - prints: receives the broker's log.
     init(
         loop: EventLoop, machine: MachineClock, resolution: UInt64, policy: Policy? = nil, audiences: [Policy] = [],
@@ -71,7 +78,7 @@ actor SimulatedBroker: LoopActor {
         folderFault: @escaping @Sendable (LedgerFolder.Stage) throws(Errno) -> Void = { (_) throws(Errno) in },
         whenStoreAsksTheTime: @escaping @Sendable () -> Void = {}, meetsDeadlines: Bool = false,
         witnesses: @escaping @Sendable (EventLoop, BrokerTime, Metrics, Logger) throws -> Witnesses? = { _, _, _, _ in nil },
-        prints: LogLines = LogLines(),
+        prints: LogLines = LogLines(), webPush: SimulatedWebPush? = nil, webPushSeed: UInt64 = 0,
         script: @escaping @Sendable (Push) -> (afterMs: UInt64, Outcome) = { _ in (50, .delivered) }
     ) throws {
         self.loop = loop
@@ -88,6 +95,7 @@ actor SimulatedBroker: LoopActor {
         self.witnesses = witnesses
         self.prints = prints
         self.script = script
+        (self.webPush, webPushChance) = (webPush, Chance(seed: webPushSeed))
         folder = try Self.makeFolder()
         var ledger = LedgerFolder(folder + "/ledger")
         ledger.reached = folderFault
@@ -112,6 +120,9 @@ actor SimulatedBroker: LoopActor {
 
     /// Configures another app in place of the one before, from the next start on.
     func replaceApp(_ new: String) { topic = new }
+
+    /// Takes subscriptions from the next start on, as after `mayfly push enable`.
+    func enablePush() { isPushEnabled = true }
 
     // MARK: Life
 
@@ -187,11 +198,18 @@ actor SimulatedBroker: LoopActor {
         let keeper = KeyKeeper(loop: loop, keys: keys, store: store, time: time, metrics: metrics, log: log)
         var deadlineClock: (@Sendable () -> UInt64)?
         if meetsDeadlines { deadlineClock = { time.now } }
-        let courier = ScriptedCourier(loop: loop, deadlineClock: deadlineClock, script: script)
+        let process = webPush.map { webPush in
+            SimulatedWebPush.Process(
+                webPush, webPushChance,
+                .init(broker: { time.now }, wall: { [machine] in machine.wall }, monotonic: { [machine] in machine.monotonic }))
+        }
+        let courier = ScriptedCourier(loop: loop, deadlineClock: deadlineClock, webPush: process, script: script)
         let access = StoreAccess(loop: loop, store: store, metrics: metrics, log: log)
         let broker = await Broker(
             loop: loop, store: access, keys: keys, time: time, policies: policies, courier: courier, sweeper: sweeper,
-            settings: .test(topic: topic), metrics: metrics, log: log)
+            settings: .test(addressSize: isPushEnabled ? .anyService : .apnsOnly, topic: topic, webPush: webPush),
+            metrics: metrics,
+            log: log)
         let apps = try await AudienceApps(broker)
         let sequencer = Sequencer(
             loop: loop, store: store, folder: ledger, key: key, resolution: resolution, time: time, metrics: metrics, log: log,
@@ -203,7 +221,7 @@ actor SimulatedBroker: LoopActor {
         try await broker.outbox.resumeJobs()
         return Run(
             store: store, keys: keys, time: time, broker: broker, sweeper: sweeper, keeper: keeper, sequencer: sequencer,
-            courier: courier, metrics: metrics, apps: apps)
+            courier: courier, metrics: metrics, apps: apps, webPush: webPush)
     }
 
     /// Stops like `mayfly serve` after SIGTERM.

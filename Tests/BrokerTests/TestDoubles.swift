@@ -2,10 +2,12 @@ import Courier
 import EventLoop
 import Policy
 import Sealing
+import Sodium
 import Storage
 import Synchronization
 import Testing
 import Vocabulary
+import WebPush
 
 @testable import Broker
 
@@ -21,20 +23,46 @@ final class ScriptedCourier: PushSender {
     private let script: @Sendable (Push) -> (afterMs: UInt64, Outcome)
     /// The clock for deadlines, which override the script. Nil if no push is ever late.
     private let deadlineClock: (@Sendable () -> UInt64)?
+    private let webPush: SimulatedWebPush.Process?
     private let state = Mutex(State())
 
     init(
-        loop: EventLoop, deadlineClock: (@Sendable () -> UInt64)? = nil,
+        loop: EventLoop, deadlineClock: (@Sendable () -> UInt64)? = nil, webPush: SimulatedWebPush.Process? = nil,
         script: @escaping @Sendable (Push) -> (afterMs: UInt64, Outcome)
     ) {
         self.loop = loop
         self.script = script
         self.deadlineClock = deadlineClock
+        self.webPush = webPush
     }
 
     func send(_ push: Push) async -> Outcome {
+        if case .webPush = push.address.destination, let webPush { return await send(push, webPush) }
         let (wait, outcome) = script(push)
-        return await withCheckedContinuation { continuation in
+        return await end(push, outcome, afterMs: wait)
+    }
+
+    /// Sends a message until its final result.
+    private func send(_ push: Push, _ webPush: SimulatedWebPush.Process) async -> Outcome {
+        var attempts = SimulatedWebPush.Process.Attempts(push: push)
+        // What a wait ends with if nothing else ends it.
+        let over = Outcome.delivered
+        while push.isWanted() {
+            let (wait, next) = await webPush.attempt(&attempts)
+            let answered = await end(push, over, afterMs: wait)
+            if answered != over { return answered == Self.late ? attempts.late : answered }
+            guard case .again(let delay) = next else {
+                guard case .end(let outcome) = next else { continue }
+                return outcome
+            }
+            let waited = await end(push, over, afterMs: delay)
+            if waited != over { return waited == Self.late ? attempts.late : waited }
+        }
+        return Self.revoked
+    }
+
+    private func end(_ push: Push, _ outcome: Outcome, afterMs wait: UInt64) async -> Outcome {
+        await withCheckedContinuation { continuation in
             let number: Int? = state.withLock { state in
                 if state.isStopped { return nil }
                 state.number += 1
@@ -52,7 +80,7 @@ final class ScriptedCourier: PushSender {
         loop.after(next) {
             var end: Outcome?
             if let clock = self.deadlineClock, clock() >= push.deadlineMs {
-                end = .failed(status: 0, reason: .late, verdict: .keep)
+                end = Self.late
             } else if next == wait {
                 // Like the courier, check before each attempt. The answer to an attempt that was made still counts.
                 end = outcome == .delivered || push.isWanted() ? outcome : Self.revoked
@@ -71,6 +99,7 @@ final class ScriptedCourier: PushSender {
         for push in underWay { push.resume(returning: Self.stopped) }
     }
 
+    private static let late = Outcome.failed(status: 0, reason: .late, verdict: .keep)
     private static let revoked = Outcome.failed(status: 0, reason: .revoked, verdict: .keep)
     private static let stopped = Outcome.failed(status: 0, reason: .stopped, verdict: .keep)
 }
@@ -193,13 +222,30 @@ extension PushAddress {
     }
 }
 
+extension SimulatedWebPush {
+    /// Returns the address of a browser's subscription, as a request has it.
+    /// - Parameter id: at least 16 bytes, which are in the endpoint as hexadecimal digits, and the first of them in `auth`.
+    func address(_ id: [UInt8], at broker: Broker.Settings) throws -> PushAddress {
+        let host = Self.hosts[id.reduce(0) { ($0 + Int($1)) % Self.hosts.count }]
+        let endpoint = Array("https://\(host)/\(Hex.encode(id.span))".utf8)
+        let (start, point) = (Array(id.prefix(16)), point)
+        let auth = Array(Base64.url.encode(start.span).utf8)
+        let p256dh = Array(Base64.url.encode(point.span).utf8)
+        return try broker.address(endpoint: endpoint.span, p256dh: p256dh.span, auth: auth.span)
+    }
+}
+
 extension Broker.Settings {
     /// The settings of a broker for one app.
-    static func test(addressSize: AddressSize = .apnsOnly, topic: String = "com.example.app") -> Self {
+    static func test(
+        addressSize: AddressSize = .apnsOnly, topic: String = "com.example.app", webPush: SimulatedWebPush? = nil
+    ) -> Self {
         let app = AppID(bundleID: topic)
-        return Self(
+        var settings = Self(
             topic: topic, environment: .production, addressSize: addressSize, bundleID: { $0 == app ? topic : nil },
             serves: { _, other, _ in other == topic })
+        settings.webPush = webPush?.settings
+        return settings
     }
 }
 

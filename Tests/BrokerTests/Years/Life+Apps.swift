@@ -17,12 +17,13 @@ extension Life {
     func someApp() {
         let user = Int(chance.upTo(UInt64(Self.users)))
         guard run != nil, busyUsers.insert(user).inserted else { return }
-        switch chance.upTo(20) {
+        switch chance.upTo(22) {
         case ..<5: register(user)
         case 5: unregister(user)
         case ..<10: askApproval(user)
         case ..<14: event(user)
         case ..<17: print(user)
+        case ..<19: claim(user)
         default: ring(user)
         }
     }
@@ -51,7 +52,7 @@ extension Life {
         let own = devices.values.filter { $0.kind == kind && $0.user == user }.sorted { $0.token < $1.token }
         // A device registers again now and then, and at most three of a kind are used.
         let again = own.count >= 3 || !own.isEmpty && chance.upTo(3) == 0 ? chance.pick(own).token : nil
-        let token = again ?? newToken(.device(lastNumber + 1))
+        let token = again ?? newToken(isAtApple: kind == .activity) { .device($0) }
         ask("register the \(kind) of user \(user), token \(token)") { run in
             let principal = Self.principal(user)
             let address = try Self.pushAddress(token, run)
@@ -101,7 +102,7 @@ extension Life {
             case .monitor: try await run.apps.monitor!.delete(Self.principal(user), device: device.id)
             case .phone:
                 _ = try await run.apps.calls!.delete(
-                    Self.principal(user), user: Self.name(user), token: Self.secret(device.token).map { DeviceName(token: $0) })
+                    Self.principal(user), user: Self.name(user), token: try Self.pushAddress(device.token, run).device)
             }
         } _: { life, answer in
             guard life.done(user, answer, "a deletion") != nil else {
@@ -151,6 +152,23 @@ extension Life {
                 if let receipt { life.expect(alerted, receipt.pushes, "an end", ms: Self.jobMs) }
             default: break
             }
+        }
+    }
+
+    /// A user goes on at another device. The one before gets a silent push, unless it is a browser.
+    private func claim(_ user: Int) {
+        let devices = sure(.companion, user)
+        guard !devices.isEmpty else {
+            busyUsers.remove(user)
+            return
+        }
+        let token = chance.pick(devices).token
+        ask("user \(user) goes on at token \(token)") { run in
+            try await run.apps.companion!.claim(
+                Self.principal(user), of: nil, session: Self.session(user), device: Array("client-\(token)".utf8), type: .ios,
+                token: try Self.pushAddress(token, run).device, charging: nil)
+        } _: { life, answer in
+            _ = life.done(user, answer, "a claim")
         }
     }
 

@@ -97,10 +97,12 @@ extension Life {
         if counts.jobs + queued + open > 0 {
             throw Broken(description: "no push is due, and \(counts.jobs) jobs are stored, \(queued) queued, \(open) open")
         }
-        let delivered = apple.delivered
-        if !delivered.contains(follower.delivered) {
-            throw Broken(description: "Apple has accepted \(delivered) pushes, and the log has \(follower.delivered)")
+        let (accepted, delivered) = (services.delivered, follower.delivered - settledDeliveries)
+        if !accepted.contains(delivered) {
+            throw Broken(description: "since the last night \(accepted) pushes were accepted, and the log has \(delivered)")
         }
+        services.settle()
+        settledDeliveries = follower.delivered
         let files = try File.list("/proc/self/fd").count
         descriptors = descriptors ?? files
         if files > descriptors! + 8 { throw Broken(description: "\(files) descriptors are open, and \(descriptors!) were") }
@@ -157,7 +159,7 @@ extension Life {
             if let gone = token.goneAt, gone + day < now { return false }
             return (token.expires ?? time) + day > time
         }
-        onlyIDs = [:]
+        (onlyIDs, messages) = ([:], [:])
     }
 }
 

@@ -5,7 +5,7 @@ import Sealing
 
 /// A stop or kill of the broker, and what happens before the next start.
 struct Interruption {
-    enum Change { case none, oldKeys, foreignKeys, noKeys, lostKeys, rotation, policies, app }
+    enum Change { case none, oldKeys, foreignKeys, noKeys, lostKeys, rotation, policies, app, webPush }
 
     /// False for a kill.
     var stops: Bool
@@ -50,7 +50,7 @@ extension Life {
         chronicle.addFault(interruption.stops ? "stop" : "kill", "away for \(interruption.awayMs / 1_000) s")
         if change != .none { chronicle.addFault("\(change)", "before the next start") }
         _ = brokerTime
-        apple.doubt(last: isCalm(600_000) ? 3_000 : 600_000)
+        services.doubt(last: isCalm(600_000) ? 3_000 : 600_000)
         if interruption.stops { await simulated.stop() } else { await simulated.kill() }
         (run, waits, busyUsers) = (nil, [:], [])
         for number in meetings.keys {
@@ -76,6 +76,9 @@ extension Life {
         case .rotation: try await rotate()
         case .policies: try await replacePolicies()
         case .app: await replaceApp()
+        case .webPush:
+            takesSubscriptions = true
+            await simulated.enablePush()
         }
         try await start()
         // Most apps that were open come back.
@@ -156,7 +159,7 @@ extension Life {
     /// Another app is configured in place of the present one. Tokens of that one are kept, and can't be pushed to.
     private func replaceApp() async {
         app = 1 - app
-        dues = dues.filter { tokens[$0.key]?.app == app }
+        dues = dues.filter { isServed($0.key) }
         await simulated.replaceApp(Self.apps[app])
         if app == 0 || chance.upTo(4) == 0 { return }
         later(chance.upTo(43_200_000)) { life in
@@ -235,10 +238,10 @@ extension Life {
             machine.sleep(length)
             appleOffset += length
         case .apple:
-            let (mood, length) = (chance.pick(LifeApple.Mood.allCases), 60_000 + chance.upTo(7_200_000))
-            chronicle.addFault("Apple", "\(mood) for \(length / 1_000) s")
-            apple.mood = mood
-            later(length) { $0.apple.mood = .fine }
+            let (mood, length) = (chance.pick(LifeServices.Mood.allCases), 60_000 + chance.upTo(7_200_000))
+            chronicle.addFault("push services", "\(mood) for \(length / 1_000) s")
+            services.mood = mood
+            later(length) { $0.services.mood = .fine }
         case .witnesses:
             chronicle.addFault("witnesses", witnesses.misbehave())
             later(60_000 + chance.upTo(7_200_000)) { $0.witnesses.end() }

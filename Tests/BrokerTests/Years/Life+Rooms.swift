@@ -11,25 +11,33 @@ extension Life {
     /// All tokens of a life begin with these bytes, so that none can be overlooked in a file.
     static let mark: [UInt8] = [0xd3, 0x91, 0x7a, 0x0c, 0xe4, 0x58, 0xb6, 0x2f, 0x85, 0x1d, 0xc7, 0x3e]
 
+    /// - Parameter number: negative for a subscription, in whose endpoint and `auth` these bytes are.
     static func bytes(ofToken number: Int) -> [UInt8] {
-        mark + [UInt8](bigEndian: UInt64(number)) + [UInt8](repeating: 0x5a, count: 12)
+        mark + [UInt8](bigEndian: UInt64(bitPattern: Int64(number))) + [UInt8](repeating: 0x5a, count: 12)
     }
 
     static func number(of token: Secret) -> Int { token.withBytes { Int($0.bigEndian64(at: mark.count)) } }
+    static func number(ofSubscription id: [UInt8]) -> Int { Int(Int64(bitPattern: id.span.bigEndian64(at: mark.count))) }
 
     static func secret(_ number: Int) -> Secret? { try? Secret(copying: bytes(ofToken: number).span) }
 
-    /// The token's address at the app that is configured now.
+    /// The token's address at the app that is configured now, or that of its subscription.
     static func pushAddress(_ token: Int, _ run: SimulatedBroker.Run) throws -> PushAddress {
+        if token < 0, let webPush = run.webPush { return try webPush.address(bytes(ofToken: token), at: run.broker.settings) }
         guard let secret = secret(token) else { throw BrokerError.shuttingDown }
         return try run.broker.settings.address(of: secret, .alert)
     }
 
-    func newToken(_ holder: Token.Holder) -> Int {
-        let number = number()
-        tokens[number] = Token(number: number, holder: holder)
+    /// About a third of all tokens are subscriptions.
+    func newToken(isAtApple: Bool = false, _ holder: (Int) -> Token.Holder) -> Int {
+        let isSubscription = !isAtApple && takesSubscriptions && chance.upTo(3) == 0
+        let number = isSubscription ? -number() : number()
+        tokens[number] = Token(number: number, holder: holder(number))
         return number
     }
+
+    /// True if pushes to this token can be sent: to any subscription, and to tokens of the app that is configured.
+    func isServed(_ token: Int) -> Bool { token < 0 || tokens[token]?.app == app }
 
     /// A seal was acknowledged. The log must have it by the next midnight, and its purge by the midnight after its end.
     func sealed(_ number: Int, _ ref: Ref?, expires: UInt64) {
@@ -54,7 +62,7 @@ extension Life {
         tokens[number]?.goneAt = machine.monotonic
     }
 
-    /// Apple has called a token gone, so it may be purged from now on.
+    /// A service has called a token gone, so it may be purged from now on.
     func doubt(_ number: Int) {
         (dues[number], waits[number]) = (nil, nil)
         switch tokens[number]?.holder {
@@ -72,7 +80,7 @@ extension Life {
         let seconds = min(life, 604_800)
         let codeSeconds = chance.upTo(3) == 0 ? min(seconds, Int(10 + chance.upTo(600))) : min(seconds, 86_400)
         let code = chance.upTo(3) == 0 ? String(100_000 + number % 900_000) : "code-\(number)"
-        let token = chance.upTo(8) == 0 ? nil : newToken(.side(room: number, slot: 1))
+        let token = chance.upTo(8) == 0 ? nil : newToken { _ in .side(room: number, slot: 1) }
         let client = Array("creator-\(number)".utf8)
         let sendsMember = chance.upTo(2) == 0
         ask("room \(number) for \(seconds) s, its code for \(codeSeconds) s") { run in
@@ -130,7 +138,7 @@ extension Life {
     func accept(_ number: Int) {
         guard let meeting = meetings[number], !meeting.isAccepted, !meeting.isBusy, meeting.isSure else { return }
         meetings[number]?.isBusy = true
-        let token = chance.upTo(8) == 0 ? nil : newToken(.side(room: number, slot: 2))
+        let token = chance.upTo(8) == 0 ? nil : newToken { _ in .side(room: number, slot: 2) }
         let client = Array("joiner-\(number)".utf8)
         let sendsMember = chance.upTo(2) == 0
         ask("accept room \(number)") { run in
@@ -256,7 +264,7 @@ extension Life {
             }
             return
         }
-        let new = newToken(.side(room: number, slot: slot))
+        let new = newToken { _ in .side(room: number, slot: slot) }
         ask("replace the token of room \(number), side \(slot), by \(new)") { run in
             try await run.broker.rooms.replaceToken(caller, with: try Self.pushAddress(new, run))
         } _: { life, answer in

@@ -176,8 +176,8 @@ extension Life {
     private func wait(_ number: Int, _ slot: UInt8, _ why: String, since: UInt64, _ delivery: Delivery? = nil) {
         guard let meeting = meetings[number], meeting.isAccepted, meeting.isSure, isCalm(2_000) else { return }
         let side = meeting[slot]
-        guard let token = side.token, side.isTokenSure, side.isSilent, tokens[token]?.goneAt == nil, tokens[token]?.app == app,
-            !apple.hasUnderWay(token),
+        guard let token = side.token, side.isTokenSure, side.isSilent, tokens[token]?.goneAt == nil, isServed(token),
+            !services.hasUnderWay(token),
             waits[token] == nil, brokerTime + 200_000 < meeting.expires
         else { return }
         let now = machine.monotonic
@@ -227,16 +227,16 @@ extension Life {
     func expectPush(_ token: Int, _ what: String, ms: UInt64 = Life.jobMs) {
         let now = machine.monotonic
         // Nobody can send to an app that is not configured any more.
-        guard tokens[token]?.app == app else { return }
+        guard isServed(token) else { return }
         // It may have come before its answer.
         if let last = tokens[token]?.pushes.last?.at, last + 5_000 > now { return }
         dues[token, default: []].append(Due(what: what, deadline: now + ms + 2 * terms.slotMs, isDurable: true))
         later(ms + 2 * terms.slotMs + 1) { _ in }
     }
 
-    // MARK: Apple
+    // MARK: Push services
 
-    /// A push comes to Apple. Called by it.
+    /// A push comes to a service. Called by it.
     func pushed(_ number: Int, _ push: Push) {
         figures.pushes += 1
         let now = machine.monotonic
@@ -246,19 +246,53 @@ extension Life {
             chronicle.fail("a push to token \(number), which was destroyed \(now - gone) ms ago")
         }
         if let expires = token.expires, brokerTime > expires { chronicle.fail("a push to token \(number), which has expired") }
-        if token.app.map({ $0 != app }) == true || push.address.destination != .apns(AppID(bundleID: Self.apps[app]), .production)
+        if number > 0,
+            token.app.map({ $0 != app }) == true
+                || push.address.destination != .apns(AppID(bundleID: Self.apps[app]), .production)
         {
             chronicle.fail("a push to token \(number) for an app that is not configured or not its app")
         }
         if !token.pushes.contains(where: { $0.apnsID == push.apnsID }) { checkID(token, push, now) }
-        checkEnd(token, push)
-        if case .side(let room, let slot) = token.holder, let meeting = meetings[room], meeting[slot].token == number {
+        if number > 0 { checkEnd(token, push) }
+        // Nobody looks who is there between two attempts of a courier.
+        let isRepeated = messages[push.apnsID]?.run == runs
+        if case .side(let room, let slot) = token.holder, let meeting = meetings[room], meeting[slot].token == number, !isRepeated
+        {
             if let since = meeting[slot].presentSince, since + 3_000 < now {
                 chronicle.fail("a push to side \(slot) of room \(room), which has been there for \(now - since) ms")
             }
         }
         waits[number] = nil
         dues[number] = nil
+    }
+
+    /// A message comes to a Web Push service. Called by it.
+    func received(_ number: Int, _ message: SimulatedWebPush.Message, _ reply: SimulatedWebPush.Reply) {
+        figures.messages += 1
+        pushed(number, message.push)
+        chronicle.add("the service answers \(reply)")
+        let next = WebPushAttempt(message, reply, run: runs, at: machine.monotonic)
+        // In another run nobody knows whether the last answer was recorded.
+        if let last = messages[message.push.apnsID], last.run == runs, let fault = last.fault(ofRepeat: next) {
+            chronicle.fail("a message to token \(number) \(fault)")
+        }
+        messages[message.push.apnsID] = next
+        let template = String(decoding: message.text, as: UTF8.self)
+        if message.push.type == .background || message.push.type == .liveactivity || !template.contains(#""title":""#) {
+            chronicle.fail("a message to token \(number) shows nothing: \(template)")
+        }
+        // While the store's threads set the clock, the end may be from before that.
+        guard isCalm(1), let token = tokens[number] else { return }
+        let most: UInt64 =
+            switch (token.holder, message.push.type) {
+            case (.side, _): 120
+            case (.device, .voip): 30
+            case (.device, _): 3_600
+            }
+        let left = token.expires.map { ($0 - min($0, brokerTime)) / 1_000 } ?? .max
+        if message.ttlS > min(most, left) {
+            chronicle.fail("a service may keep a message to token \(number) for \(message.ttlS) s; it ends in \(left) s")
+        }
     }
 
     private func checkID(_ token: Token, _ push: Push, _ now: UInt64) {

@@ -36,7 +36,8 @@ actor Life: LoopActor {
     nonisolated let chance: Chance
     nonisolated let chronicle: Chronicle
     nonisolated let faults: StoreFaults
-    nonisolated let apple: LifeApple
+    nonisolated let services: LifeServices
+    nonisolated let webPush: SimulatedWebPush
     nonisolated let witnesses: LifeWitnesses
     nonisolated let timing: LedgerTiming
 
@@ -56,6 +57,10 @@ actor Life: LoopActor {
     var terms = Terms()
     /// Which of `apps` is configured.
     var app = 0
+    /// True if people may have subscriptions: from the start, or since a restart in the middle of the life.
+    var takesSubscriptions: Bool
+    /// When that restart comes, on the monotonic clock.
+    private(set) var enablesAt: UInt64 = 0
     /// The drift of the wall clock, ms an hour.
     var drift: Int64 = 0
     /// A stop or kill that was drawn and not carried out.
@@ -82,6 +87,8 @@ actor Life: LoopActor {
     var busyUsers: Set<Int> = []
     /// The `apns-id` of each push that can't come twice, by token and payload.
     var onlyIDs: [String: String] = [:]
+    /// The last message of each Web Push, by `apns-id`.
+    var messages: [String: WebPushAttempt] = [:]
     /// An old copy of the key file, and when it was made, on the monotonic clock.
     var oldKeys: (bytes: [UInt8], at: UInt64)?
     /// A copy of a key file that was given up as lost.
@@ -93,6 +100,8 @@ actor Life: LoopActor {
     var follower: LogFollower
     var search = ByteSearch()
     var figures = Figures()
+    /// The deliveries in the log at the last settled night.
+    var settledDeliveries = 0
     /// How many checkpoints of this log were verified in full.
     private var verified = 0
     /// How many logs were closed.
@@ -109,6 +118,8 @@ actor Life: LoopActor {
     struct Figures {
         var calls = 0
         var pushes = 0
+        /// Those of them that were for subscriptions.
+        var messages = 0
         var refusals = 0
     }
 
@@ -121,21 +132,24 @@ actor Life: LoopActor {
         appleOffset = machine.wall - machine.monotonic
         let chance = Chance(seed: seed)
         let timing = LedgerTiming(hourSeconds: 3_600, daySeconds: 86_400, batchSeals: chance.pick([1, 4, 64]))
-        (self.chance, self.timing, spell) = (chance, timing, Spell(chance))
+        (self.chance, self.timing, spell, takesSubscriptions) = (chance, timing, Spell(chance), seed % 2 == 1)
         let faults = StoreFaults(seed: seed &+ 1, machine)
-        let apple = LifeApple(seed: seed &+ 2, machine)
+        let services = LifeServices(seed: seed &+ 2, machine)
+        let webPush = try SimulatedWebPush { services.take($0) }
         let witnesses = LifeWitnesses(seed: seed &+ 3, machine)
         simulated = try SimulatedBroker(
             loop: loop, machine: machine, resolution: 60, policy: try Self.rooms(timing),
             audiences: try ["companion", "monitor", "calls"].map { try Policy.builtIn($0, replacing: []) },
             fault: { faults.fault(at: $0) }, folderFault: { stage throws(Errno) in try faults.atFolder(stage) },
             whenStoreAsksTheTime: { faults.storeAsksTheTime() }, meetsDeadlines: true,
-            witnesses: { try witnesses.start($0, $1, $2, $3) }, prints: LogLines(most: 200), script: { apple.take($0) })
-        (self.faults, self.apple, self.witnesses) = (faults, apple, witnesses)
+            witnesses: { try witnesses.start($0, $1, $2, $3) }, prints: LogLines(most: 200),
+            webPush: webPush, webPushSeed: seed &+ 4, script: { services.take($0) })
+        (self.faults, self.services, self.webPush, self.witnesses) = (faults, services, webPush, witnesses)
         chronicle = Chronicle(machine)
         follower = LogFollower(simulated.ledger, simulated.key.verifierKey)
         try witnesses.serve(simulated.key.verifierKey)
         search.add(Self.mark, "a token", until: .max)
+        search.add(Array(webPush.point.dropFirst()), "a p256dh", until: .max)
     }
 
     static func rooms(_ timing: LedgerTiming, _ more: [(old: String, new: String)] = []) throws -> Policy {
@@ -150,7 +164,9 @@ actor Life: LoopActor {
 
     /// - Parameter report: called at the end of each month of 30 days.
     func play(days: Int, report: @Sendable (Int, Life) async -> Void) async throws {
-        apple.serve(self)
+        services.serve(self)
+        enablesAt = machine.monotonic + UInt64(days) * 43_200_000
+        if takesSubscriptions { await simulated.enablePush() }
         do {
             try await start()
             for day in 0..<UInt64(days) {
@@ -172,7 +188,7 @@ actor Life: LoopActor {
                 seed: seed, days: days, rule: "\(error)", events: events, prints: simulated.prints.all, folder: simulated.folder)
         }
         await simulated.runOut()
-        apple.serve(nil)
+        services.serve(nil)
         try simulated.remove()
     }
 
@@ -198,6 +214,9 @@ actor Life: LoopActor {
             machine.step(drifted)
             offset += drifted
             if await simulated.isDead { interruption = interruption ?? Interruption(stops: false, awayMs: chance.absence()) }
+            if !takesSubscriptions, interruption == nil, machine.monotonic >= enablesAt {
+                interruption = Interruption(stops: true, awayMs: 5_000, change: .webPush)
+            }
             if let interruption { try await interrupt(interruption) }
             while let first = agenda.first, first.at <= machine.monotonic {
                 agenda.removeFirst()
@@ -220,7 +239,7 @@ actor Life: LoopActor {
             steppedAt = machine.monotonic
             (dues, waits) = ([:], [:])
             // It may have happened at any time since the last look.
-            apple.doubt(last: machine.monotonic - lookedAt + 5_000)
+            services.doubt(last: machine.monotonic - lookedAt + 5_000)
         }
         (offset, lookedAt) = (now, machine.monotonic)
     }
@@ -377,7 +396,7 @@ actor Life: LoopActor {
     /// Everything expires while no broker runs. The next run purges it, and nothing is left.
     private func end() async throws {
         faults.end()
-        apple.end()
+        services.end()
         witnesses.end()
         chronicle.add("the last run ends")
         let time = brokerTime
@@ -401,6 +420,9 @@ actor Life: LoopActor {
         if follower.pending > 0 { throw Broken(description: "at the end \(follower.pending) pushes have no outcome") }
         await simulated.stop()
         run = nil
+        if let found = try search.find(inFolder: simulated.folder, isDeep: true) {
+            throw Broken(description: "at the end, \(found)")
+        }
         do {
             let report = try await Verifier(
                 FolderSource(simulated.ledger.path), key: simulated.key.verifierKey, allowsGaps: true, unique: true

@@ -29,7 +29,8 @@ extension Life {
     /// The figures up to this day, in one line.
     func line(_ day: Int, _ ms: UInt64) -> String {
         let faults = chronicle.faults.sorted { $0.key < $1.key }.map { "\($0.value) \($0.key)" }.joined(separator: ", ")
-        return "day \(day): \(figures.calls) calls, \(figures.refusals) refused, \(figures.pushes) pushes, \(runs) starts, "
+        return
+            "day \(day): \(figures.calls) calls, \(figures.refusals) refused, \(figures.pushes) pushes (\(figures.messages) Web Push), \(runs) starts, "
             + "\(follower.size) entries; \(faults); \(ProcessControl.residentMemory >> 20) MiB; \(ms / UInt64(day)) ms a day"
     }
 }

@@ -1,10 +1,11 @@
 import Courier
+import HTTP1
 import Sealing
 import Synchronization
 import Vocabulary
 
-/// Apple in a life, in one of several moods.
-final class LifeApple: Sendable {
+/// The push services of a life, Apple and Web Push, in one of several moods.
+final class LifeServices: Sendable {
     enum Mood: CaseIterable {
         case fine, slow, away, refusesKey
         /// Calls tokens gone, long after the push came.
@@ -16,10 +17,11 @@ final class LifeApple: Sendable {
         var mood = Mood.fine
         /// Until when a push to each token may be under way, on the monotonic clock.
         var underWay: [Int: UInt64] = [:]
-        /// The pushes that Apple accepts, unless their deadline comes first.
+        /// The pushes since the last settled night that a service accepts, unless their deadline comes first.
         var accepted: Set<String> = []
         /// The pushes that it accepts at once, and when, on the monotonic clock.
         var acceptedAtOnce: [String: UInt64] = [:]
+        var missing = MissingSubscriptions()
     }
 
     private let chance: Chance
@@ -36,7 +38,7 @@ final class LifeApple: Sendable {
         set { state.withLock { $0.mood = newValue } }
     }
 
-    /// True while Apple has not answered a push to this token.
+    /// True while a push to this token may be tried again, or has no answer.
     func hasUnderWay(_ token: Int) -> Bool { state.withLock { $0.underWay[token, default: 0] > machine.monotonic } }
 
     /// The broker may not have learned how the pushes of the last `ms` ended.
@@ -47,28 +49,77 @@ final class LifeApple: Sendable {
         }
     }
 
-    /// How many pushes the log must have as delivered, at least and at most.
+    /// How many pushes since the last settled night the log must have as delivered, at least and at most.
     var delivered: ClosedRange<Int> { state.withLock { $0.acceptedAtOnce.count...$0.accepted.count } }
 
-    /// Returns how a push ends. Called on the life's loop.
+    /// Counts anew: all pushes so far are in the log.
+    func settle() { state.withLock { ($0.accepted, $0.acceptedAtOnce) = ([], [:]) } }
+
+    /// Returns how a push to Apple ends. Called on the life's loop.
     func take(_ push: Push) -> (afterMs: UInt64, Outcome) {
         let token = Life.number(of: push.address.token)
         let (life, mood) = state.withLock { ($0.life, $0.mood) }
         life?.assumeIsolated { $0.pushed(token, push) }
-        let left = life?.assumeIsolated { Int64(push.deadlineMs) - Int64($0.brokerTime) } ?? 0
         let (wait, outcome) = answer(mood)
         if case .failed(_, _, .purge(let moment)) = outcome, moment != 1 { life?.assumeIsolated { $0.doubt(token) } }
+        note(push, token, busyForMs: wait, isTaken: outcome == .delivered, isAtOnce: wait < 1_000)
+        return (wait, outcome)
+    }
+
+    /// Returns the answer of a Web Push service. Called on the life's loop.
+    func take(_ message: SimulatedWebPush.Message) -> (afterMs: UInt64, SimulatedWebPush.Reply) {
+        let token = Life.number(ofSubscription: message.id)
+        let (life, mood) = state.withLock { ($0.life, $0.mood) }
+        let (wait, reply) = answer(message, mood)
+        life?.assumeIsolated { $0.received(token, message, reply) }
+        let mayPurge = state.withLock { $0.missing.mayPurge(message, after: reply, now: machine.monotonic) }
+        if mayPurge { life?.assumeIsolated { $0.doubt(token) } }
+        // No wait between two attempts is longer than a minute.
+        note(
+            message.push, token, busyForMs: wait + (reply.isRetryable ? 61_000 : 0), isTaken: reply.isTaken,
+            isAtOnce: reply.isTaken && wait < 1_000)
+        return (wait, reply)
+    }
+
+    private func note(_ push: Push, _ token: Int, busyForMs busy: UInt64, isTaken: Bool, isAtOnce: Bool) {
+        let left = state.withLock(\.life)?.assumeIsolated { Int64(push.deadlineMs) - Int64($0.brokerTime) } ?? 0
         state.withLock { state in
             let now = machine.monotonic
             if state.underWay.count > 100 { state.underWay = state.underWay.filter { $0.value > now } }
             // The outcome is recorded a little later.
-            state.underWay[token] = now + wait + 1_000
-            if outcome == .delivered { state.accepted.insert(push.apnsID) }
+            state.underWay[token] = now + busy + 1_000
+            if isTaken { state.accepted.insert(push.apnsID) }
             // Otherwise its deadline may come first.
-            let isAtOnce = outcome == .delivered && wait < 1_000 && left > 3_000
-            state.acceptedAtOnce[push.apnsID] = isAtOnce ? now : nil
+            state.acceptedAtOnce[push.apnsID] = isTaken && isAtOnce && left > 3_000 ? now : nil
         }
-        return (wait, outcome)
+    }
+
+    private func answer(
+        _ message: SimulatedWebPush.Message, _ mood: Mood
+    ) -> (afterMs: UInt64, SimulatedWebPush.Reply) {
+        switch mood {
+        case .slow where chance.upTo(3) > 0: return (1_000 + chance.upTo(8_000), .status(201))
+        case .away: return (5_000 + chance.upTo(5_000), .lost)
+        case .refusesKey: return (300, .status(403))
+        case .late410 where chance.upTo(2) == 0: return (chance.upTo(9_000), .status(410))
+        case .fine, .slow, .late410: break
+        }
+        // A user who has left stays away.
+        if state.withLock({ $0.missing.has(message) }), chance.upTo(3) > 0 { return (200, .status(404)) }
+        let reply: SimulatedWebPush.Reply =
+            switch chance.upTo(40) {
+            case 0: .status(410)
+            case 1, 2: .status(404)
+            case 3: .status(429, fields: "retry-after: \(1 + chance.upTo(60))\r\n")
+            case 4: .status(406, fields: "retry-after: \(HTTPDate.text(machine.wall / 1_000 + chance.upTo(30)))\r\n")
+            case 5: .status(503)
+            case 6: .lost
+            case 7: .status(chance.pick([400, 413, 302]))
+            case 8: .status(403)
+            case 9: .status(201, fields: "x-wns-status: dropped\r\n")
+            default: .status(201)
+            }
+        return (20 + chance.upTo(500), reply)
     }
 
     private func answer(_ mood: Mood) -> (UInt64, Outcome) {
