@@ -157,8 +157,8 @@ export interface Room {
   /** Leaves deliberately, with all sockets of this side. */
   reportLeaving(options?: CallOptions): Promise<void>;
   /**
-   * Pushes to this side's own token, also while it is present, to see whether pushes arrive: three times an hour at most. `queued`, `no_token`, or
-   * `throttled` if the token has had too many pushes.
+   * Pushes to this side's own token, also while it is present, to see whether pushes arrive: three times in an hour's window. `queued`, `no_token`,
+   * or `throttled` if the token has had too many pushes.
    */
   testPush(options?: CallOptions): Promise<Delivery>;
   /** Ends the room for both sides and destroys its tokens. */

@@ -121,7 +121,7 @@ public struct Client: Sendable {
         return answer.delivery
     }
 
-    /// Pushes to this side's own token, also while it is present, to see whether pushes arrive.
+    /// Pushes to this side's own token, also while it is present, to see whether pushes arrive: three times in an hour's window.
     ///
     /// The answer is ``Delivery/queued``, ``Delivery/noToken``, or ``Delivery/throttled`` if the token has had too many pushes.
     /// - Throws: a refusal of the kind ``Refusal/Kind/exhausted`` for a fourth test within the hour.
