@@ -71,7 +71,7 @@ class App:
         key, auth = self.rooms[instance].key, self.rooms[instance].auth
         try:
             notification = json.loads(http_ece.decrypt(body, private_key=key, auth_secret=auth, version="aes128gcm"))["notification"]
-        except http_ece.ECEException:
+        except (http_ece.ECEException, ValueError):
             return  # Anyone who knows an endpoint may send to it.
         data = notification["data"]
         for room in self.rooms.values():
@@ -79,9 +79,10 @@ class App:
                 self.show(room.nickname, TEXTS.get(data["template"], notification["title"]))
 
     def on_unregistered(self, instance):
-        """The user removed the distributor, or refused."""
+        """The user removed the distributor."""
         room = self.rooms[instance]
-        self.call("DELETE", "/api/room/token", {"client": room.client, "member": room.member}, room.roomid)
+        if room.roomid:  # None before the first endpoint.
+            self.call("DELETE", "/api/room/token", {"client": room.client, "member": room.member}, room.roomid)
 
     def call(self, method, path, body=None, bearer=None):
         headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {bearer}"} if bearer else {})
