@@ -194,7 +194,8 @@ def test_a_report_is_a_signed_note_without_exact_counts(held, tmp_path):
 def test_bad_use(held, tmp_path):
     world, full, *_ = held
     for words in (("--token", "xyz"), ("--token", '{"endpoint": 1}'), ("--token", "http://push.example/x"),
-                  ("--room", "short"), ("--token", "-"), ("--all", "--room", full.roomid), ("spare",), ("--printer", "-"), ("--printer", ""), ("--printer", "one", "--user", "two"),
+                  ("--room", "short"), ("--token", "-"), ("--all", "--room", full.roomid), ("spare",),
+                  ("--printer", "-"), ("--printer", ""), ("--printer", "one", "--user", "two"),
                   ("--room", full.roomid, "--report", "/dev/null"), ("--report", ""), ("--code",), ("--code", "")):
         ran = drill(world, *words, given="")
         assert ran.returncode == 2 and ran.stdout == "", words

@@ -128,7 +128,8 @@ def test_the_push_example_plays_with_a_broker(browser, origin):  # noqa: F811
     """Chromium has no push service here. So its subscription is the simulator's, whose decrypted message is given to the worker."""
     with SimulatorPushWorld(cors_origins=origin) as world, _Phone(browser, origin, f"push-example.html?broker={world.broker.url}") as page:
         def said(count):
-            return eventually(lambda: (lines := page.json("[...document.querySelectorAll('li')].map((line) => line.innerText)"))[count - 1:] and lines, 45, what="words")
+            lines = "[...document.querySelectorAll('li')].map((line) => line.innerText)"
+            return eventually(lambda: (found := page.json(lines))[count - 1:] and found, 45, what="words")
 
         page.wait("document.documentElement.dataset.ready")
         page.value("make.click()")

@@ -21,7 +21,7 @@ enum SendGroup: Hashable {
         self = maker?.hasFixedHosts == true ? .webPush : .foreignHosts
     }
 
-    /// The most that may be under way: the addresses of Web Push have 3,264 places in locked memory.
+    /// The most that may be under way: the addresses of acknowledged pushes have 2,592 places in locked memory.
     var mostUnderWay: Int {
         switch self {
         case .app: .max
