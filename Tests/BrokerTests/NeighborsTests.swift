@@ -239,6 +239,35 @@ import Vocabulary
         }
     }
 
+    /// A side left a stale socket at one node and came to the other one, where its peer is. That node lost its socket, and asks. The first one must not answer
+    /// with what it was told of that socket: it does not know the peer yet, so it would not look again.
+    @Test func aNodeDoesNotAnswerWithWhatItWasTold() async throws {
+        try await play { stage in
+            let (first, second) = (try await stage.node(), try await stage.node())
+            await first.join(1, Self.one)
+            _ = first.edge.silent.withLock { $0.insert(1) }
+            await stage.pass(5_000)
+            stage.wire.cut(true)
+            await second.join(2, Self.two)
+            await stage.pass(10)
+            stage.wire.cut(false)
+            await second.join(3, Self.one)
+            await stage.pass(100)
+            stage.wire.cut(true)
+            await second.presence.leave(socket: 3, isDeliberate: false)
+            await stage.pass(100)
+            stage.wire.cut(false)
+            // The probe is repeated, and the next repetition of the peer is lost.
+            await stage.pass(450)
+            stage.wire.cut(true)
+            await stage.pass(1_600)
+            stage.wire.cut(false)
+            await stage.pass(30_000)
+            #expect(await !second.presence.isPresent(Self.one))
+            #expect(second.heard(2).last == .peerLeft(nil))
+        }
+    }
+
     /// A node missed the report that a side leaves, and repeats its socket. The node that has the report does not ask that socket.
     @Test func aRepetitionDoesNotUndoALeave() async throws {
         try await play { stage in

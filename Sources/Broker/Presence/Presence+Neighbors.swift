@@ -60,7 +60,9 @@ extension Presence {
 
     private func answerProbe(of side: RoomSide, _ number: UInt64, _ node: UInt64) {
         guard announced.contains(side) else { return }
-        switch check(side, isAwaited: false) {
+        let (finding, effects) = state.checkForNeighbor(side, now: loop.now)
+        apply(effects, in: side.room)
+        switch finding {
         case .present: neighbors?.post(.alive(side, number: number, node: node))
         case .probing:
             afterProbe(of: side) {

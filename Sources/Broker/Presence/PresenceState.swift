@@ -185,6 +185,14 @@ struct PresenceState {
         return (finding, end(step))
     }
 
+    /// Finds out for another node whether a side is present. Only an answer to a ping of now counts: a sign of life that another node reported may be one that
+    /// the asking node has just lost.
+    mutating func checkForNeighbor(_ side: RoomSide, now: UInt64) -> (finding: Finding, effects: [Effect]) {
+        var step = begin(side.room, now)
+        let finding = step.check(side.slot, isAwaited: false, isForNeighbor: true)
+        return (finding, end(step))
+    }
+
     /// No answer to the probe of a side could arrive. The side is believed for now, and checked again.
     mutating func postpone(_ side: RoomSide, now: UInt64) -> [Effect] {
         var step = begin(side.room, now)
@@ -429,7 +437,7 @@ extension PresenceState {
             if wasAbsent, check(peer, isAwaited: true) == .absent { effects.append(.knock(roomSide(peer))) }
         }
 
-        mutating func check(_ slot: UInt8, isAwaited: Bool) -> Finding {
+        mutating func check(_ slot: UInt8, isAwaited: Bool, isForNeighbor: Bool = false) -> Finding {
             let side = room[slot]
             switch side.state {
             case .absent: return .absent
@@ -442,10 +450,12 @@ extension PresenceState {
             case .present: break
             }
             // A report without a socket can't be probed, and is believed.
-            guard side.hasSocket else { return .present }
+            guard isForNeighbor ? side.sockets.contains(where: { $0.isResponsive && !isRemote($0.id) }) : side.hasSocket else {
+                return .present
+            }
             let provenAt = max(side.reportedAt, side.sockets.lazy.filter(\.isResponsive).map(\.provenAt).max() ?? 0)
             let allowedAt = max(provenAt, side.probedAt ?? 0) + timing.proofMs
-            if now < allowedAt {
+            if now < allowedAt, !isForNeighbor {
                 // An app that answered a moment ago may be suspended now.
                 room[slot].checkAt = allowedAt
                 return .present
