@@ -99,9 +99,10 @@ import Vocabulary
         let bytes = [UInt8](repeating: 7, count: 500)
         var (requests, pushes) = ([Secret](), [Secret]())
         #expect(throws: SealingError.outOf(.exhausted)) { while true { requests.append(try Secret(copying: bytes.span)) } }
-        // 2,048 to browsers' makers, 512 to other hosts, and 32 that are opened.
-        while pushes.count < 2_048 + 512 + 32 { pushes.append(try Secret(copying: bytes.span, for: .acknowledgedPush)) }
-        #expect(requests.count > 600)
+        // 1,024 to browsers' makers, 512 to other hosts, and 32 that are opened.
+        while pushes.count < 1_024 + 512 + 32 { pushes.append(try Secret(copying: bytes.span, for: .acknowledgedPush)) }
+        // One network may have 819 under way.
+        #expect(requests.count > 2 * 819)
         #expect(Arena.byteCount(webPush: true) < 8 << 20)
     }
 

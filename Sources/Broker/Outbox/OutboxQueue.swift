@@ -21,11 +21,11 @@ enum SendGroup: Hashable {
         self = maker?.hasFixedHosts == true ? .webPush : .foreignHosts
     }
 
-    /// The most that may be under way: the addresses of acknowledged pushes have 2,592 places in locked memory.
+    /// The most that may be under way. `Arena.pushedAddresses` has a slot for each, and for those in preparation.
     var mostUnderWay: Int {
         switch self {
         case .app: .max
-        case .webPush: 2_048
+        case .webPush: 1_024
         case .foreignHosts: 512
         }
     }

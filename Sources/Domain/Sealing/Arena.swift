@@ -8,10 +8,10 @@ public final class Arena: Sendable {
     /// The process's arena of slots of 128 bytes. 40,960 slots are 5 MiB. Linux's default limit for locked memory is 8 MiB.
     public static let shared = Arena(capacity: 40_960, reserve: 2_560)
 
-    /// The arenas of secrets over 128 bytes, which are addresses of Web Push: those of acknowledged pushes, of which the outbox has 2,592 at most, and
+    /// The arenas of secrets over 128 bytes, which are addresses of Web Push: those of acknowledged pushes, of which the outbox has 1,568 at most, and
     /// those of requests. So no request can take the place of a push.
     static let (pushedAddresses, addresses) = (
-        Arena(capacity: 2_592, slotBytes: AddressSize.largest), Arena(capacity: 642, slotBytes: AddressSize.largest)
+        Arena(capacity: 1_568, slotBytes: AddressSize.largest), Arena(capacity: 1_666, slotBytes: AddressSize.largest)
     )
 
     /// For the plaintext of one address while it is sealed or opened. There are more slots than threads that seal or open at once.
