@@ -104,6 +104,23 @@ import WebPush
         #expect(await only.send(try push(to: "push.example")) == .failed(status: 0, reason: .stopped, verdict: .keep))
     }
 
+    /// `localhost` may be ::1 first, and the proxy listens on 127.0.0.1 only.
+    @Test func allAddressesOfAProxyAreTried() async throws {
+        try await ScriptedProxy.play(.says("HTTP/1.1 502 Bad Gateway\r\n\r\n")) { proxy in
+            var configuration = WebPushCourier.Configuration(keys: [key], contact: "mailto:ops@chat.example")
+            configuration.proxy = Proxy(Endpoint(host: "proxy.example", port: proxy.port))
+            configuration.resolver = { endpoint in
+                let addresses = endpoint.host == "proxy.example" ? ["::1", "127.0.0.1"] : ["203.0.114.7"]
+                return addresses.compactMap { SocketAddress(numeric: $0, port: endpoint.port) }
+            }
+            configuration.ownAddresses = { [] }
+            let courier = WebPushCourier(loop: loop, configuration)
+            _ = await courier.send(try push(to: "push.example", withinMs: 5_000))
+            #expect(await proxy.requests.first?.hasPrefix("CONNECT 203.0.114.7:443 ") == true)
+            await courier.stop(withinMs: 100)
+        }
+    }
+
     /// Names are looked up slowly, and each answer serves for a while.
     @Test func strangersNamesAreLookedUpSlowly() async throws {
         let courier = courier([])

@@ -42,16 +42,24 @@ public struct Proxy: Sendable, Equatable {
 /// The address of a proxy. It is resolved with each name that the proxy isn't told.
 final class ProxyAddress: Sendable {
     private let endpoint: Endpoint
-    private let found = Mutex<SocketAddress?>(nil)
+    /// The one to use comes first.
+    private let found = Mutex<[SocketAddress]>([])
 
     init(_ proxy: Proxy) { endpoint = proxy.endpoint }
 
     /// Nil if its name can't be resolved.
-    var current: SocketAddress? { found.withLock(\.self) }
+    var current: SocketAddress? { found.withLock(\.first) }
 
     /// May block.
     func resolve(_ resolver: (Endpoint) -> [SocketAddress]) {
-        if let address = resolver(endpoint).first { found.withLock { $0 = address } }
+        let addresses = resolver(endpoint)
+        guard !addresses.isEmpty else { return }
+        found.withLock { if Set($0) != Set(addresses) { $0 = addresses } }
+    }
+
+    /// Puts an address last that didn't answer: a proxy may listen on only one of its name's addresses.
+    func failed(_ address: SocketAddress) {
+        found.withLock { if $0.first == address { $0.append($0.removeFirst()) } }
     }
 }
 

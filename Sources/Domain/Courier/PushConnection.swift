@@ -15,6 +15,7 @@ final class PushConnection: EventSource {
     private let target: Target
     /// What a proxy is told, host and port.
     private let tunnelEnd: String
+    private let firstAddress: SocketAddress
     private let socket: Socket
     private let tls: TLSSession
     private var session: PushSession
@@ -84,7 +85,9 @@ final class PushConnection: EventSource {
         tunnelEnd = target.proxyAddress == nil ? target.endpoint.authorityWithPort : address.description
         let first = target.proxyAddress.map(\.current) ?? address
         guard let first else { throw .proxy(.unresolved) }
+        firstAddress = first
         do { socket = try Socket.connect(to: first) } catch {
+            target.proxyAddress?.failed(first)
             throw target.proxy == nil ? .unreachable(error) : .proxy(.unreachable(error))
         }
         do { tls = try TLSSession(connecting: target.context, to: target.endpoint.host) } catch { throw .untrusted(error) }
@@ -540,6 +543,7 @@ final class PushConnection: EventSource {
         guard phase != .ended else { return }
         let isBeforeTunnel = target.proxy != nil && (phase == .connecting || phase == .tunnelling)
         if isBeforeTunnel { Sodium.wipe(&outgoing) }
+        if phase == .connecting, cause != .finished { target.proxyAddress?.failed(firstAddress) }
         phase = .ended
         isRetired = true
         if let registration { loop.remove(registration) }
