@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from preload import library
-from processes import eventually
+from processes import eventually, mayfly
 from test_web_push import TEXT, PushWorld, message
 from web_push_service import Subscriber
 
@@ -66,3 +66,12 @@ def test_a_proxy_is_told_the_checked_address(proxy):
         eventually(lambda: world.broker.metric("web_push_inward_total") > 0, what="the counter")
         told = {target for target in proxy.targets if not target.endswith(f":{world.simulator.port}")}
         assert told == {f"127.0.0.1:{world.service.port}"}, proxy.targets
+
+
+def test_enabling_needs_no_password_of_the_proxy():
+    with PushWorld() as world:
+        world.broker.stop()
+        missing = world.folder / "password"
+        proxy = ("--apns-proxy", "user@localhost:1", "--apns-proxy-password", missing)
+        enabled = mayfly("push", "enable", *world.state.flags, *world.flags, *proxy)
+        assert enabled.returncode == 0, enabled

@@ -42,7 +42,7 @@ enum PushCommand {
     }
 
     private static func enable(_ configuration: Configuration) async throws {
-        guard let settings = try WebPushSettings(configuration) else {
+        guard let settings = try WebPushSettings(configuration, readsProxy: false) else {
             throw UsageError("\(Setting.vapidKey.named) is missing. `mayfly push keys FILE` makes a key")
         }
         try await settings.enable(in: try configuration.state)

@@ -19,7 +19,8 @@ struct WebPushSettings: Sendable {
     let proxy: Proxy?
 
     /// Returns nil if there is no VAPID key. Then no Web Push is sent.
-    init?(_ configuration: Configuration) throws {
+    /// - Parameter readsProxy: false for a command that sends nothing.
+    init?(_ configuration: Configuration, readsProxy: Bool = true) throws {
         guard let file = try configuration.file(.vapidKey) else {
             if let other = Self.keys.first(where: { configuration[$0] != nil }) {
                 throw configuration.invalid(other, "has no effect without \(Setting.vapidKey.named)")
@@ -46,7 +47,7 @@ struct WebPushSettings: Sendable {
         let (hosts, authorities) = try Self.hosts(configuration)
         service = WebPushService(keys: keys, contact: contact, origin: try Self.origin(configuration), hosts: hosts)
         self.authorities = authorities
-        proxy = try ProxySettings.read(configuration)
+        proxy = readsProxy ? try ProxySettings.read(configuration) : nil
     }
 
     private static func key(_ file: GivenFile) throws -> VAPIDKey {
