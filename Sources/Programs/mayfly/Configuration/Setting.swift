@@ -205,7 +205,7 @@ enum Setting: String, CaseIterable {
             "HTTP proxy that opens tunnels to Apple, and to any address for Web Push (CONNECT): HOST:PORT or USER@HOST:PORT. HTTPS_PROXY is not used. Default: none."
         case .apnsProxyPassword:
             Row(
-                "File whose first line is the password of the user in --apns-proxy. Mode 0600. SIGHUP reads it again.",
+                "File whose first line is the password of the user in --apns-proxy. Mode 0600. SIGHUP reads it again for Apple; Web Push reads it at the start.",
                 isSecret: true)
         case .vapidKey:
             "The VAPID key, by which Web Push services know this deployment: PEM from `mayfly push keys`, mode 0600, outside of the state folder, the same at all nodes, backed up. Default: none, and no Web Push is sent."
