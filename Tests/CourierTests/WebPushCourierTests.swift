@@ -121,6 +121,24 @@ import WebPush
         }
     }
 
+    /// Of a stranger's name two addresses are called, of both kinds. The proxy is asked for each.
+    @Test func aStrangersNameKeepsAnIPv4Address() async throws {
+        try await ScriptedProxy.play(.says("HTTP/1.1 502 Bad Gateway\r\n\r\n")) { proxy in
+            var configuration = WebPushCourier.Configuration(keys: [key], contact: "mailto:ops@chat.example")
+            configuration.proxy = Proxy(proxy.endpoint)
+            configuration.resolver = { endpoint in
+                let addresses = endpoint.port == 443 ? ["2606:4700::1", "2606:4700::2", "203.0.114.7"] : ["127.0.0.1"]
+                return addresses.compactMap { SocketAddress(numeric: $0, port: endpoint.port) }
+            }
+            configuration.ownAddresses = { [] }
+            let courier = WebPushCourier(loop: loop, configuration)
+            _ = await courier.send(try push(to: "push.example", withinMs: 3_000))
+            let called = Set(await proxy.requests.compactMap { $0.split(separator: " ").dropFirst().first.map(String.init) })
+            #expect(called == ["[2606:4700::1]:443", "203.0.114.7:443"])
+            await courier.stop(withinMs: 100)
+        }
+    }
+
     /// Names are looked up slowly, and each answer serves for a while.
     @Test func strangersNamesAreLookedUpSlowly() async throws {
         let courier = courier([])

@@ -307,7 +307,7 @@ public actor WebPushCourier: LoopActor, PushSender, LaneOwner {
         var allowed = entry.rule?.isPrivate == true ? addresses : addresses.filter { $0.isGlobalUnicast && !isOwn($0) }
         if allowed.isEmpty, !addresses.isEmpty { figures.inward += 1 }
         // A stranger's name must not cost one attempt many connections.
-        if entry.isForeign { allowed = Array(allowed.prefix(2)) }
+        if entry.isForeign { allowed = Array(Dial.alternating(allowed).prefix(2)) }
         // A name that wasn't found may be found a moment later.
         if !addresses.isEmpty || entry.isForeign, !entry.isForeign || resolved.count < Self.mostResolved {
             resolved[endpoint] = (allowed, loop.now + Self.resolvedMs)
