@@ -56,7 +56,7 @@ private func publicKey(_ point: Span<UInt8>, like key: OpaquePointer) -> OpaqueP
 extension ES256 {
     /// True for an uncompressed point of P-256.
     public static func isPoint(_ bytes: Span<UInt8>) -> Bool {
-        guard let curve = unsafe curve, let key = unsafe publicKey(bytes, like: curve) else { return false }
+        guard let key = unsafe publicKey(bytes, like: curve) else { return false }
         unsafe EVP_PKEY_free(key)
         return true
     }

@@ -149,7 +149,7 @@ private func groupName(of key: OpaquePointer) -> String? {
 
 /// Generates a P-256 key. The caller frees it.
 func makeP256() -> OpaquePointer? {
-    guard let curve = unsafe ES256.curve, let context = unsafe EVP_PKEY_CTX_new(curve, nil) else { return nil }
+    guard let context = unsafe EVP_PKEY_CTX_new(ES256.curve, nil) else { return nil }
     defer { unsafe EVP_PKEY_CTX_free(context) }
     var key: OpaquePointer?
     guard unsafe EVP_PKEY_keygen_init(context) == 1, unsafe EVP_PKEY_keygen(context, &key) == 1 else { return nil }
@@ -158,14 +158,14 @@ func makeP256() -> OpaquePointer? {
 
 extension ES256 {
     /// The curve's parameters without a key. Made once: that costs as much as a key.
-    nonisolated(unsafe) static let curve: OpaquePointer? = {
-        guard let context = unsafe EVP_PKEY_CTX_new_id(EVP_PKEY_EC, nil) else { return nil }
+    nonisolated(unsafe) static let curve: OpaquePointer = {
+        let context = unsafe EVP_PKEY_CTX_new_id(EVP_PKEY_EC, nil)
         defer { unsafe EVP_PKEY_CTX_free(context) }
         var curve: OpaquePointer?
         guard unsafe EVP_PKEY_paramgen_init(context) == 1,
             unsafe EVP_PKEY_CTX_set_ec_paramgen_curve_nid(context, NID_X9_62_prime256v1) == 1,
-            unsafe EVP_PKEY_paramgen(context, &curve) == 1
-        else { return nil }
+            unsafe EVP_PKEY_paramgen(context, &curve) == 1, let curve = unsafe curve
+        else { preconditionFailure("OpenSSL can't make P-256") }
         return unsafe curve
     }()
 }
