@@ -54,7 +54,7 @@ public final class Arena: Sendable {
     /// - Parameter webPush: true to lock all of the 2 MiB for addresses of Web Push. Later a shortage would pause the pushes to all services.
     public static func prepare(webPush: Bool) throws(SealingError) {
         try shared.prepare()
-        for arena in [plaintexts, addresses, pushedAddresses] { try arena.prepare() }
+        try plaintexts.prepare()
         if webPush { for arena in [addresses, pushedAddresses] { try arena.prepare(arena.capacity) } }
     }
 
