@@ -14,7 +14,7 @@ def token(room):
 
 
 class Knocks:
-    """`subscription`: a browser's, that of each creator in place of a token. Its endpoint's `{}` becomes the number of the room."""
+    """`subscription`: a browser subscription that each creator uses instead of a token. `{}` in its endpoint becomes the room's number."""
 
     def __init__(self, port, rooms, subscription=None):
         from machine import LOAD_CPU

@@ -109,7 +109,7 @@ def _seen(broker, kind, seconds, source):
 
 
 def p99(seen):
-    # The first second warms both sides up. A busy machine may not do more than its half in time.
+    # Skips the first second as warm-up, but at most half of the samples.
     return percentile((ms for ms, *_ in seen[min(RATE, len(seen) // 2):]), 0.99)
 
 

@@ -27,7 +27,7 @@ public final class Broker: Sendable {
         public var bundleID: @Sendable (_ app: AppID) -> String?
         /// The keys, contact and hosts of Web Push. Nil if the operator configured none.
         public var webPush: WebPushService?
-        /// The service to which new subscriptions belong. Nil unless `mayfly push enable` had made sure at the start that all nodes can send to them.
+        /// The service that new subscriptions belong to. Nil unless `mayfly push enable` had run before this start.
         public var subscribable: WebPushService?
         /// True if pushes can be sent to this app in this environment.
         public var serves: @Sendable (_ kind: TokenKind, _ topic: String, _ environment: PushEnvironment) -> Bool
@@ -60,7 +60,7 @@ public final class Broker: Sendable {
         }
 
         /// Returns the push address of a browser's subscription.
-        /// - Throws: `.webPushOff` if no Web Push is sent; `.overloaded`; `PushEndpoint.Fault` and `Subscription.Fault` for the caller.
+        /// - Throws: `.webPushOff` if new subscriptions are not accepted; `.overloaded`; `PushEndpoint.Fault` and `Subscription.Fault` for the caller.
         public func address(endpoint: Span<UInt8>, p256dh: Span<UInt8>, auth: Span<UInt8>) throws -> PushAddress {
             guard let service = subscribable else { throw BrokerError.webPushOff }
             let subscription = try Subscription(endpoint: endpoint, p256dh: p256dh, auth: auth, service.hosts)

@@ -189,7 +189,7 @@ public enum BrokerError: Error, Sendable, Equatable {
             "Too many rooms wait with short join codes, on this network or in all. Use a longer code, or try again later."
         case .storageUnavailable: "The broker could not confirm that the request is stored. Try again later."
         case .ledgerUnavailable: "The audit log can't be written, so nothing changed. Try again later."
-        case .tooManyPushes: "Too many pushes wait. This one was refused; try again later."
+        case .tooManyPushes: "The queue of pushes is full. This push was refused. Try again later."
         case .overloaded, .outOf: "The broker is overloaded, so nothing changed. Try again in a few seconds."
         case .shuttingDown: "The broker is stopping. Try again in a few seconds."
         }

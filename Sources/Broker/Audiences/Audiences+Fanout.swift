@@ -88,7 +88,7 @@ extension Audiences {
     }
 
     /// Pushes an event to the caller's own registrations for an audience, because the caller asks whether pushes arrive.
-    /// - Throws: `.tooManyRequests` if all of their addresses had their tests.
+    /// - Throws: `.tooManyRequests` if every address has used up its tests, or the user its events.
     func test(
         _ event: AudienceEvent, of audience: [UInt8], for principal: Principal, charging payer: RequestCharges?
     ) async throws -> EventReceipt {
@@ -113,7 +113,7 @@ extension Audiences {
             let fanout = try await pushes(event, to: tested, of: audience)
             let receipt = EventReceipt(
                 pushes: fanout.pushes, throttled: fanout.throttled + refusals.count, skipped: fanout.skipped)
-            // Without a push the tests are refunded.
+            // If nothing is pushed, all tests are refunded. Otherwise those of skipped devices count, too.
             guard fanout.pushes > 0 else { return receipt }
             fanout.admission.add(admission)
             return try await apply(fanout, charging: payer) == .done ? receipt : nil

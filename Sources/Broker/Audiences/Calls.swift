@@ -47,7 +47,7 @@ public actor Calls: LoopActor {
 
     // MARK: Calls
 
-    /// Rings the caller's own phones with a call from the caller: calls have no other template.
+    /// Rings the caller's own phones, with the caller as caller: `incoming_call` is the only template.
     /// - Throws: what `Audiences.test` throws.
     public func test(_ principal: Principal, charging payer: RequestCharges?) async throws -> EventReceipt {
         let none = AudienceEvent.Value.handle(kind: "test", id: [])

@@ -99,7 +99,7 @@ public actor Companion: LoopActor, BrokerPart {
 
     /// Pushes to the caller's own devices.
     ///
-    /// `task_complete` is the text that asks for nothing. Its session is none that the app knows.
+    /// `task_complete` requires no action. The session's handle matches no session of the app.
     /// - Throws: what `Audiences.test` throws.
     public func test(_ principal: Principal, charging payer: RequestCharges?) async throws -> EventReceipt {
         let none = AudienceEvent.Value.handle(kind: "test", id: [])

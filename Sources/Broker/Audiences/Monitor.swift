@@ -75,7 +75,7 @@ public actor Monitor: LoopActor {
 
     /// Pushes to the caller's own devices that watch this printer and get any news.
     ///
-    /// `print_complete` is the text that asks for nothing. It replaces no news of the printer on the phone.
+    /// `print_complete` requires no action. Its collapse id is the test's, so it replaces no news of the printer.
     /// - Throws: what `Audiences.test` throws.
     public func test(
         _ principal: Principal, printer: [UInt8]?, charging payer: RequestCharges?

@@ -16,7 +16,7 @@ public final class Metrics: Sendable {
         /// Purges more than a second after the expiry.
         case purgesLate
         case refused, ratchetSteps, entriesPublished
-        /// Refusals and pauses, since no locked memory was left for a secret.
+        /// Requests refused and pushes delayed because no locked memory was free.
         case secretShortages
         /// Received cosignatures, requests to witnesses without one, and attempts at a head that missed the witnesses' quorum.
         case cosignatures, witnessFailures, quorumMissed
@@ -49,7 +49,7 @@ public final class Metrics: Sendable {
             case .refused: ("mayfly_requests_refused_total", "Requests answered with an error of the API.")
             case .ratchetSteps: ("mayfly_ratchet_steps_total", "Steps of the key ratchet.")
             case .secretShortages:
-                ("mayfly_secret_shortages_total", "Refusals and pauses, since no locked memory was left for a secret.")
+                ("mayfly_secret_shortages_total", "Requests refused and pushes delayed because no locked memory was free.")
             case .entriesPublished: ("mayfly_ledger_entries_published_total", "Entries published in the ledger.")
             case .cosignatures: ("mayfly_ledger_cosignatures_total", "Cosignatures received from witnesses.")
             case .witnessFailures: ("mayfly_ledger_witness_failures_total", "Requests to witnesses that returned no cosignature.")
@@ -68,8 +68,8 @@ public final class Metrics: Sendable {
         }
     }
 
-    /// The end of a push, counted for two services: Apple's, and all of Web Push. A counter for each browser maker would be a diary of the one user
-    /// who has a rare browser, since it would grow with that user's pushes only.
+    /// The end of a push. Counts for Apple and for all of Web Push. A counter per browser maker could reveal when the only user of a rare browser gets
+    /// pushes. Pushes to an unknown service count as Apple's.
     enum PushEnd {
         case delivered, failed, notConfigured
 

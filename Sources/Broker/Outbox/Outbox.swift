@@ -322,7 +322,7 @@ public actor Outbox: LoopActor, BrokerPart {
             throw .ended(JobOutcome(status: 0, reason: .topicDisallowed))
         }
         guard queue.admit(&entry, to: SendGroup(content.address)) else { throw .held }
-        // The policy may have changed since the knock, and a room's template needs no text for browsers.
+        // The template may have no text for browsers: rooms don't require one, and the policy may have changed.
         if case .webPush = destination, policies.template(job.context.template)?.reachesBrowsers == false {
             throw .ended(JobOutcome(status: 0, reason: .unsent))
         }
@@ -346,13 +346,13 @@ public actor Outbox: LoopActor, BrokerPart {
     /// The row does not open or does not fit its template.
     private func invalid() -> Unsent {
         alarm(
-            "a stored push can't be opened or doesn't fit its template, so it fails. The database was edited, or the policy was changed"
+            "a stored push failed: it can't be opened or doesn't fit its template. Either the database was edited or the policy changed"
         )
         return .ended(JobOutcome(status: 0, reason: .other))
     }
 
-    /// Alarms that a token's app or push service can't be served any more, at most once a minute. Its tokens are kept. Only the first push to a browser
-    /// alarms, since strangers could cause more for as long as their addresses live.
+    /// Alarms that a token's app or push service can't be served any more, at most once a minute. Its tokens are kept. For browsers it
+    /// alarms once per start. Otherwise strangers could repeat it.
     private func noteUnserved(_ destination: Destination) {
         count([.failed, .notConfigured], destination)
         var pauseMs: UInt64 = 60_000

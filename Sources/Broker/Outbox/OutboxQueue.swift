@@ -48,7 +48,8 @@ struct OutboxQueue {
         var asks: RequestID?
         /// Known once the job was opened.
         fileprivate(set) var group: SendGroup?
-        /// The side asked for the push, so it is sent although the side is present. Not stored: the next start treats the job as a knock.
+        /// True for a test push, which is sent even if its side is present. Not stored: after a restart it counts as a knock, and may end the throttle of a
+        /// real one.
         var isTest = false
         /// A previous run stored the job, and may have sent the push.
         var isFromBefore = false
@@ -63,7 +64,7 @@ struct OutboxQueue {
 
     /// Jobs that one app may have under way for each free place.
     private static let maxJobsPerFreePlace = 8
-    /// Strangers' hosts hold at most this part of the queue: a quarter.
+    /// Pushes to strangers' hosts may fill a quarter of the queue.
     private static let foreignPart = 4
 
     private var scheduled: [UInt64: [Entry]] = [:]
@@ -135,7 +136,7 @@ struct OutboxQueue {
     }
 
     /// Holds an entry back until fewer of its group are under way.
-    /// - Returns: false if it is one of a stranger's host, and those have their part of the queue.
+    /// - Returns: false if the push goes to a stranger's host and their part of the queue is full.
     mutating func hold(_ entry: Entry) -> Bool {
         guard let group = entry.group else {
             makeDue(entry)

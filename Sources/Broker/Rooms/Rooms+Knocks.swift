@@ -186,7 +186,7 @@ extension Rooms {
 extension Rooms {
     /// Pushes to the caller's own address what a knock would, although the caller is present.
     ///
-    /// A test ignores the throttle of knocks and leaves it as it is, so that it costs nobody a knock.
+    /// A test neither waits for the throttle of knocks nor starts it. It uses one push of the token's budget and one creation.
     /// - Throws: what `authorize` throws; `.tooManyRequests` if the address had its tests or the caller its share.
     public func test(_ caller: Caller, charging payer: RequestCharges?) async throws -> Delivery {
         let (record, slot) = try await authorize(caller, charging: payer)

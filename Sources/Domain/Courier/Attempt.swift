@@ -42,7 +42,7 @@ struct Target {
     let endpoint: Endpoint
     let context: TLSContext
     let proxy: Proxy?
-    /// Where the proxy is, if it is told the addresses that the endpoint's name has here. Nil for a proxy that resolves the name.
+    /// The proxy's address, if this broker resolves the endpoint's name itself. Nil if the proxy resolves it.
     var proxyAddress: ProxyAddress?
     /// True if HTTP/1.1 is spoken to a server without HTTP/2.
     var allowsHTTP1 = false

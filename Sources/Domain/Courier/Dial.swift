@@ -15,7 +15,7 @@ final class Dial {
     private var secondRound: ArraySlice<SocketAddress> = []
     private var candidates: [PushConnection] = []
     private var timer: TimerID?
-    /// Ends the whole attempt with `dialsOnce`.
+    /// The timeout of the whole attempt. Set only if `dialsOnce`.
     private var lastTimer: TimerID?
     private var lastCause: ConnectionEnd
     private var isDone = false

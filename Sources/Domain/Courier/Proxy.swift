@@ -39,7 +39,7 @@ public struct Proxy: Sendable, Equatable {
     }
 }
 
-/// The address of a proxy. It is resolved with each name that the proxy isn't told.
+/// The addresses of a proxy that gets addresses instead of names. They are looked up with each endpoint.
 final class ProxyAddress: Sendable {
     private let endpoint: Endpoint
     /// The one to use comes first.

@@ -13,7 +13,7 @@ final class PushConnection: EventSource {
     private let owner: any ConnectionOwner
     private let deliveries: any DeliveryOwner
     private let target: Target
-    /// What a proxy is told, host and port.
+    /// Host and port in the CONNECT request.
     private let tunnelEnd: String
     private let firstAddress: SocketAddress
     private let socket: Socket

@@ -2,7 +2,7 @@
 struct Timing: Sendable {
     /// TCP, TLS and the peer's settings together, for one address.
     var connectMs: UInt64 = 10_000
-    /// True if one attempt to connect takes no longer than `connectMs` with all addresses, each of which is tried once.
+    /// True to try each address once, and to end the attempt after `connectMs`.
     var dialsOnce = false
     /// The wait before the next address is tried (RFC 8305, 5).
     var nextAddressMs: UInt64 = 250

@@ -13,7 +13,7 @@ public actor WebPushCourier: LoopActor, PushSender, LaneOwner {
         /// `mailto:` or `https:`, for the services' operators.
         public var contact: String
         public var hosts = PushHosts.public
-        /// The proxy that all connections go through. It is told addresses, never a name.
+        /// The proxy that all connections go through. The broker resolves names and passes the proxy only addresses.
         public var proxy: Proxy?
         public var trust = TLSContext.Trust.system
         /// The certificates in the files that `hosts` names.
@@ -38,8 +38,8 @@ public actor WebPushCourier: LoopActor, PushSender, LaneOwner {
 
     /// Counts since the start.
     public struct Figures: Sendable, Equatable {
-        /// Refusals of this deployment by Apple's, Google's or Mozilla's service, by which also an alarm is raised. That of a single subscription
-        /// doesn't count: anybody can register one that was made for another key.
+        /// Answers in which Apple, Google or Mozilla refused this deployment. Each also raises an alarm. A single refused subscription doesn't count,
+        /// because anybody can register one made for another key.
         public var refused = 0
         /// Pushes that failed at other hosts. They raise no alarm.
         public var failedElsewhere = 0

@@ -87,7 +87,8 @@ public struct Budget: Sendable, Equatable {
     public let count: Int
     public let windowMs: UInt64
 
-    /// Test pushes to one address, over all rooms and apps. No policy needs another number: a fourth test would show nothing new.
+    /// The limit of test pushes to one address, across rooms and apps. Each of several nodes grants its part, at least one. It is fixed, because no app
+    /// needs more.
     public static let testPushes = Budget(count: 3, windowMs: 3_600_000)
 
     /// Returns how many uses one of several nodes may grant, at least one.

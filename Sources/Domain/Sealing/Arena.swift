@@ -8,8 +8,7 @@ public final class Arena: Sendable {
     /// The process's arena of slots of 128 bytes. 40,960 slots are 5 MiB. Linux's default limit for locked memory is 8 MiB.
     public static let shared = Arena(capacity: 40_960, reserve: 2_560)
 
-    /// The arenas of secrets over 128 bytes, which are addresses of Web Push: those of acknowledged pushes, of which the outbox has 1,568 at most, and
-    /// those of requests. So no request can take the place of a push.
+    /// Secrets over 128 bytes, which are Web Push addresses. Acknowledged pushes, at most 1,568, have their own arena, so requests can't use up its slots.
     static let (pushedAddresses, addresses) = (
         Arena(capacity: 1_568, slotBytes: AddressSize.largest), Arena(capacity: 1_666, slotBytes: AddressSize.largest)
     )
@@ -51,7 +50,7 @@ public final class Arena: Sendable {
     }
 
     /// Locks memory for the reserve, some more secrets and plaintexts. A limit that is too low is then found at the start.
-    /// - Parameter webPush: true to lock all of the 2 MiB for addresses of Web Push. Later a shortage would pause the pushes to all services.
+    /// - Parameter webPush: true to lock all 2 MiB for Web Push addresses now. A shortage later would pause pushes to all services.
     public static func prepare(webPush: Bool) throws(SealingError) {
         try shared.prepare()
         try plaintexts.prepare()
@@ -63,7 +62,7 @@ public final class Arena: Sendable {
         [shared.byteCount, plaintexts.byteCount].reduce(0, +) + (webPush ? addresses.byteCount + pushedAddresses.byteCount : 0)
     }
 
-    /// Locks the reserve and one more chunk, or as many slots.
+    /// Locks at least `count` slots. Default: the reserve and one more.
     func prepare(_ count: Int? = nil) throws(SealingError) {
         try state.withLock { state throws(SealingError) in
             while state.chunks.count * slotsPerChunk < count ?? reserve + 1 {

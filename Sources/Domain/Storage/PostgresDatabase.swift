@@ -67,7 +67,7 @@ final class PostgresDatabase: StoreEngine {
         let leaseTerm: UInt64?
         /// The latest lease seen before this transaction.
         let latestLease: UInt64
-        /// The last renewal of this node's term that was durable before this transaction. A smaller one means lost commits.
+        /// The last committed renewal before this transaction. If the database has an earlier one, commits are lost.
         let renewal: UInt64
         /// True if the database has a smaller log, or earlier terms, than before.
         var hasLostCommits = false
@@ -323,7 +323,7 @@ final class PostgresDatabase: StoreEngine {
         if isLost {
             journal.noteLoss()
         } else if let node = transaction.node, term == node.term, schedule.time(10) < transaction.renewal {
-            // The log doesn't contradict what is published, so the nodes go on.
+            // The published log is intact, so the nodes continue.
             journal.noteSmallLoss()
         }
         journal.note(head: size)

@@ -220,8 +220,8 @@ final class PostgresJournal: LedgerState {
             // Until the next renewal every transaction meets the same loss.
             state.renewal = 0
             state.alarms.append(
-                "a failover has lost commits of the last seconds. What was made, replaced or ended then is lost, so some rooms and tokens are "
-                    + "unknown, or exist until they expire. Use synchronous replication")
+                "a failover has lost commits of the last seconds. Changes of these seconds are lost: some new rooms and tokens are unknown, "
+                    + "and some deleted ones exist until they expire. Use synchronous replication")
         }
     }
 

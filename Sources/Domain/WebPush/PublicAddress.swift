@@ -26,7 +26,7 @@ extension SocketAddress {
         !inward4.contains { address >> (32 - $0.1) == $0.0 >> (32 - $0.1) }
     }
 
-    /// Returns the IPv4 address inside an address of ::ffff:0:0/96, or of 64:ff9b::/96 (NAT64). Nil for others.
+    /// Returns the embedded IPv4 address of ::ffff:0:0/96 (mapped) or 64:ff9b::/96 (NAT64). Returns nil for other addresses.
     private static func inner(_ high: UInt64, _ low: UInt64) -> UInt32? {
         let isInside = high == 0 && low >> 32 == 0xffff || high == 0x0064_ff9b_0000_0000 && low >> 32 == 0
         return isInside ? UInt32(truncatingIfNeeded: low) : nil

@@ -3,7 +3,7 @@ import HTTPServer
 import JSON
 import WebPush
 
-/// The calls that are the same for rooms and accounts: what an app needs before it subscribes to Web Push, and a push to try it.
+/// Calls shared by rooms and accounts: Web Push settings and test pushes.
 extension API {
     /// Says which key a browser subscribes with. Names nothing of Apple's: nobody needs it, and it would name the apps.
     func pushServices() -> HTTPResponse {
@@ -28,7 +28,7 @@ extension API {
 
     /// Pushes to the caller's own address, for a member of a room or for the user of a JWT.
     func testPush(_ call: Call) async throws -> HTTPResponse {
-        // Without a body the room's credentials are what is missing.
+        // An empty body gets the error of a room's call.
         guard call.request.bodyCount > 0 else { return try await testRoom(call) }
         let (app, printer) = try call.fields { body -> (TestedApp?, [UInt8]?)? in
             guard let text = body.text("app") else { return (nil, nil) }

@@ -202,7 +202,7 @@ enum Setting: String, CaseIterable {
         case .apnsPort: Row("Apple's port in both environments: 443, or 2197 for firewalls that block 443.", standard: "443")
         case .apnsCA: "PEM file with the authorities to trust for APNs, instead of the system's."
         case .apnsProxy:
-            "HTTP proxy that opens tunnels to Apple, and to any address for Web Push (CONNECT): HOST:PORT or USER@HOST:PORT. HTTPS_PROXY is not used. Default: none."
+            "HTTP proxy (CONNECT) for APNs and Web Push: HOST:PORT or USER@HOST:PORT. For Web Push it must allow any public address. HTTPS_PROXY is not used. Default: none."
         case .apnsProxyPassword:
             Row(
                 "File whose first line is the password of the user in --apns-proxy. Mode 0600. SIGHUP reads it again for Apple; Web Push reads it at the start.",

@@ -199,7 +199,8 @@ extension WebPushCourier.Figures {
         [
             .init(
                 "mayfly_web_push_refused_total",
-                "Web Push messages by which Apple, Google or Mozilla refused this deployment: its key, contact or clock.", refused
+                "Web Push messages that Apple, Google or Mozilla refused because of this deployment's key, contact or clock.",
+                refused
             ),
             .init(
                 "mayfly_web_push_failed_elsewhere_total",
