@@ -155,6 +155,7 @@ final class Facts: Sendable {
         var refs: [Ref] = []
         var queued = 0
         var delivered = 0
+        var messages = 0
     }
 
     static let (creator, joiner) = (Array("creator".utf8), Array("joiner".utf8))
@@ -196,6 +197,9 @@ final class Facts: Sendable {
 
     func closed(_ room: Room) { state.withLock { $0.rooms.removeAll { $0.number == room.number } } }
     func sealed(_ ref: Ref?) { state.withLock { $0.refs += ref.map { [$0] } ?? [] } }
+    /// A message that came to a Web Push service.
+    func sentMessage() { state.withLock { $0.messages += 1 } }
+    var messages: Int { state.withLock { $0.messages } }
     func queued() { state.withLock { $0.queued += 1 } }
     /// A push that is certainly in the log as delivered.
     func delivered() { state.withLock { $0.delivered += 1 } }

@@ -26,13 +26,16 @@ import Vocabulary
                 group.addTask {
                     while let seed = seeds.next() {
                         do {
-                            seeds.add(try await Self.play(seed))
+                            let (report, messages) = try await Self.play(seed)
+                            seeds.add(report, messages: messages)
                         } catch { Issue.record("MAYFLY_TEST_SEED=\(seed): \(error)") }
                     }
                 }
             }
         }
-        print("honest logs, together: \(seeds.total)")
+        print("honest logs, together: \(seeds.total), \(seeds.messages) messages to Web Push services")
+        // Otherwise no story had a subscription.
+        if again == nil { #expect(seeds.messages > 0) }
     }
 
     /// Stories that have found faults. They were drawn without Web Push.
@@ -45,20 +48,26 @@ import Vocabulary
 
     /// The stories that are left, and the totals of the others.
     private final class Seeds: Sendable {
-        private let state: Mutex<(left: Range<UInt64>, total: Report)>
+        private let state: Mutex<(left: Range<UInt64>, total: Report, messages: Int)>
 
-        init(_ seeds: Range<UInt64>) { state = Mutex((seeds, Report())) }
+        init(_ seeds: Range<UInt64>) { state = Mutex((seeds, Report(), 0)) }
 
         func next() -> UInt64? { state.withLock { $0.left.popFirst() } }
-        func add(_ report: Report) { state.withLock { $0.total.add(report) } }
+        func add(_ report: Report, messages: Int) {
+            state.withLock { state in
+                state.total.add(report)
+                state.messages += messages
+            }
+        }
         var total: Report { state.withLock { $0.total } }
+        var messages: Int { state.withLock { $0.messages } }
     }
 
     private static func number(_ name: String) -> UInt64? {
         Environment.all.first { $0.name == name }.flatMap { UInt64($0.value) }
     }
 
-    private static func play(_ seed: UInt64, hasWebPush: Bool = true) async throws -> Report {
+    private static func play(_ seed: UInt64, hasWebPush: Bool = true) async throws -> (Report, messages: Int) {
         try await MachineClock.play("honest", wall: 1_800_000_000_000 + seed % 1_000 * 86_400) { loop, machine in
             try await HonestLog(seed: seed, hasWebPush: hasWebPush, loop: loop, machine: machine).play()
         }
@@ -107,7 +116,10 @@ actor HonestLog: LoopActor {
         timing = chance.timing(resolution)
         running = (resolution < 60 ? 80_000 : 240_000) + chance.upTo(resolution < 60 ? 220_000 : 660_000)
         let webPushChance = Chance(seed: seed &+ 1)
-        let webPush = try SimulatedWebPush { _ in Self.answer(webPushChance) }
+        let webPush = try SimulatedWebPush { [facts] _ in
+            facts.sentMessage()
+            return Self.answer(webPushChance)
+        }
         (self.webPush, self.webPushChance, self.hasWebPush) = (webPush, webPushChance, hasWebPush)
         broker = try SimulatedBroker(
             loop: loop, machine: machine, resolution: resolution, policy: try Policy.rooms(timing),
@@ -118,14 +130,15 @@ actor HonestLog: LoopActor {
     }
 
     /// Plays the story and verifies its log.
+    /// - Returns: also how many messages came to Web Push services.
     /// - Throws: `Unverified`, with the story so far.
-    func play() async throws -> Report {
+    func play() async throws -> (Report, messages: Int) {
         do {
             try await story()
             let result = try await LogCheck(broker, facts).run()
             try broker.remove()
             await broker.runOut()
-            return result
+            return (result, facts.messages)
         } catch {
             await broker.kill()
             await broker.runOut()

@@ -245,6 +245,7 @@ extension Broker.Settings {
             topic: topic, environment: .production, addressSize: addressSize, bundleID: { $0 == app ? topic : nil },
             serves: { _, other, _ in other == topic })
         settings.webPush = webPush?.settings
+        settings.subscribable = addressSize == .anyService ? settings.webPush : nil
         return settings
     }
 }

@@ -52,6 +52,7 @@ enum EndpointFuzz {
             serves: { _, _, _ in true })
         settings.webPush = WebPushService(
             keys: [vapid], contact: "mailto:ops@chat.example", origin: "https://app.example", hosts: .public)
+        settings.subscribable = settings.webPush
         return settings
     }()
 

@@ -16,6 +16,8 @@ import Testing
                 try await life.play(days: Int(days)) { day, life in
                     print(await life.line(day, Clock.monotonicMs - begin))
                 }
+                // Otherwise no person had a subscription.
+                #expect(await life.figures.messages > 0)
             }
         } catch { Issue.record("\(error)") }
     }
