@@ -38,7 +38,7 @@ class PushServices:
         assert enabled.returncode == 0, enabled
         broker.environment = {"LD_PRELOAD": library("names.c"), "TEST_NAMES": ",".join(f"{name}=127.0.0.1" for name in names)}
 
-    def subscribe(self, dialect="google", **more):
-        """A new subscription at the simulator."""
-        key = base64url(point_of(self.vapid))
+    def subscribe(self, dialect="google", key=None, **more):
+        """A new subscription at the simulator, for this public key or the broker's first one."""
+        key = key or base64url(point_of(self.vapid))
         return self.simulator.subscribe(dialect, key, origin=f"https://{HOSTS[dialect]}:{self.simulator.port}", **more)

@@ -2,13 +2,15 @@
 resolves their names to loopback."""
 
 import json
+from hashlib import sha256
 
 import pytest
 
 import ledger
 from mayfly import new_client, new_code
-from processes import eventually
+from processes import eventually, mayfly
 from push_services import HOSTS
+from web_push_service import make_vapid_key, point_of
 from world import World
 
 
@@ -96,6 +98,29 @@ def test_a_message_that_microsoft_drops_is_no_delivery(world, problem):
         assert world.outcome(subscription) == (True, (429, "TooManyRequests"))
     finally:
         world.simulator.fault()
+
+
+def test_apples_service_refuses_a_subscription_for_another_key(world):
+    public, _ = make_vapid_key(world.state.parent / "other.pem")
+    assert world.outcome(world.push.subscribe("apple", public)) == (True, (403, "InvalidProviderToken"))
+
+
+def test_a_page_that_knows_the_key_before_gets_its_pushes_at_apples_service():
+    """It registers in a new room, for which the broker tries the new key first."""
+    with ServicesWorld() as world:
+        old, new = world.broker.options["vapid-key"], world.state.parent / "new.pem"
+        make_vapid_key(new, besides=sha256(point_of(world.push.vapid)).digest()[0])
+        world.broker.stop()
+        world.broker.options |= {"vapid-key": new, "vapid-previous-key": old}
+        settings = [word for name, value in world.broker.options.items() if name.startswith(("vapid", "web-")) for word in (f"--{name}", value)]
+        enabled = mayfly("push", "enable", *world.state.flags, *settings)
+        assert enabled.returncode == 0, enabled
+        world.broker.start()
+        late = world.subscribe("apple")
+        world.knock(late)
+        eventually(lambda: world.simulator.web_pushes(late), 15, what="the push")
+        eventually(lambda: world.state.jobs() == 0, 15, what="the outcome")
+        assert world.failures() == [] and world.broker.metric("web_push_refused_total") == 0
 
 
 def test_a_busy_service_gets_the_message_later(world):

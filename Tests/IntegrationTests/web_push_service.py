@@ -5,10 +5,12 @@ import base64
 import hmac
 import json
 import os
+import re
 import ssl
 import threading
 import time
 from dataclasses import dataclass, field
+from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import http_ece
@@ -16,9 +18,21 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from py_vapid import Vapid02
 
+from processes import mayfly
+
 
 def base64url(data):
     return base64.urlsafe_b64encode(data).decode().rstrip("=")
+
+
+def make_vapid_key(path, besides=None):
+    """Returns its public key and its number in sealed addresses. One of 256 has the number of another: that one isn't taken."""
+    while True:
+        path.unlink(missing_ok=True)
+        public = re.search(r"subscribe with (\S+)", mayfly("push", "keys", path).stdout)[1]
+        number = sha256(base64.urlsafe_b64decode(public + "=")).digest()[0]
+        if number != besides:
+            return public, number
 
 
 def point_of(private_key):

@@ -102,8 +102,8 @@ extension APNsReason {
                 "this provider is not allowed to do this", .settings, "check key, team and topic")
         case .invalidProviderToken:
             Explanation(
-                "the provider token is not valid", .settings,
-                "key, key id and team id must belong together (the id is in the .p8 file's name), the key must not be revoked, and this machine's clock must not be over half an hour ahead. `mayfly apns jwt --verify` checks a provider token"
+                "the provider token is not valid, or a Web Push service refused the VAPID key", .settings,
+                "key, key id and team id must belong together (the id is in the .p8 file's name), the key must not be revoked, and this machine's clock must not be over half an hour ahead. `mayfly apns jwt --verify` checks a provider token. Web Push: the subscription was made for another key, or `--vapid-contact` or the clock is wrong"
             )
         case .missingProviderToken:
             Explanation(

@@ -37,6 +37,9 @@ final class WebPushAdapter: PushServiceAdapter {
         func hold(_ recorded: APNsReason) -> Answer {
             Answer(status: 429, recorded, .holdToken, retryAfter: flight.retryAfter, nowMs: nowMs)
         }
+        func refusal() -> Answer {
+            Answer(status: 403, .invalidProviderToken, isRefusedForAll(flight.delivery) ? .configuration : .drop)
+        }
         if status != 404 { noteFound(flight.delivery) }
         switch status {
         case 200...299:
@@ -50,8 +53,9 @@ final class WebPushAdapter: PushServiceAdapter {
         case 404:
             if maker(of: flight.delivery) != nil { return Answer(status: 410, .unregistered, .purge) }
             return Answer(status: 410, .unregistered, isMissingForLong(flight) ? .purgeIfOlder : .drop)
-        case 401, 403:
-            return Answer(status: 403, .invalidProviderToken, isRefusedForAll(flight.delivery) ? .configuration : .drop)
+        case 401, 403: return refusal()
+        // Apple's answer to a subscription for another key.
+        case 400 where AnswerBody(flight.body).reason == "VapidPkHashMismatch": return refusal()
         case 413: return Answer(status: 413, .payloadTooLarge, maker(of: flight.delivery) == nil ? .drop : .configuration)
         case 406, 429: return hold(.tooManyRequests)
         // The message was not taken: a slow or reused connection (RFC 9110 section 15.5, RFC 8470).
