@@ -158,6 +158,26 @@ import WebPush
         await courier.stop(withinMs: 100)
     }
 
+    /// They never left, so they are no answer of the host's.
+    @Test func pushesBeyondAHostsMinuteEndAsLate() async throws {
+        let courier = courier([])
+        let outcomes = await withTaskGroup(of: Outcome?.self) { group in
+            for _ in 0..<200 {
+                group.addTask { [self] in
+                    guard let push = try? push(to: "push.example", withinMs: 1_000) else { return nil }
+                    return await courier.send(push)
+                }
+            }
+            return await group.reduce(into: [Outcome]()) { all, one in if let one { all.append(one) } }
+        }
+        let late = outcomes.count { $0 == .failed(status: 0, reason: .late, verdict: .keep) }
+        let unreachable = outcomes.count { $0 == .failed(status: 0, reason: .unreachable, verdict: .keep) }
+        // A minute may have begun meanwhile.
+        #expect(late + unreachable == 200 && late >= 80)
+        #expect(await courier.figures.failedElsewhere == 200)
+        await courier.stop(withinMs: 100)
+    }
+
     @Test func everyPushEndsAtAStop() async throws {
         let courier = courier([])
         let outcomes = await withTaskGroup(of: Outcome?.self) { group in

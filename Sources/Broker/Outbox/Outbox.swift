@@ -243,7 +243,7 @@ public actor Outbox: LoopActor, BrokerPart {
                 if queue.hold(entry) { return }
                 // Only strangers' hosts have such a limit.
                 metrics.add(.webPushesFailed)
-                outcome = JobOutcome(status: 429, reason: .tooManyRequests)
+                outcome = JobOutcome(status: 0, reason: entry.isFromBefore ? .unknown : .unsent)
             case .stopping: return
             }
         }

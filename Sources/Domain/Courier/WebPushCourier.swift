@@ -130,7 +130,10 @@ public actor WebPushCourier: LoopActor, PushSender, LaneOwner {
         let outcome = await send(push, key: number, isLast: other == nil)
         // A browser may have subscribed for the other key: pages keep the answer of `GET /api/push`. A refused message was not sent.
         guard let other, Self.isRefusal(outcome) else { return outcome }
-        return await send(push, key: other, isLast: true)
+        let second = await send(push, key: other, isLast: true)
+        // Then the refusal is what is known.
+        if case .failed(_, .late, _) = second { return outcome }
+        return second
     }
 
     private static func isRefusal(_ outcome: Outcome) -> Bool {
@@ -185,9 +188,9 @@ public actor WebPushCourier: LoopActor, PushSender, LaneOwner {
             let wait = 60_000 - loop.now % 60_000
             // More could not leave in the next minute either.
             guard loop.now + wait < deadline, entry.waiting < Self.mostPushesAMinute else {
-                count(.failed(status: 429, reason: .tooManyRequests, verdict: .keep), isForeign: true)
-                return continuation.resume(
-                    returning: Receipt(outcome: .failed(status: 429, reason: .tooManyRequests, verdict: .keep)))
+                let late = Outcome.failed(status: 0, reason: .late, verdict: .keep)
+                count(late, isForeign: true)
+                return continuation.resume(returning: Receipt(outcome: late))
             }
             entry.waiting += 1
             // So it is not swept meanwhile.
