@@ -146,6 +146,15 @@ def test_test_pushes_at_three_nodes_have_one_budget(trio):
     eventually(lambda: len(trio.simulator.pushes(room.creator.token)) == 3, what="the pushes")
 
 
+def test_two_nodes_together_grant_one_test_push_more(pair):
+    pair["b"].start()
+    clients = [Client(node.port) for node in (pair["a"], pair["b"])]
+    eventually(lambda: all(pair[name].metric("nodes") == 2 for name in "ab"), what="nodes that hear each other")
+    room = clients[0].room()
+    answers = Counter(client.test_push(room.roomid, room.creator.client).status for _ in range(3) for client in clients)
+    assert answers == {202: 4, 429: 2}
+
+
 # Promise: takeover-keeps-rooms, one-ledger
 def test_another_node_leads_with_keys_rooms_and_log(pair):
     first, second = pair["a"], pair["b"].start()

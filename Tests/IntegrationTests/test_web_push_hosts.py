@@ -6,6 +6,8 @@ import threading
 import time
 from collections import Counter
 
+import pytest
+
 from certificates import Certificate
 from mayfly import new_token
 from preload import library
@@ -88,6 +90,7 @@ def ring_a_phone(world, client):
 
 
 # Promise: web-hosts-no-alarm
+@pytest.mark.alone
 def test_a_host_that_hangs_or_answers_without_end_costs_nobody_anything():
     hosts = []
 
@@ -100,7 +103,7 @@ def test_a_host_that_hangs_or_answers_without_end_costs_nobody_anything():
         client = world.client()
         rooms = [world.knock(Subscriber(host), client)[0]["roomid"] for host in hosts]
         eventually(lambda: all(host.open or host.lasted for host in hosts), what="a connection to each")
-        assert ring_a_phone(world, client) < 10
+        assert ring_a_phone(world, client) < 15
         # Each is given up: 5 s for a connection, 10 s for an answer.
         eventually(lambda: all(host.lasted for host in hosts), 40, what="the end of a connection to each")
         assert max(max(host.lasted) for host in hosts) < 30 and hosts[3].sent < 4_000_000
@@ -111,6 +114,7 @@ def test_a_host_that_hangs_or_answers_without_end_costs_nobody_anything():
 
 
 # Promise: web-dials-are-bounded
+@pytest.mark.alone
 def test_many_hosts_that_hang_delay_no_push_to_apple():
     host = BadHost(hang, address="0.0.0.0")
     addresses = [f"127.1.0.{number}" for number in range(1, 41)]
@@ -119,19 +123,18 @@ def test_many_hosts_that_hang_delay_no_push_to_apple():
         for address in addresses:
             world.knock(Subscriber(type("Service", (), {"host": address, "port": host.port})), client)
         eventually(lambda: len(host.most) == len(addresses), 30, what="a connection to each")
-        assert ring_a_phone(world, client) < 10
+        assert ring_a_phone(world, client) < 15
         eventually(lambda: len(host.lasted) >= len(addresses), 30, what="the ends of the connections")
         # One at a time, for one time-out.
         assert set(host.most.values()) == {1}, host.most
-        assert max(host.lasted) < 15
+        assert max(host.lasted) < 25
     host.close()
 
 
 # Promise: web-no-inward-address
 def test_a_name_that_changes_its_address_gains_nothing():
     """The address that was looked up is the one that is called."""
-    first, second = BadHost(hang, address="127.0.0.2"), BadHost(hang, address="127.0.0.3")
-    second.close()
+    first = BadHost(hang, address="127.0.0.2")
     port, seen = first.port, socket.create_server(("127.0.0.3", first.port))
     seen.setblocking(False)
     environment = {"LD_PRELOAD": library("names.c"), "TEST_NAMES": "push.example=127.0.0.2,push.example=127.0.0.3"}
