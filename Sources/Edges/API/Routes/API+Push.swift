@@ -16,8 +16,8 @@ extension API {
                 json.add("longest", PushEndpoint.longest)
             }
         }
-        // Pages must learn at once that an operator turned Web Push on, so they may not cache an empty answer.
-        response.headers.append(.init("Cache-Control", service == nil ? "no-store" : "public, max-age=3600"))
+        // Pages must learn at once that an operator turned Web Push on, so an empty answer keeps the `no-store` of other answers.
+        if service != nil { response.headers = [.init("Cache-Control", "public, max-age=3600")] }
         return response
     }
 
