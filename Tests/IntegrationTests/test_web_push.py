@@ -393,7 +393,7 @@ def test_another_key_is_refused_and_a_rotated_one_serves_both():
         message(browser)
         world.broker.stop()
         old, new = world.broker.options["vapid-key"], world.folder / "new.pem"
-        make_vapid_key(new, besides=world.key_number)
+        new_key, _ = make_vapid_key(new, besides=world.key_number)
         world.broker.options |= {"vapid-key": new, "vapid-previous-key": None}
         refused = mayfly("push", "enable", *world.state.flags, *world.flags)
         assert refused.returncode == 1 and "--vapid-previous-key" in refused.stderr, refused
@@ -406,6 +406,8 @@ def test_another_key_is_refused_and_a_rotated_one_serves_both():
         world.broker.stop()
         rotated = mayfly("push", "enable", *world.state.flags, *world.flags)
         assert rotated.returncode == 0, rotated
+        assert f"Browsers get {new_key} from the next start on; {world.public_key} stays for" in rotated.stdout
+        assert "visibly Apple's" in world.enabled.stdout and "visibly" not in rotated.stdout
         world.broker.start()
         services = world.client().send("GET", "/api/push").expect(200).json["webPush"]
         assert services["previous"] == world.public_key != services["applicationServerKey"]
@@ -438,7 +440,7 @@ def test_without_its_key_a_broker_starts_only_once_web_push_is_switched_off():
             assert early.returncode == 1 and "this deployment sends Web Push" in early.stdout + early.stderr, early
         assert mayfly("push", "disable", *world.state.flags).returncode == 0
         world.broker.start()
-        assert "switched off" in world.broker.printed()
+        assert "switched off: pushes" in world.broker.printed()
         client = world.client()
         assert client.send("GET", "/api/push").expect(200).json == {}
 
@@ -451,6 +453,9 @@ def test_without_its_key_a_broker_starts_only_once_web_push_is_switched_off():
         # With the key again, but not recorded, it sends to the addresses of before and takes no new ones.
         world.broker.options = given
         world.broker.start()
+        assert "switched off: remove --vapid-key" in world.broker.printed()
+        checked = mayfly("check", *map(str, world.broker.arguments()[1:]))
+        assert "switched off: remove --vapid-key" in checked.stdout, checked
         assert world.client().send("GET", "/api/push").expect(200).json == {}
         knock_again(world.client(), browser, created, joiner, accepted)
 

@@ -96,6 +96,7 @@ struct Mayfly {
           apns jwt [--verify]       print a provider token, or check one
           push keys FILE            make a key for Web Push
           push enable               let addresses of Web Push be stored
+          push disable              switch Web Push off
           push check                send one message to the subscription on standard input
           jwt [--verify]            print a user's JWT for development, or check one
           apns-simulator            run an APNs for tests and development

@@ -55,7 +55,7 @@ enum DemoCommand {
         let hasOwnWebPush = WebPushSettings.areGiven(configuration)
         if !hasOwnWebPush { try setWebPush(&configuration, state, simulator: simulatorAddress) }
         let settings = try ServiceSettings(configuration)
-        if !hasOwnWebPush { try await settings.webPush?.enable(in: state) }
+        if !hasOwnWebPush { _ = try await settings.webPush?.enable(in: state) }
         let signer = hasOwnUsers ? nil : try JSONWebSigner(algorithm: .hs256, path: state.jwtSecret)
 
         let loop = try EventLoop(name: "demo")

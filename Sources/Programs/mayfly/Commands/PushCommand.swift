@@ -45,9 +45,13 @@ enum PushCommand {
         guard let settings = try WebPushSettings(configuration, readsProxy: false) else {
             throw UsageError("\(Setting.vapidKey.named) is missing. `mayfly push keys FILE` makes a key")
         }
-        try await settings.enable(in: try configuration.state)
-        Terminal.out(
-            "Web Push is enabled. New addresses of all services are sealed in one size from the next start of each broker on.")
+        let (dropsKey, changesSize) = try await settings.enable(in: try configuration.state)
+        let keys = settings.service.keys.map(\.publicKey)
+        let previous = keys.count > 1 ? "; \(keys[1]) stays for addresses from before" : ""
+        Terminal.out("Web Push is enabled. Browsers get \(keys[0]) from the next start on\(previous).")
+        if dropsKey { Terminal.out("Addresses made for the key before get no push from the next start on.") }
+        guard changesSize else { return }
+        Terminal.out("New addresses of all services are sealed in one size from the next start of each broker on.")
         Terminal.out("Rows that were sealed before are visibly Apple's until they expire.")
     }
 
@@ -119,7 +123,7 @@ enum PushCommand {
             return "no answer (\(reason.rawValue)): the host can't be reached or not be trusted\(trust)"
         case 403:
             return
-                "the service refuses this sender (401 or 403): the subscription was made for another key, or \(Setting.vapidContact.named) or this machine's clock is wrong"
+                "the service refuses this sender (401, 403, or 400 VapidPkHashMismatch): the subscription was made for another key, or \(Setting.vapidContact.named) or this machine's clock is wrong"
         case 410:
             return
                 "the service doesn't know the subscription (404 or 410): the browser has dropped it, or it was made for another service"

@@ -42,7 +42,7 @@ struct APNsSettings {
             topic = try Self.topicAlone(configuration)
             Terminal.log(
                 .warning,
-                "no APNs credentials: registrations are accepted, but every push fails until mayfly is started with \(Self.whatToSet)"
+                "no APNs credentials: registrations are accepted, but every push to Apple fails until mayfly is started with \(Self.whatToSet)"
             )
         } else {
             let apps = try Self.apps(configuration)

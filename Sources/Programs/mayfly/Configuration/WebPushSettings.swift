@@ -141,7 +141,9 @@ struct WebPushSettings: Sendable {
         guard let current = keys.first(where: { digest($0) == first }) else { throw settings.otherKey }
         guard recorded.allSatisfy({ digest in keys.contains { Self.digest($0) == digest } }) else {
             throw CommandFailed(
-                "\(Setting.vapidPreviousKey.named) is not the key that subscriptions were made for before. Use that one. Once they have expired, run `mayfly push enable` without it"
+                keys.count == 1
+                    ? "\(Setting.vapidPreviousKey.named) is missing: set it as before, or, once those addresses have expired, run `mayfly push enable` without it"
+                    : "\(Setting.vapidPreviousKey.named) is not the key that subscriptions were made for before. Use that one. Once they have expired, run `mayfly push enable` without it"
             )
         }
         if digest(settings.service.current) != first {
@@ -156,6 +158,29 @@ struct WebPushSettings: Sendable {
             contact: settings.service.contact, origin: settings.service.origin, hosts: settings.service.hosts)
     }
 
+    /// Logs that subscriptions are not taken although they could be, or once were.
+    static func warn(_ settings: WebPushSettings?, _ inForce: WebPushService?, _ size: AddressSize) {
+        guard inForce == nil else { return }
+        switch (settings != nil, size == .anyService) {
+        case (true, false):
+            Terminal.log(
+                .warning,
+                "no Web Push subscription is taken yet: run `mayfly push enable` with these settings once all nodes have them, then start this broker again"
+            )
+        case (true, true):
+            Terminal.log(
+                .warning,
+                "Web Push is switched off: remove \(Setting.vapidKey.named) and its other settings, or run `mayfly push enable` and start this broker again"
+            )
+        case (false, true):
+            Terminal.log(
+                .warning,
+                "Web Push is switched off: pushes to addresses of before fail, with one alarm a run. mayfly_pushes_failed_total counts them"
+            )
+        case (false, false): break
+        }
+    }
+
     private var otherKey: CommandFailed {
         CommandFailed(
             "\(Setting.vapidKey.named) is not the key that this deployment's subscriptions were made for. Use that one. To replace it, keep it as \(Setting.vapidPreviousKey.named) and run `mayfly push enable`"
@@ -164,17 +189,25 @@ struct WebPushSettings: Sendable {
 
     /// Records the keys, and makes room for addresses of Web Push.
     ///
+    /// - Returns: whether a recorded key was dropped, and whether new addresses get another size.
     /// - Throws: `CommandFailed` if the deployment has recorded another key than these, or if a node lacks one of them.
-    func enable(in state: StateFolder) async throws {
+    func enable(in state: StateFolder) async throws -> (dropsKey: Bool, changesSize: Bool) {
         try await Self.change(state) { store in
-            if let first = Self.split(try await store.mark(Self.mark) ?? []).first {
-                guard service.keys.contains(where: { Self.digest($0) == first }) else { throw otherKey }
-            }
+            let before = try await store.mark(Self.mark) ?? []
+            let (recorded, given) = (Self.split(before), Self.split(digests))
+            if let first = recorded.first, !given.contains(first) { throw otherKey }
             if state.database.isServer { try checkNodes(StoreSnapshot(state.database)) }
             try await store.setMark(Self.mark, digests)
             // One that joined since has reported its keys, but may not have read the mark.
-            if state.database.isServer { try checkNodes(StoreSnapshot(state.database)) }
+            do {
+                if state.database.isServer { try checkNodes(StoreSnapshot(state.database)) }
+            } catch {
+                try await store.setMark(Self.mark, before)
+                throw error
+            }
+            let size = try await AddressSize.recorded(in: store)
             try await AddressSize.anyService.record(in: store)
+            return (!recorded.allSatisfy(given.contains), size != .anyService)
         }
     }
 
@@ -196,18 +229,22 @@ struct WebPushSettings: Sendable {
         try await change(state) { store in try await store.setMark(mark, []) }
     }
 
-    private static func change(_ state: StateFolder, _ body: (any Store) async throws -> Void) async throws {
+    private static func change<Value>(
+        _ state: StateFolder, _ body: (any Store) async throws -> Value
+    ) async throws -> Value {
         // A running broker has the SQLite file open. A server serves both.
         let lock = state.database.isServer ? nil : try state.lock()
         defer { extendLifetime(lock) }
         let store = try state.database.open(resolution: 1, timing: nil, now: { Clock.wallMs })
+        let value: Value
         do {
-            try await body(store)
+            value = try await body(store)
         } catch {
             await store.shutDown()
             throw error
         }
         await store.shutDown()
+        return value
     }
 
     private var digests: [UInt8] { service.keys.flatMap(Self.digest) }

@@ -93,7 +93,7 @@ struct ServiceParts: Sendable {
         let inForce = try await WebPushSettings.inForce(settings.webPush, store)
         destinations.webPush = settings.webPush?.service
         destinations.subscribable = inForce
-        Self.warnOfWebPush(settings.webPush, destinations)
+        WebPushSettings.warn(settings.webPush, inForce, destinations.addressSize)
         webPush = try settings.webPush.map { webPush in
             let loop = try EventLoop(name: "web-push")
             try loop.start()
@@ -145,21 +145,6 @@ struct ServiceParts: Sendable {
                 let whole = topic + kind.push.topicSuffix
                 return accounts.account(for: whole, environment, kind.push) != nil
             })
-    }
-
-    private static func warnOfWebPush(_ settings: WebPushSettings?, _ destinations: Broker.Settings) {
-        guard destinations.subscribable == nil else { return }
-        if settings != nil {
-            Terminal.log(
-                .warning,
-                "no Web Push subscription is taken yet: run `mayfly push enable` with these settings once all nodes have them, then start this broker again"
-            )
-        } else if destinations.addressSize == .anyService {
-            Terminal.log(
-                .warning,
-                "Web Push is switched off: pushes to addresses of before fail, with one alarm in all. mayfly_pushes_failed_total counts them"
-            )
-        }
     }
 
     /// The standard table with the quotas of policy and operator. Connections are limited by the available descriptors.

@@ -262,12 +262,11 @@ struct StartChecks {
 
     private func webPush() async throws -> String {
         let settings = try WebPushSettings(configuration)
-        let inForce = try state.database.exists() ? WebPushSettings.inForce(settings, StoreSnapshot(state.database)) : nil
+        let store = try state.database.exists() ? StoreSnapshot(state.database) : nil
+        let inForce = try store.flatMap { try WebPushSettings.inForce(settings, $0) }
+        WebPushSettings.warn(settings, inForce, try store.map { try AddressSize.recorded(in: $0) } ?? .apnsOnly)
         guard let settings else { return "none: browsers get no push" }
         let keys = settings.service.keys.count == 1 ? "one key" : "two keys, while it is rotated"
-        guard inForce != nil else {
-            throw CheckFailed("\(keys), but no addresses are taken until you run `mayfly push enable` with these settings")
-        }
         return "\(keys), for \(settings.service.origin). Try a subscription with `mayfly push check`"
     }
 
