@@ -182,20 +182,23 @@ final class SimulatedWebPush: Sendable {
 
 /// The last attempt of a Web Push.
 struct WebPushAttempt {
-    let message: SimulatedWebPush.Message
+    // Not the whole message: its address would keep a slot of locked memory.
+    private let topic: String?
+    private let text: [UInt8]
     let reply: SimulatedWebPush.Reply
     let run: Int
     let at: UInt64
 
     init(_ message: SimulatedWebPush.Message, _ reply: SimulatedWebPush.Reply, run: Int, at: UInt64) {
-        (self.message, self.reply, self.run, self.at) = (message, reply, run, at)
+        (topic, text) = (message.topic, message.text)
+        (self.reply, self.run, self.at) = (reply, run, at)
     }
 
     /// What is wrong with another attempt after this one. Nil if nothing is.
     func fault(ofRepeat next: WebPushAttempt) -> String? {
         guard reply.isRetryable else { return "is repeated after \(reply)" }
         // Another topic would show it twice.
-        guard message.topic == next.message.topic, message.topic != nil, message.text == next.message.text else {
+        guard topic == next.topic, topic != nil, text == next.text else {
             return "is repeated under another topic, or with another text"
         }
         return nil

@@ -4,6 +4,7 @@ import Ledger
 import Linux
 import Synchronization
 import TestPostgres
+import Vocabulary
 
 @testable import Sealing
 @testable import Storage
@@ -89,12 +90,12 @@ actor Deployment {
         nodes = made
         let life = DeploymentLife(world) { made.compactMap(\.run).filter(\.isReady) }
         let phones = DeploymentPhones(world, life)
-        world.apple.whenSeen { [weak life, weak phones] sighting, isRefused in
-            if phones?.saw(sighting, isRefused: isRefused) == false { life?.saw(sighting, isRefused: isRefused) }
+        world.services.whenSeen { [weak life, weak phones] sighting, mayPurge in
+            if phones?.saw(sighting, mayPurge: mayPurge) == false { life?.saw(sighting, mayPurge: mayPurge) }
         }
         // A failover may lose what the log had.
         if server == nil {
-            world.apple.whenAnswered { [weak life] apnsID, run in life?.delivered(apnsID, by: run) }
+            world.services.whenAnswered { [weak life] apnsID, run in life?.delivered(apnsID, by: run) }
         }
         (kinds, rarity) = (Self.kinds(world.chance, hasServer: server != nil), world.chance.pick([1, 1, 2]))
         (self.life, self.phones) = (life, phones)
@@ -116,6 +117,8 @@ actor Deployment {
 
     /// Plays a life with faults, then one without, and checks what is left.
     func play(_ ms: UInt64) async throws {
+        // Otherwise in the middle, at each node's next start.
+        if chance.upTo(2) == 0 { world.takesSubscriptions.set(true) }
         inbox.add(.start(nodes[0]))
         // The first may have a key file, which must not come too late.
         try await pass(5_000)
@@ -126,6 +129,7 @@ actor Deployment {
         hasFaults = true
         inbox.add(.fault)
         let start = time.now
+        time.after(ms / 2) { [world] in world.takesSubscriptions.set(true) }
         while time.now < start + ms {
             try await pass(min(start + ms - time.now, 86_400_000))
             if world.pace == .days { print("deployment: \((time.now - start) / 86_400_000) days; \(summary)") }
@@ -201,6 +205,7 @@ actor Deployment {
             }
         }
         life.checkAll()
+        try checkSecrets(rows: TestPostgres.rows(inSchemaNamed: schema, at: serverURI))
         life.beQuiet()
         try await pass(20_000)
         phones.deleteAll()
@@ -215,8 +220,22 @@ actor Deployment {
             stop(run)
             try await pass(20_000)
         }
+        try checkSecrets(rows: [])
         try await check()
         try await remove()
+    }
+
+    /// No row and no file of a node has the bytes of an address.
+    private func checkSecrets(rows: [String]) throws {
+        var search = ByteSearch()
+        for end in DeploymentLife.endsOfTokens {
+            search.add(end, "a token", until: .max)
+            search.add(Array(Hex.encode(end.span).utf8), "an endpoint", until: .max)
+        }
+        search.add(Array(world.webPush.point.dropFirst()), "a p256dh", until: .max)
+        var found = rows.lazy.compactMap { search.find(in: Array($0.utf8)) }.first
+        for node in nodes { found = try found ?? search.find(inFolder: node.folder, isDeep: true) }
+        if let found { throw Failure(what: found, story: story.last(40)) }
     }
 
     /// Restarts one node after the other, as an upgrade does.
@@ -524,20 +543,20 @@ actor Deployment {
     }
 
     private func troubleApple() {
-        let apple = world.apple
+        let services = world.services
         switch chance.upTo(3) {
         case 0:
             count("appleaway")
-            apple.set(isAway: true)
-            trouble("Apple is away", for: someTime()) { apple.set(isAway: false) }
+            services.set(isAway: true)
+            trouble("the push services are away", for: someTime()) { services.set(isAway: false) }
         case 1:
             count("appleslow")
-            apple.set(slowness: 15_000)
-            trouble("Apple is slow", for: someTime()) { apple.set(slowness: 300) }
+            services.set(slowness: 15_000)
+            trouble("the push services are slow", for: someTime()) { services.set(slowness: 300) }
         default:
             count("gone")
-            apple.set(gone: 30)
-            trouble("apps are deleted", for: someTime()) { apple.set(gone: 0) }
+            services.set(gone: 30)
+            trouble("apps are deleted", for: someTime()) { services.set(gone: 0) }
         }
     }
 
@@ -596,7 +615,11 @@ actor Deployment {
             let isWhole = size == largest
             do {
                 let (heads, facts) = isWhole ? (Array(kept), life.facts) : (node.kept.all, Facts())
-                _ = try await LogCheck(node.ledger, world.key.verifierKey, kept: heads, facts).run(isOver: isWhole)
+                let report = try await LogCheck(node.ledger, world.key.verifierKey, kept: heads, facts).run(isOver: isWhole)
+                // The services took no push twice. After a failover the log may say so.
+                if server == nil, report.delivered > world.services.accepted {
+                    throw LogCheck.Fault.unverified("\(report.delivered) deliveries of \(world.services.accepted)")
+                }
             } catch { throw Failure(what: "the log of \(node.name): \(error)", story: story.last(40)) }
         }
     }

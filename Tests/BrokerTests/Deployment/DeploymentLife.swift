@@ -354,25 +354,37 @@ final class DeploymentLife: Sendable {
         return false
     }
 
-    func newToken() -> [UInt8] {
+    /// The last bytes of all tokens, and of all subscriptions.
+    static let endsOfTokens = [[UInt8](repeating: 7, count: 24), [UInt8](repeating: 8, count: 24)]
+
+    /// About a third are subscriptions, if the process takes them.
+    func newToken(_ run: NodeRun) -> [UInt8] {
         let number = state.withLock { state in
             state.count += 1
             return state.count
         }
-        return [UInt8](bigEndian: UInt64(number)) + [UInt8](repeating: 7, count: 24)
+        let isSubscription = run.takesSubscriptions && chance.upTo(3) == 0
+        return [UInt8](bigEndian: UInt64(number)) + Self.endsOfTokens[isSubscription ? 1 : 0]
+    }
+
+    static func isSubscription(_ token: [UInt8]) -> Bool { token.last == 8 }
+
+    func address(of token: [UInt8]) throws -> PushAddress {
+        guard Self.isSubscription(token) else { return .test(try Secret(copying: token.span)) }
+        return try world.webPush.address(token, at: .test(addressSize: .anyService, webPush: world.webPush))
     }
 
     /// - Parameters:
     ///   - seconds: the life of the room. Nil: some time.
     ///   - vigil: what happens in the room, in which nobody else acts then.
     func create(_ run: NodeRun, seconds: UInt64? = nil, vigil: (@Sendable (_ room: Int) -> Void)? = nil) {
-        let (code, token) = (Array("code-\(facts.nextNumber())".utf8), newToken())
+        let (code, token) = (Array("code-\(facts.nextNumber())".utf8), newToken(run))
         let life = Int(seconds ?? world.pace.lifeSeconds(chance))
-        call(run, nil) { broker in
+        call(run, nil) { [self] broker in
             try await broker.rooms.create(
                 CreateRoom(
                     joinid: code, lifeSeconds: life, codeLifeSeconds: life, client: Facts.creator,
-                    address: try .test(Secret(copying: token.span))), from: Self.address)
+                    address: try address(of: token)), from: Self.address)
         } done: { [self] result in
             switch result {
             case .failure(let error):
@@ -406,10 +418,10 @@ final class DeploymentLife: Sendable {
     func accept(_ room: Int, _ run: NodeRun) {
         guard let (code, isAccepted) = state.withLock({ $0.rooms[room].map { ($0.code, $0.isAccepted) } }), isAccepted == .no
         else { return }
-        let token = newToken()
-        call(run, room) { broker in
+        let token = newToken(run)
+        call(run, room) { [self] broker in
             try await broker.rooms.accept(
-                AcceptRoom(joinid: code, client: Facts.joiner, address: try .test(Secret(copying: token.span))),
+                AcceptRoom(joinid: code, client: Facts.joiner, address: try address(of: token)),
                 from: Self.address)
         } done: { [self] result in
             let now = time.now
@@ -540,12 +552,12 @@ final class DeploymentLife: Sendable {
 
     private func replaceToken(_ room: Int, _ slot: Int, _ run: NodeRun) {
         guard let caller = caller(room, slot) else { return }
-        let token = newToken()
+        let token = newToken(run)
         // From now on either may be in use.
         change(room, slot) { $0.isTokenKnown = false }
         state.withLock { $0.owners[token] = (room, slot) }
-        call(run, room) { broker in
-            try await broker.rooms.replaceToken(caller, with: try .test(Secret(copying: token.span)))
+        call(run, room) { [self] broker in
+            try await broker.rooms.replaceToken(caller, with: try address(of: token))
         } done: { [self] result in
             let now = time.now
             switch result {
@@ -701,20 +713,25 @@ final class DeploymentLife: Sendable {
         }
     }
 
-    /// Apple has seen a push.
-    func saw(_ sighting: SimulatedApple.Sighting, isRefused: Bool) {
+    /// A service has seen a push.
+    func saw(_ sighting: SimulatedServices.Sighting, mayPurge: Bool) {
         count("push")
         let now = time.now
         let fault: String? = state.withLock { state in
-            state.seen[sighting.token] = now
+            // Another attempt rings nobody earlier.
+            let isRepeated = state.pushes[sighting.token]?[sighting.deadline] == sighting.apnsID
+            if !isRepeated { state.seen[sighting.token] = now }
             guard let (number, slot) = state.owners[sighting.token], let room = state.rooms[number] else { return nil }
-            // Apple's answer may purge the token.
-            if isRefused { state.rooms[number]?.sides[slot].isTokenKnown = false }
+            if mayPurge { state.rooms[number]?.sides[slot].isTokenKnown = false }
             let known = state.pushes[sighting.token]?[sighting.deadline]
             state.pushes[sighting.token, default: [:]][sighting.deadline] = sighting.apnsID
             // Attempts end with the room, so two of its last pushes may have one end.
             if let known, known != sighting.apnsID, sighting.deadline < room.expires {
                 return "a push to room \(number) side \(slot) has two ids: \(known) and \(sighting.apnsID)"
+            }
+            let isWrong = [-1, sighting.machine].contains { now < state.wrongTimes[$0] ?? 0 }
+            if let end = sighting.keptUntil, end > room.expires + (isWrong ? Self.clockSlackMs : Self.callSlackMs) {
+                return "a service may keep a message to room \(number) side \(slot) for longer than the room lives"
             }
             if now > room.expires + Self.clockSlackMs {
                 return "room \(number) side \(slot) was pushed to after the end of its life"
@@ -722,6 +739,8 @@ final class DeploymentLife: Sendable {
             if let closed = room.closedAt, closed + Self.newsMs < now, world.story.isCalm(from: now - 40_000, to: now) {
                 return "room \(number) side \(slot) was pushed to \(now - closed) ms after its end was acknowledged"
             }
+            // Nobody looks who is there between two attempts of a courier.
+            if isRepeated { return nil }
             let side = room.sides[slot]
             guard let since = side.presentSince, since + Self.termMs < now, let socket = side.socket,
                 socket.run.sockets.isOpen(socket.number)

@@ -113,12 +113,13 @@ final class DeploymentPhones: Sendable {
 
     private func register(_ user: Int, _ run: NodeRun) {
         let own = tokens(of: user)
-        let isAgain = own.count >= 3 || !own.isEmpty && chance.upTo(3) == 0
-        let token = isAgain ? chance.pick(own) : life.newToken()
+        // A node that was not started again since takes no subscriptions.
+        let some = own.filter { run.takesSubscriptions || !DeploymentLife.isSubscription($0) }
+        let isAgain = !some.isEmpty && (own.count >= 3 || chance.upTo(3) == 0)
+        let token = isAgain ? chance.pick(some) : life.newToken(run)
         state.withLock { state in if !isAgain { state.phones[token] = Phone(user: user) } }
-        ask("a registration", user, run) { calls in
-            try await calls.register(
-                Self.principal(user), user: Self.name(user), address: try .test(Secret(copying: token.span)))
+        ask("a registration", user, run) { [life] calls in
+            try await calls.register(Self.principal(user), user: Self.name(user), address: try life.address(of: token))
         } done: { [self] made in
             guard let made else { return }
             life.count("register")
@@ -138,10 +139,10 @@ final class DeploymentPhones: Sendable {
         let one = chance.upTo(3) == 0 ? nil : chance.pick(own)
         let gone = one.map { [$0] } ?? own
         for token in gone { change(token) { $0.isOver = true } }
-        ask("a deletion", user, run) { calls in
+        ask("a deletion", user, run) { [life] calls in
             try await calls.delete(
                 Self.principal(user), user: Self.name(user),
-                token: try one.map { DeviceName(token: try Secret(copying: $0.span)) })
+                token: try one.map { try life.address(of: $0).device })
         } done: { [self] deleted in
             guard deleted != nil else { return }
             life.count("delete")
@@ -196,14 +197,14 @@ final class DeploymentPhones: Sendable {
 
     // MARK: Pushes
 
-    /// Apple has seen a push.
+    /// A service has seen a push.
     /// - Returns: false if it is not for a user's phone.
-    func saw(_ sighting: SimulatedApple.Sighting, isRefused: Bool) -> Bool {
+    func saw(_ sighting: SimulatedServices.Sighting, mayPurge: Bool) -> Bool {
         let now = time.now
         let phone = state.withLock { state in
             state.seen[sighting.token] = now
             // The answer purges the token.
-            if isRefused { state.phones[sighting.token]?.isOver = true }
+            if mayPurge { state.phones[sighting.token]?.isOver = true }
             if state.phones[sighting.token] != nil { state.ids[sighting.token, default: []].insert(sighting.apnsID) }
             return state.phones[sighting.token]
         }

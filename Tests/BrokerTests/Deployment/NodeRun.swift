@@ -54,6 +54,9 @@ actor NodeRun: LoopActor {
         return isReady && !gate.isDead && !machine.isStopped && parts?.lease.reasonNotReady == nil
     }
 
+    /// True if it takes subscriptions.
+    nonisolated var takesSubscriptions: Bool { broker?.settings.subscribable != nil }
+
     /// True if it has the deployment's keys.
     nonisolated var hasKeys: Bool { !gate.isDead && parts != nil }
 
@@ -110,15 +113,19 @@ actor NodeRun: LoopActor {
             await offers.waitForCallers()
         }
         let (world, number, gate) = (world, machine.number, gate)
+        let process = SimulatedWebPush.Process(
+            world.webPush, number: number, world.chance,
+            .init(broker: { time.now }, wall: { [machine] in machine.wall }, monotonic: { [loop] in loop.now }))
         let courier = SimulatedCourier(
-            loop, world.apple, number, brokerTime: { time.now },
-            delivered: { [weak self] apnsID in if let self { world.apple.tell(apnsID, to: self) } })
+            loop, world.services, process, number, brokerTime: { time.now },
+            delivered: { [weak self] apnsID in if let self { world.services.tell(apnsID, to: self) } })
         let neighbors = Neighbors(loop: loop, keys: keys, time: time) { text in
             if !gate.isDead { world.network.notify(text, from: number) }
         }
         let broker = await Broker(
             loop: loop, store: StoreAccess(loop: loop, store: store, metrics: metrics, log: log), keys: keys, time: time,
-            policies: world.policies, courier: LeasedSender(courier, admission.lease), sweeper: sweeper, settings: .test(),
+            policies: world.policies, courier: LeasedSender(courier, admission.lease), sweeper: sweeper,
+            settings: .test(addressSize: world.takesSubscriptions.isSet ? .anyService : .apnsOnly, webPush: world.webPush),
             metrics: metrics, neighbors: neighbors, log: log)
         guard let calls = try await AudienceApps(broker).calls else { preconditionFailure("calls have a policy") }
         await broker.presence.setSockets(sockets)

@@ -14,7 +14,10 @@ final class DeploymentWorld: Sendable {
     let chance: Chance
     let database: SimulatedDatabase
     let network: SimulatedNetwork
-    let apple: SimulatedApple
+    let services: SimulatedServices
+    let webPush: SimulatedWebPush
+    /// True once `mayfly push enable` has run. A node takes subscriptions from its next start on.
+    let takesSubscriptions = Flag()
     /// Of the real database.
     let uri: String
     let pace: Pace
@@ -29,10 +32,12 @@ final class DeploymentWorld: Sendable {
         (self.uri, self.pace) = (uri, pace)
         database = SimulatedDatabase(time)
         network = SimulatedNetwork(time, database, chance)
-        apple = SimulatedApple(time, chance)
         policies = try Policies([Policy.rooms(pace.timing), Policy.builtIn("calls", replacing: [])])
         key = try SigningKey(origin: "log.example/a", seed: [UInt8](repeating: 1, count: 32).span)
-        story = Story(time)
+        let story = Story(time)
+        let services = SimulatedServices(time, chance, story)
+        (self.story, self.services) = (story, services)
+        webPush = try SimulatedWebPush { services.take($0) }
     }
 }
 
