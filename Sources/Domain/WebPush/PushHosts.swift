@@ -34,19 +34,22 @@ public struct PushHosts: Sendable, Equatable {
 
     public init(_ text: String) throws(Fault) {
         var (isClosed, rules) = (false, [Rule]())
-        for (index, line) in text.split(separator: "\n", omittingEmptySubsequences: false).enumerated() {
-            let words = line.prefix { $0 != "#" }.split { $0 == " " || $0 == "\t" || $0 == "\r" }.map(String.init)
+        for (index, line) in text.split(omittingEmptySubsequences: false, whereSeparator: \.isNewline).enumerated() {
+            let words = line.prefix { $0 != "#" }.split { $0 == " " || $0 == "\t" }.map(String.init)
             if words.isEmpty { continue }
             if words == ["only"], !isClosed, rules.isEmpty {
                 isClosed = true
                 continue
             }
-            guard words != ["only"], let rule = Self.rule(words) else {
+            guard let rule = Self.rule(words) else {
                 throw Fault(
                     line: index + 1,
                     description: "line \(index + 1) is not `host[:port] [private] [ca FILE]`; `only` may stand in the first line")
             }
             rules.append(rule)
+        }
+        if isClosed, rules.isEmpty {
+            throw Fault(line: 1, description: "`only` without a host allows no push. List the hosts that messages may go to")
         }
         self.init(isClosed: isClosed, rules: rules)
     }
@@ -70,10 +73,24 @@ public struct PushHosts: Sendable, Equatable {
         let colon = text.lastIndex(of: ":").flatMap { !isBracketed || text[$0...].contains("]") == false ? $0 : nil }
         var host = String(text[..<(colon ?? text.endIndex)])
         if isBracketed { host = String(host.dropFirst().dropLast()) }
-        guard !host.isEmpty, !host.contains("/"), isBracketed || !host.contains(":") else { return nil }
-        guard let colon else { return (host, 443) }
+        guard isBracketed ? isAddress(host) : isName(host) else { return nil }
+        // A misplaced `only` must not open the list.
+        guard let colon else { return host == "only" ? nil : (host, 443) }
         guard let port = UInt16(text[text.index(after: colon)...]), port > 0 else { return nil }
         return (host, port)
+    }
+
+    /// True for labels of letters, digits and hyphens, which `*.` may precede.
+    private static func isName(_ host: String) -> Bool {
+        let labels = host.utf8.dropFirst(host.hasPrefix("*.") ? 2 : 0).split(
+            separator: UInt8(ascii: "."), omittingEmptySubsequences: false)
+        return labels.allSatisfy { label in
+            !label.isEmpty && label.allSatisfy { $0.isDigit || $0.isLowerLetter || $0 == UInt8(ascii: "-") }
+        }
+    }
+
+    private static func isAddress(_ host: String) -> Bool {
+        host.contains(":") && host.allSatisfy { $0.isHexDigit || $0 == ":" || $0 == "." }
     }
 
     /// The rule for a host and port. Nil if none is listed.
