@@ -178,6 +178,19 @@ import WebPush
         await courier.stop(withinMs: 100)
     }
 
+    /// Strangers' pushes must not use up what a server gets that the operator knows.
+    @Test(arguments: [("", true), ("push.example", false), ("*.example", false)])
+    func onlyAnUnlistedHostGetsFewPushesAMinute(list: String, isLimited: Bool) async throws {
+        let courier = courier([], hosts: try PushHosts(list))
+        let outcomes = await withTaskGroup(of: Outcome?.self) { group in
+            // A minute may begin in between.
+            for _ in 0..<130 { group.addTask { [self] in try? await courier.send(push(to: "push.example", withinMs: 300)) } }
+            return await group.reduce(into: [Outcome?]()) { $0.append($1) }
+        }
+        #expect(outcomes.contains(.failed(status: 0, reason: .late, verdict: .keep)) == isLimited)
+        await courier.stop(withinMs: 100)
+    }
+
     @Test func everyPushEndsAtAStop() async throws {
         let courier = courier([])
         let outcomes = await withTaskGroup(of: Outcome?.self) { group in

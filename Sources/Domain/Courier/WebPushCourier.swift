@@ -240,8 +240,8 @@ public actor WebPushCourier: LoopActor, PushSender, LaneOwner {
         if isForeign { (timing.connections, timing.dialsOnce) = (2, true) }
         let lane = Lane(LaneID(index: lastLane), settings, target, loop, timing, shared)
         lanes[name] = Entry(
-            lane: lane, topic: lane.topic("Web Push"), isForeign: isForeign, isLimited: maker == nil, rule: rule, usedAt: loop.now
-        )
+            lane: lane, topic: lane.topic("Web Push"), isForeign: isForeign, isLimited: maker == nil && rule == nil, rule: rule,
+            usedAt: loop.now)
         laneKeys[lastLane] = name
         watch()
     }
