@@ -102,6 +102,21 @@ import Vocabulary
         }
     }
 
+    @Test func refusedTestsCostNoEvents() async throws {
+        try await CompanionStage.play(limits: [(#""count": 600"#, #""count": 5"#)]) { stage in
+            try await stage.register(1)
+            for _ in 0..<3 { #expect(try await stage.companion.test(CompanionStage.alice, charging: nil).pushes == 1) }
+            for _ in 0..<9 {
+                await #expect(throws: Self.fourth) { try await stage.companion.test(CompanionStage.alice, charging: nil) }
+            }
+            #expect(try await stage.take(.complete(success: true)).pushes == 1)
+            // A test that sends something counts as an event.
+            await #expect(throws: BrokerError.tooManyRequests(retryAfterSeconds: 60)) {
+                try await stage.take(.complete(success: true))
+            }
+        }
+    }
+
     @Test func onlyDevicesThatWatchThePrinterAreTested() async throws {
         try await MonitorStage.play { stage in
             try await stage.register(1)

@@ -93,10 +93,10 @@ extension Audiences {
         _ event: AudienceEvent, of audience: [UInt8], for principal: Principal, charging payer: RequestCharges?
     ) async throws -> EventReceipt {
         try check(event)
-        try chargeEvent(of: principal.user)
         // A failed try means that one of the registrations changed meanwhile.
         return try await retrying { _ in
             let admission = Admission(charges.shares)
+            admission.add(try chargeEvent(of: principal.user))
             var tested: [RegistrationRecord] = []
             var refusals: [BrokerError] = []
             for registration in try await registrations(of: principal.user) where registration.takesTests {
@@ -113,7 +113,7 @@ extension Audiences {
             let fanout = try await pushes(event, to: tested, of: audience)
             let receipt = EventReceipt(
                 pushes: fanout.pushes, throttled: fanout.throttled + refusals.count, skipped: fanout.skipped)
-            // If nothing is pushed, all tests are refunded. Otherwise those of skipped devices count, too.
+            // If nothing is pushed, the event and all tests are refunded. Otherwise tests of skipped devices count, too.
             guard fanout.pushes > 0 else { return receipt }
             fanout.admission.add(admission)
             return try await apply(fanout, charging: payer) == .done ? receipt : nil
