@@ -180,6 +180,9 @@ def test_other_answers_purge_nothing_and_are_not_repeated(world, status):
     eventually(lambda: world.state.jobs() == 0, 20, what="the outcome")
     assert client.status(created["roomid"]).json["creatorHasToken"] and len(browser.messages()) == 1
     assert not any(each.path == "/elsewhere" for each in world.service.messages)
+    # A stranger must not make up refusals by Apple.
+    refused = [line for line in world.broker.metrics().splitlines() if line.startswith("mayfly_pushes_refused_total")]
+    assert refused and all(line.endswith(" 0") for line in refused), refused
 
 
 def test_a_proxy_that_answers_404_to_everybody_ends_no_subscription(world):

@@ -86,6 +86,7 @@ def test_a_service_that_refuses_the_sender_alarms_and_purges_nothing(world):
     said = eventually(world.alarms, 10, what="the alarm")
     assert any("Web Push (google) refuses this deployment" in line for line in said) and HOSTS["google"] not in str(said)
     assert world.broker.metric("web_push_refused_total") == 5
+    assert world.broker.metric('pushes_refused_total{reason="InvalidProviderToken"}') == 5
     assert world.broker.metric('pushes_failed_total{service="web_push"}') > 0
     assert world.broker.metric('pushes_failed_total{service="apns"}') == 0
 

@@ -453,6 +453,8 @@ public actor Outbox: LoopActor, BrokerPart {
 
     /// Counts a refusal, and logs the first of its kind and then one an hour. The first may already show a wrong environment or topic.
     private func note(refusal reason: APNsReason, _ status: Int, of push: Push, _ verdict: Verdict) {
+        // Otherwise whoever owns a host could make up refusals by Apple.
+        guard SendGroup(push.address) != .foreignHosts else { return }
         metrics.addRefusal(reason)
         // The courier's alarm has a line of its own.
         // Nobody may make lines about hosts that a stranger chose.
