@@ -221,7 +221,9 @@ extension String {
         split(separator: "ü", omittingEmptySubsequences: false).joined(separator: "%C3%BC")
     }
     fileprivate func replacingFirst(with character: Character) -> String { String(character) + dropFirst() }
+}
 
+extension PushEndpointTests {
     @Test(arguments: [
         ("fcm.googleapis.com", BrowserMaker.google), ("updates.push.services.mozilla.com", .mozilla),
         ("web.push.apple.com", .apple),
@@ -248,9 +250,14 @@ extension String {
     @Test(arguments: [
         ("https://fcm.googleapis.com/fcm/send/a?1", "fcm.googleapis.com/fcm/send/a"), ("https://ntfy.sh/a?up=1", "ntfy.sh/a"),
         ("HTTPS://NTFY.sh/a", "ntfy.sh/a"), ("https://ntfy.sh:443/a", "ntfy.sh/a"), ("https://ntfy.sh:/a?", "ntfy.sh/a"),
-        ("https://wns2.notify.windows.com/w/?token=a", "wns2.notify.windows.com/w/?token=a"),
+        ("https://wns2.notify.windows.com/w?token=a", "wns2.notify.windows.com/w?token=a"),
+        ("https://wns2.notify.windows.com//w/?token=/./%61", "wns2.notify.windows.com/w?token=/./%61"),
+        ("https://ntfy.sh//a", "ntfy.sh/a"), ("https://ntfy.sh/./a/", "ntfy.sh/a"), ("https://ntfy.sh/x/%2E%2e/a", "ntfy.sh/a"),
+        ("https://ntfy.sh/../../a", "ntfy.sh/a"), ("https://ntfy.sh/%61%7e", "ntfy.sh/a~"),
+        ("https://ntfy.sh/%2fa%", "ntfy.sh/%2Fa%"),
+        ("https://ntfy.sh/%2561", "ntfy.sh/%2561"), ("https://ntfy.sh/a%3f", "ntfy.sh/a%3F"), ("https://ntfy.sh", "ntfy.sh/"),
     ])
-    func aQueryBuysNoSecondBudget(text: String, name: String) throws {
+    func anotherSpellingBuysNoSecondBudget(text: String, name: String) throws {
         let (endpoint, point) = (Array(text.utf8), try ES256.PrivateKey().point())
         let key = Array(Base64.url.encode(point.span).utf8)
         let auth = Array(Base64.url.encode(Sodium.randomBytes(16).span).utf8)

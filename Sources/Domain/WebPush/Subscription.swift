@@ -64,12 +64,34 @@ public struct Subscription: Sendable {
     /// Where its messages go. Nil if the sealed bytes are damaged.
     public var endpoint: PushEndpoint? { secret.withBytes { PushEndpoint(canonical: $0.extracting(Self.keyCount...)) } }
 
-    /// The name that push budgets count by: the endpoint without its query, which a caller can vary freely. Microsoft's endpoints keep their
-    /// query, because only the query identifies the subscription.
+    /// The name that push budgets count by: the endpoint without its query and in one spelling, because a caller can vary both freely.
+    /// Microsoft's endpoints keep their query, because only the query identifies the subscription.
     public var budgetName: [UInt8] {
         guard let endpoint else { return [] }
-        let name = Array(endpoint.canonical.utf8)
-        return BrowserMaker(host: endpoint.host) == .microsoft ? name : Array(name.prefix { $0 != UInt8(ascii: "?") })
+        let path = endpoint.target.prefix { $0 != "?" }
+        let query = BrowserMaker(host: endpoint.host) == .microsoft ? endpoint.target[path.endIndex...] : ""
+        return Array("\(endpoint.authority)\(Self.normalized(path))\(query)".utf8)
+    }
+
+    /// Returns the path without escapes of unreserved characters and without dot segments (RFC 3986, 6.2.2). Empty segments are left out, too,
+    /// because most servers ignore them.
+    private static func normalized(_ path: Substring) -> String {
+        let parts = path.split(separator: "%", omittingEmptySubsequences: false)
+        let text = parts.dropFirst().reduce(into: String(parts.first ?? "")) { text, part in
+            let (escape, rest) = (part.prefix(2), part.dropFirst(2))
+            guard escape.count == 2, escape.allSatisfy(\.isHexDigit), let code = UInt8(escape, radix: 16) else {
+                text += "%" + part
+                return
+            }
+            let character = Character(Unicode.Scalar(code))
+            let isUnreserved = character.isASCII && (character.isLetter || character.isNumber || "-._~".contains(character))
+            text += (isUnreserved ? String(character) : "%" + escape.uppercased()) + rest
+        }
+        var segments: [Substring] = []
+        for segment in text.split(separator: "/") where segment != "." {
+            if segment == ".." { _ = segments.popLast() } else { segments.append(segment) }
+        }
+        return "/" + segments.joined(separator: "/")
     }
 
     /// Encrypts a text of at most 1,024 bytes for it.
