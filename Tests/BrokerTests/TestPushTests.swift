@@ -49,6 +49,9 @@ import Vocabulary
             let address = try await PushAddress.test(stage.token(1))
             for _ in 0..<3 { #expect(try await stage.test(1) == .queued) }
             await #expect(throws: Self.fourth) { try await stage.test(1) }
+            // The rest of the window would show when somebody's first test was.
+            await stage.pass(600_000)
+            await #expect(throws: Self.fourth) { try await stage.test(1) }
             // Neither another token in between nor another room is a way around.
             _ = try await stage.replaceToken(1, with: .test(stage.token(9)))
             #expect(try await stage.test(1) == .queued)

@@ -80,7 +80,8 @@ public actor Outbox: LoopActor, BrokerPart {
         let reservation = try tests.reserve(address, now: now)
         if isFirst { watchTests() }
         if let reservation { return reservation }
-        throw BrokerError.tooManyRequests(retryAfterSeconds: Int(((tests.end ?? now) - now + 999) / 1_000))
+        // The rest of the window would show when somebody's first test was.
+        throw BrokerError.tooManyRequests(retryAfterSeconds: Int(Budget.testPushes.windowMs / 1_000))
     }
 
     /// Counts must not outlive their window, even if no request follows.
