@@ -178,6 +178,20 @@ import WebPush
         await courier.stop(withinMs: 100)
     }
 
+    @Test(arguments: [("", false), ("*.example", false), ("known.example", true)])
+    func strangersNamesDelayNoNamedHost(list: String, isFound: Bool) async throws {
+        let courier = courier([], hosts: try PushHosts(list))
+        let names = await withTaskGroup { group in
+            // Four seconds of look-ups.
+            for number in 0..<32 { group.addTask { [self] in _ = try? await courier.send(push(to: "host-\(number).example")) } }
+            try? await Task.sleep(for: .milliseconds(500))
+            _ = try? await courier.send(push(to: "known.example", withinMs: 1_000))
+            return lookUps.names
+        }
+        #expect((names["known.example"] != nil) == isFound)
+        await courier.stop(withinMs: 100)
+    }
+
     /// Strangers' pushes must not use up what a server gets that the operator knows.
     @Test(arguments: [("", true), ("push.example", false), ("*.example", false)])
     func onlyAnUnlistedHostGetsFewPushesAMinute(list: String, isLimited: Bool) async throws {

@@ -288,6 +288,8 @@ public actor WebPushCourier: LoopActor, PushSender, LaneOwner {
         guard let name = laneKeys[lane.index], let entry = lanes[name] else { return }
         if let known = resolved[endpoint], loop.now < known.until { return hand(known.addresses, to: lane) }
         guard entry.isForeign else { return ask(resolver, lane, endpoint) }
+        // Strangers' names must not delay one that the operator knows.
+        if entry.rule?.namesOneHost == true { return ask(foreignResolver, lane, endpoint) }
         nextLookUp = max(nextLookUp, loop.now) + Self.lookUpMs
         let wait = nextLookUp - loop.now - Self.lookUpMs
         if wait == 0 { return ask(foreignResolver, lane, endpoint) }

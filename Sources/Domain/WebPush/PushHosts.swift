@@ -12,6 +12,9 @@ public struct PushHosts: Sendable, Equatable {
         /// The file with the certificates that its own is verified with. Nil for the system's.
         public let authority: String?
 
+        /// False for a pattern, of which strangers can make up any number of hosts.
+        public var namesOneHost: Bool { !host.hasPrefix("*.") }
+
         func matches(_ host: String, _ port: UInt16) -> Bool {
             port == self.port && (host == self.host || self.host.hasPrefix("*.") && host.hasSuffix(self.host.dropFirst()))
         }
