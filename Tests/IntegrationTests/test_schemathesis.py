@@ -39,7 +39,7 @@ def policy(state, kind):
 
 @pytest.fixture
 def world():
-    with World(start=False) as world:
+    with World(start=False, web_push=True) as world:
         world.broker.options |= {
             "policy": ",".join(policy(world.state, kind) for kind in KINDS), "jwt-algorithm": "HS256", "jwt-key": world.state / "keys/jwt.secret",
             "webhook-secrets": world.state / "keys/webhook.secret", "backends": "127.0.0.1", "backend-creations": 1_000_000}
@@ -82,7 +82,9 @@ def test_the_broker_answers_as_documented(world, tmp_path):
         for operation, status, count in json.loads((tmp_path / name / "counts.json").read_text()):
             answers[operation, status] += count
     assert answers.total() >= 10_000
-    assert sum(count for (_, status), count in answers.items() if status in (429, 503)) < answers.total() / 100, answers
+    # No policy gives an address more than three test pushes an hour.
+    refused = sum(count for (operation, status), count in answers.items() if status in (429, 503) and operation != "POST /api/push/test")
+    assert refused < answers.total() / 100, answers
     operations = {f"{method.upper()} {path}" for path, item in contract.document()["paths"].items() for method in item if method != "servers"}
     succeeded = {operation for operation, status in answers if status < 400}
     # Plain requests open no WebSockets, and nobody knows a tile's or a policy's name.
