@@ -61,7 +61,7 @@ final class SimulatedWebPush: Sendable {
         self.answer = answer
     }
 
-    /// What one process knows of the services.
+    /// One process's courier: its answers and refusals so far.
     final class Process: Sendable {
         private let services: SimulatedWebPush
         private let number: Int
@@ -194,7 +194,7 @@ struct WebPushAttempt {
         (self.reply, self.run, self.at) = (reply, run, at)
     }
 
-    /// What is wrong with another attempt after this one. Nil if nothing is.
+    /// Returns why `next` must not follow this attempt. Nil if it may.
     func fault(ofRepeat next: WebPushAttempt) -> String? {
         guard reply.isRetryable else { return "is repeated after \(reply)" }
         // Another topic would show it twice.

@@ -60,7 +60,7 @@ import Testing
                 await broker.simulated.advance(60_000)
             }
             #expect(run.metrics.value(.refused) == 200)
-            // Those that are not about memory don't count as shortages of it.
+            // Other refusals don't count as shortages of memory.
             for other in [BrokerError.overloaded(.behind), .tooManyPushes] { run.broker.recordRefusal(other) }
             #expect(run.metrics.value(.secretShortages) == 200)
         }

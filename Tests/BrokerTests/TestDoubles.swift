@@ -45,7 +45,7 @@ final class ScriptedCourier: PushSender {
     /// Sends a message until its final result.
     private func send(_ push: Push, _ webPush: SimulatedWebPush.Process) async -> Outcome {
         var attempts = SimulatedWebPush.Process.Attempts(push: push)
-        // What a wait ends with if nothing else ends it.
+        // The result of a wait that runs to its end.
         let over = Outcome.delivered
         while push.isWanted() {
             let (wait, next) = await webPush.attempt(&attempts)

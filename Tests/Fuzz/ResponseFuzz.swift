@@ -4,7 +4,7 @@ import Vocabulary
 
 @testable import Courier
 
-/// What the courier reads, beside this file's own type of that name.
+/// The courier's `Answer`. This file has another type of that name.
 private typealias PushAnswer = Answer
 
 /// The client's HTTP/1.1 parser, and the courier's session that uses it. The input is a stream of responses, which then ends.
@@ -84,7 +84,7 @@ enum ResponseFuzz {
 
     // MARK: The courier's session
 
-    /// What a Web Push service's bytes say of one message. Nil if nothing.
+    /// Reads the answer to one message from a Web Push service's bytes. Returns nil if they are no answer.
     private static func read(_ pieces: [[UInt8]]) -> HTTP2Headers? {
         let session = HTTP1ClientSession(bodyBytes: RequestFuzz.limits.bodyBytes)
         var request: [UInt8] = []

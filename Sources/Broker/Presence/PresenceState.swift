@@ -185,8 +185,8 @@ struct PresenceState {
         return (finding, end(step))
     }
 
-    /// Finds out for another node whether a side is present. Only an answer to a ping of now counts: a sign of life that another node reported may be one that
-    /// the asking node has just lost.
+    /// Finds out for another node whether a side is present here. It always pings, because what this node knows may come from a socket that the asking node
+    /// has just lost.
     mutating func checkForNeighbor(_ side: RoomSide, now: UInt64) -> (finding: Finding, effects: [Effect]) {
         var step = begin(side.room, now)
         let finding = step.check(side.slot, isAwaited: false, isForNeighbor: true)

@@ -47,7 +47,7 @@ final class ProxyAddress: Sendable {
 
     init(_ proxy: Proxy) { endpoint = proxy.endpoint }
 
-    /// Nil if its name can't be resolved.
+    /// The address to connect to. Nil if the proxy's name was never resolved.
     var current: SocketAddress? { found.withLock(\.first) }
 
     /// May block.

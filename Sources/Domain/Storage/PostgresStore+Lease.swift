@@ -222,7 +222,7 @@ extension PostgresDatabase {
 
     /// Renews the term, and the lease if this node leads.
     /// - Parameter isLeaving: ends both instead.
-    /// - Returns: the renewed `held_until`, or nil if another node has ended the term or taken the lease.
+    /// - Returns: the renewed `held_until`; 0 at a server that has lost this node's term or lease; nil if another node has ended the term or taken the lease.
     func extend(_ node: PostgresNode, _ leaseTerm: UInt64?, isLeaving: Bool, _ report: NodeReport) throws -> UInt64? {
         // A server that has lost this node's term gets it again.
         let renewal = try first(

@@ -16,7 +16,7 @@ enum MessageBench {
         Standard.output("{\"messages\": \(messages), \"cpuSeconds\": \(Double(busy) / 1e9)}\n")
     }
 
-    /// What a browser gets for a knock.
+    /// The text of a knock, as a browser receives it.
     static func text(_ handle: String) -> [UInt8] {
         let data = #"{"roomId":"\#(handle)","template":"peer_waiting"}"#
         let shown =

@@ -95,7 +95,7 @@ final class SimulatedServices: Sendable {
             defer { messages[message.push.apnsID] = next }
             return messages[message.push.apnsID]
         }
-        // Whoever sends it after a fault may not know of the last answer.
+        // After a fault another process may send the message again, without knowing the last answer.
         if let last, let fault = last.fault(ofRepeat: next), story.isCalm(from: last.at - 40_000, to: time.now) {
             story.fail("a message \(fault)")
         }

@@ -118,7 +118,7 @@ actor Life: LoopActor {
     struct Figures {
         var calls = 0
         var pushes = 0
-        /// Those of them that were for subscriptions.
+        /// Pushes to subscriptions. They are counted in `pushes`, too.
         var messages = 0
         var refusals = 0
     }

@@ -100,6 +100,7 @@ enum DrillCommand {
     private static func device(_ given: [UInt8]) throws -> DeviceName {
         if let token = try Secret(hexToken: given.span) { return DeviceName(token: token) }
         let object = JSONObject(given.span)
+        // Whatever is wrong with the JSON, the text is then read as an endpoint, which refuses it.
         let member = try? object?.bytes("endpoint", in: given.span)
         let endpoint = member ?? given
         do {

@@ -117,7 +117,7 @@ struct WebPushSettings: Sendable {
 
     /// Returns the service to which new subscriptions belong, with the key in force first. Nil unless `push enable` has recorded it.
     ///
-    /// - Throws: `CommandFailed` if this node lacks a recorded key. It would end other nodes' messages unsent.
+    /// - Throws: `CommandFailed` if this node lacks a recorded key. It would fail messages that other nodes queued.
     static func inForce(_ settings: WebPushSettings?, _ store: any Store) async throws -> WebPushService? {
         let recorded = try await store.mark(mark)
         let size = try await AddressSize.recorded(in: store)
