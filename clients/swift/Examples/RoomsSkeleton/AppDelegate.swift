@@ -1,5 +1,5 @@
 #if canImport(UIKit) && os(iOS)
-    import Mayfly
+    import MayflyClient
     import UIKit
     import UserNotifications
 

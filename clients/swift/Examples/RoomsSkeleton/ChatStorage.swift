@@ -1,5 +1,5 @@
 import Foundation
-import Mayfly
+import MayflyClient
 
 /// Keeps the chats beyond the app's end, each in an item of its own. On Apple's systems it is `ChatKeychain`.
 protocol ChatStorage: Sendable {

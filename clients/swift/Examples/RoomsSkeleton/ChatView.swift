@@ -1,5 +1,5 @@
 #if os(iOS)
-    import Mayfly
+    import MayflyClient
     import SwiftUI
 
     /// An open chat. Compiled on iOS only.

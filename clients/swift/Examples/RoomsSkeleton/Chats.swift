@@ -1,5 +1,5 @@
 import Foundation
-import Mayfly
+import MayflyClient
 
 /// All chats of one phone: what an app for anonymous chats has between its screens and Mayfly.
 actor Chats {

@@ -1,5 +1,5 @@
 import Foundation
-import Mayfly
+import MayflyClient
 import SocketTransport
 
 /// The app without screens: commands on standard input, lines for the user on standard output.

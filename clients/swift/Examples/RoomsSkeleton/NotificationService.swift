@@ -1,5 +1,5 @@
 #if os(iOS)
-    import Mayfly
+    import MayflyClient
     import UserNotifications
 
     /// The app's notification service extension, a target of its own. Compiled on iOS only.

@@ -1,5 +1,5 @@
 import Foundation
-import Mayfly
+import MayflyClient
 
 /// HTTP/1.1 and WebSockets over plain TCP on loopback, for tests and the example on Linux.
 public final class SocketTransport: Transport {

@@ -1,5 +1,5 @@
 import Foundation
-import Mayfly
+import MayflyClient
 
 /// A WebSocket client (RFC 6455) that answers pings, as `URLSession` does.
 final class SocketWebSocket: WebSocket, @unchecked Sendable {

@@ -2,7 +2,7 @@ import Foundation
 import SocketTransport
 import Testing
 
-@testable import Mayfly
+@testable import MayflyClient
 
 #if canImport(CryptoKit)
     import CryptoKit

@@ -1,7 +1,7 @@
 import Foundation
 import Testing
 
-@testable import Mayfly
+@testable import MayflyClient
 
 /// The example app in a process of its own, with a person who types and reads.
 final class App: @unchecked Sendable {
@@ -242,10 +242,10 @@ struct TutorialTests {
         for name in try FileManager.default.contentsOfDirectory(atPath: example.path) {
             code += normal(try String(contentsOf: example.appending(path: name), encoding: .utf8))
         }
-        let printed = package.appending(path: "Tests/MayflyTests/PrintedCodeTests.swift")
+        let printed = package.appending(path: "Tests/MayflyClientTests/PrintedCodeTests.swift")
         code += normal(try String(contentsOf: printed, encoding: .utf8))
         var blocks = 0
-        for article in ["Sources/Mayfly/Mayfly.docc/FromNothingToAPush.md", "README.md"] {
+        for article in ["Sources/MayflyClient/MayflyClient.docc/FromNothingToAPush.md", "README.md"] {
             let text = try String(contentsOf: package.appending(path: article), encoding: .utf8)
             for block in text.components(separatedBy: "```swift\n").dropFirst() {
                 let snippet = normal(try #require(block.components(separatedBy: "```").first))

@@ -2,7 +2,7 @@ import Foundation
 import SocketTransport
 import Testing
 
-@testable import Mayfly
+@testable import MayflyClient
 
 /// A real broker with a simulator of Apple, on free loopback ports and in a temporary folder.
 final class TestBroker: @unchecked Sendable {

@@ -1,7 +1,7 @@
 import Foundation
 import Testing
 
-@testable import Mayfly
+@testable import MayflyClient
 @testable import RoomsSkeleton
 
 /// The example's chats while they are loaded: calls come while the app still starts.

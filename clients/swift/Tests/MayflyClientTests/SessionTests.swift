@@ -2,7 +2,7 @@ import Foundation
 import SocketTransport
 import Testing
 
-@testable import Mayfly
+@testable import MayflyClient
 
 /// Collects a session's events.
 actor Listener {

@@ -2,7 +2,7 @@ import Foundation
 import SocketTransport
 import Testing
 
-@testable import Mayfly
+@testable import MayflyClient
 
 /// The server of `clients/hostile`, and its corpus: what a server may send that is no broker, or a broken one.
 final class HostileServer: @unchecked Sendable {

@@ -2,7 +2,7 @@ import Foundation
 import SocketTransport
 import Testing
 
-@testable import Mayfly
+@testable import MayflyClient
 
 /// Nothing that the library returns, throws or takes shows a secret.
 struct RedactionTests {

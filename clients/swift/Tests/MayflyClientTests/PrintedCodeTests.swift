@@ -1,5 +1,5 @@
 import Foundation
-import Mayfly
+import MayflyClient
 import Testing
 
 /// The first line of the tutorial, which an app has in a file for Apple's systems only.

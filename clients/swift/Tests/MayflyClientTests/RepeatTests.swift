@@ -2,7 +2,7 @@ import Foundation
 import SocketTransport
 import Testing
 
-@testable import Mayfly
+@testable import MayflyClient
 
 /// What is repeated, and what isn't.
 struct RepeatTests {

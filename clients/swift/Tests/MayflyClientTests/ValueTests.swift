@@ -1,7 +1,7 @@
 import Foundation
 import Testing
 
-@testable import Mayfly
+@testable import MayflyClient
 
 let repository = URL(fileURLWithPath: #filePath).appending(path: "../../../../..").standardized
 

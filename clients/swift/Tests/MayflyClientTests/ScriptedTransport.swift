@@ -1,5 +1,5 @@
 import Foundation
-import Mayfly
+import MayflyClient
 import SocketTransport
 
 /// A transport that does what a test says with each request, counted from 1.

@@ -1,7 +1,7 @@
 import Foundation
 import Testing
 
-@testable import Mayfly
+@testable import MayflyClient
 
 #if !canImport(CryptoKit)
     /// Vectors of NIST's examples for FIPS 180-4, and of RFC 4231.
