@@ -1,15 +1,18 @@
 import Foundation
 
-/// Registrations of an app with accounts: companions, monitors and calls. The app's own login identifies the user.
+/// An app with accounts: a companion, a monitor or calls. The app's own login identifies the user.
 ///
-/// Register at each start: the same token keeps its id and handle key. Delete at logout.
+/// Register at each start: the same token keeps its id and handle key. Call ``logOut(_:phone:)`` at logout.
+///
+/// A call whose answer is lost is repeated if the repeat can push nothing twice: registrations, settings, questions about a state, and reports, which
+/// carry an event id. Other calls throw ``MayflyError/noAnswer(_:)``.
 public struct Accounts: Sendable {
-    private let client: Client
+    let client: Client
     private let jwt: @Sendable () async throws -> String
 
     /// - Parameters:
     ///   - client: the broker.
-    ///   - jwt: returns a valid JWT of the app's login. It is called for each request.
+    ///   - jwt: returns a valid JWT of the app's login. It is called for each request and connection. Its errors are thrown unchanged.
     public init(client: Client, jwt: @escaping @Sendable () async throws -> String) {
         self.client = client
         self.jwt = jwt
@@ -19,7 +22,7 @@ public struct Accounts: Sendable {
 
     /// Registers this device, or renews it.
     public func registerDevice(_ token: PushToken) async throws -> Registration {
-        try await call("POST", "api/push/register", client.tokenFields("deviceToken", token))
+        try await call("POST", "api/push/register", client.tokenFields("deviceToken", token), isRepeatable: true)
     }
 
     /// Registers the token of a Live Activity.
@@ -36,12 +39,12 @@ public struct Accounts: Sendable {
         body["activityId"] = .text(activityID)
         body["sessionId"] = .text(sessionID)
         body["previousToken"] = previous.map { .text($0.hex) }
-        return try await call("POST", "api/push/live-activity/register", body)
+        return try await call("POST", "api/push/live-activity/register", body, isRepeatable: true)
     }
 
     /// Destroys the token of a device or an activity.
     public func deleteToken(_ registration: Registration) async throws {
-        let _: Success = try await call("DELETE", "api/push/token/\(registration.id)")
+        let _: Success = try await call("DELETE", "api/push/token/\(Client.segment(registration.id))")
     }
 
     // MARK: Monitors
@@ -50,12 +53,13 @@ public struct Accounts: Sendable {
     public func registerMonitor(_ token: PushToken, printer: String?) async throws -> Registration {
         var body = client.tokenFields("apnsToken", token)
         body["printerPrefix"] = printer.map { .text($0) }
-        return try await call("POST", "api/devices/register", body)
+        return try await call("POST", "api/devices/register", body, isRepeatable: true)
     }
 
     /// Destroys the token of a device that watches a printer.
     public func deleteMonitor(_ registration: Registration) async throws {
-        let _: Success = try await call("DELETE", "api/devices/\(registration.id)")
+        // The second try has the same answer.
+        let _: Success = try await call("DELETE", "api/devices/\(Client.segment(registration.id))", isRepeatable: true)
     }
 
     // MARK: Calls
@@ -70,7 +74,7 @@ public struct Accounts: Sendable {
         var body = client.tokenFields("token", token)
         body["uid"] = .text(uid)
         body["previousToken"] = previous.map { .text($0.hex) }
-        return try await call("POST", "api/voip/token", body)
+        return try await call("POST", "api/voip/token", body, isRepeatable: true)
     }
 
     /// Destroys one PushKit token, or without `token` all of the user. Returns how many there were.
@@ -82,57 +86,95 @@ public struct Accounts: Sendable {
         return answer.purged
     }
 
-    private struct Success: Decodable { let success: Bool }
+    // MARK: All apps
 
-    private func call<Answer: Decodable>(
-        _ method: String, _ path: String, _ body: [String: Client.Field]? = nil
+    /// Deletes what this phone has registered. What is gone already counts as deleted.
+    ///
+    /// Call it before the app forgets the login, and again if it throws: the next user of the phone would get this user's pushes.
+    /// - Parameters:
+    ///   - registrations: those of ``registerDevice(_:)``, ``registerActivity(_:activityID:sessionID:previous:)`` and
+    ///     ``registerMonitor(_:printer:)``.
+    ///   - phone: what ``registerPhone(_:uid:previous:)`` registered.
+    /// - Throws: the first error, after all were tried.
+    public func logOut(_ registrations: [Registration], phone: (uid: String, token: PushToken)? = nil) async throws {
+        var failure: (any Error)?
+        func attempt(_ delete: () async throws -> Void) async {
+            do {
+                try await delete()
+            } catch let error as MayflyError where error.refusal?.kind == .gone {
+            } catch {
+                failure = failure ?? error
+            }
+        }
+        for registration in registrations {
+            await attempt {
+                switch registration.service {
+                case .companion: try await deleteToken(registration)
+                case .monitor: try await deleteMonitor(registration)
+                // The broker deletes phones by their token.
+                case .calls: break
+                }
+            }
+        }
+        if let phone { await attempt { try await deletePhones(uid: phone.uid, token: phone.token) } }
+        if let failure { throw failure }
+    }
+
+    /// Pushes to the user's own devices, to see whether pushes arrive: three times in an hour's window for each device.
+    ///
+    /// - Throws: a refusal of the kind ``Refusal/Kind/exhausted`` for a fourth test within the hour.
+    public func testPush(_ app: TestedApp) async throws -> PushCounts {
+        try await call("POST", "api/push/test", app.fields)
+    }
+
+    struct Success: Decodable { let success: Bool }
+
+    func call<Answer: Decodable>(
+        _ method: String, _ path: String, _ body: [String: Client.Field]? = nil, isRepeatable: Bool = false
     ) async throws -> Answer {
-        try await client.call(method, path, body, bearer: Secret(try await jwt()))
+        try await client.call(method, path, body, bearer: await bearer(), isRepeatable: isRepeatable)
+    }
+
+    func bearer() async throws -> Secret { Secret(try await jwt()) }
+}
+
+/// Which of the user's devices get a test push.
+public enum TestedApp: Hashable, Sendable {
+    /// The devices of a companion. The push is that of a completed task.
+    case companion
+    /// The devices that watch `printer` and have notifications on. The push is that of a completed print.
+    case monitor(printer: String?)
+    /// The phones. They ring, and the caller is the user.
+    case calls
+
+    fileprivate var fields: [String: Client.Field] {
+        switch self {
+        case .companion: ["app": .text("companion")]
+        case .monitor(nil): ["app": .text("monitor")]
+        case .monitor(let printer?): ["app": .text("monitor"), "printerPrefix": .text(printer)]
+        case .calls: ["app": .text("calls")]
+        }
     }
 }
 
-/// A registered token. Keep it in the Keychain: pushes that come while the phone is locked need ``handle(_:_:)``.
-public struct Registration: Hashable, Sendable, Codable {
-    /// What a name in a push stands for.
-    public enum Kind: String, Sendable {
-        /// Sessions of companions and of calls.
-        case session
-        /// Printers.
-        case printer
-        /// Callers.
-        case uid
-    }
-
-    /// The broker's name for the registration, for deleting it.
-    public let id: String
-    /// Finds and proves the token's entries in the public log.
-    public let ref: Secret
-    public let expiresAt: Date
-    private let handleKey: Secret
-
-    /// Returns what pushes to this registration call `name`, 22 characters of base64url. Compare it with the push.
-    public func handle(_ kind: Kind, _ name: String) -> String? {
-        Data(base64URL: handleKey.value).map { Handle.make(key: $0, kind: kind.rawValue, slot: 0, id: name) }
-    }
+/// What became of the pushes of a call.
+public struct PushCounts: Hashable, Sendable, Decodable {
+    /// Pushes that leave, and updates of Live Activities that wait for their turn.
+    public let queued: Int
+    /// Tokens over their limit of pushes or tests.
+    public let throttled: Int
+    /// Browsers that get no push because it would show nothing there.
+    public let skipped: Int
 
     private enum CodingKeys: String, CodingKey {
-        case id = "tokenId"
-        case deviceId, ref, expiresAt, handleKey
+        case queued = "pushes"
+        case throttled, skipped
     }
 
     public init(from decoder: any Decoder) throws {
         let container = try decoder.container(keyedBy: CodingKeys.self)
-        id = try container.decodeIfPresent(String.self, forKey: .id) ?? container.decode(String.self, forKey: .deviceId)
-        ref = try container.decode(Secret.self, forKey: .ref)
-        expiresAt = try container.decode(Date.self, forKey: .expiresAt)
-        handleKey = try container.decode(Secret.self, forKey: .handleKey)
-    }
-
-    public func encode(to encoder: any Encoder) throws {
-        var container = encoder.container(keyedBy: CodingKeys.self)
-        try container.encode(id, forKey: .id)
-        try container.encode(ref, forKey: .ref)
-        try container.encode(expiresAt, forKey: .expiresAt)
-        try container.encode(handleKey, forKey: .handleKey)
+        queued = try container.decode(Int.self, forKey: .queued)
+        throttled = try container.decodeIfPresent(Int.self, forKey: .throttled) ?? 0
+        skipped = try container.decodeIfPresent(Int.self, forKey: .skipped) ?? 0
     }
 }

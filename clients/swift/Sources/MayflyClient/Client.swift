@@ -146,6 +146,7 @@ public struct Client: Sendable {
         case text(String)
         case number(Int64)
         case flag(Bool)
+        case object([String: Field])
 
         func encode(to encoder: any Encoder) throws {
             var container = encoder.singleValueContainer()
@@ -153,6 +154,7 @@ public struct Client: Sendable {
             case .text(let text): try container.encode(text)
             case .number(let number): try container.encode(number)
             case .flag(let flag): try container.encode(flag)
+            case .object(let fields): try container.encode(fields)
             }
         }
     }
@@ -170,14 +172,19 @@ public struct Client: Sendable {
 
     /// Sends one call, and repeats it where that can do nothing else than the first try.
     ///
-    /// - Parameter isRepeatable: repeats also if the answer was lost. A refusal with `Retry-After` is always repeated, since nothing was kept.
+    /// - Parameters:
+    ///   - path: percent-encoded.
+    ///   - bearer: evaluated for each try.
+    ///   - isRepeatable: repeats also if the answer was lost. A refusal with `Retry-After` is always repeated, since nothing was kept.
     func call<Answer: Decodable>(
-        _ method: String, _ path: String, _ fields: [String: Field]? = nil, bearer: Secret? = nil, isRepeatable: Bool = false
+        _ method: String, _ path: String, _ fields: [String: Field]? = nil,
+        bearer: @autoclosure () async throws -> Secret? = nil, isRepeatable: Bool = false
     ) async throws -> Answer {
         let started = ContinuousClock.now
         var backoff = Backoff()
         var wasSent = false
         while true {
+            let bearer = try await bearer()
             do {
                 return try await send(method, path, fields, bearer)
             } catch let error as MayflyError {
@@ -208,7 +215,7 @@ public struct Client: Sendable {
     private func send<Answer: Decodable>(
         _ method: String, _ path: String, _ fields: [String: Field]?, _ bearer: Secret?
     ) async throws -> Answer {
-        var request = TransportRequest(method: method, url: baseURL.appending(path: path), headers: [:], body: nil)
+        var request = TransportRequest(method: method, url: url(path), headers: [:], body: nil)
         if let bearer { request.headers["Authorization"] = "Bearer \(bearer.value)" }
         if let fields {
             request.headers["Content-Type"] = "application/json"
@@ -236,11 +243,25 @@ public struct Client: Sendable {
         return answer
     }
 
-    /// `/ws` of the broker.
-    var socketURL: URL {
-        var parts = URLComponents(url: baseURL.appending(path: "ws"), resolvingAgainstBaseURL: true)!
+    /// - Parameter path: percent-encoded.
+    private func url(_ path: String) -> URL {
+        var parts = URLComponents(url: baseURL, resolvingAgainstBaseURL: true)!
+        let base = parts.percentEncodedPath
+        parts.percentEncodedPath = (base.hasSuffix("/") ? base : base + "/") + path
+        return parts.url!
+    }
+
+    /// Returns the URL of a WebSocket of the broker.
+    func socketURL(_ path: String) -> URL {
+        var parts = URLComponents(url: url(path), resolvingAgainstBaseURL: true)!
         parts.scheme = parts.scheme == "https" ? "wss" : "ws"
         return parts.url!
+    }
+
+    /// Returns a name as one segment of a path. Dots are encoded too, since a segment of dots alone names a folder.
+    static func segment(_ name: String) -> String {
+        let plain = Set("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_~".utf8)
+        return name.utf8.map { plain.contains($0) ? String(UnicodeScalar($0)) : String(format: "%%%02X", Int($0)) }.joined()
     }
 }
 
@@ -294,13 +315,6 @@ private struct Membership: Decodable {
 private struct Purged: Decodable { let purged: Int }
 
 private struct Delivered: Decodable { let delivery: Delivery }
-
-extension Secret {
-    /// A room id or member secret: 32 bytes in base64url.
-    fileprivate var isCapability: Bool { value.utf8.count == 43 && Data(base64URL: value)?.count == 32 }
-    /// 16 bytes in hexadecimal.
-    fileprivate var isRef: Bool { value.utf8.count == 32 && value.utf8.allSatisfy("0123456789abcdef".utf8.contains) }
-}
 
 extension String {
     fileprivate var isLoopbackIPv4: Bool {

@@ -23,6 +23,13 @@ public struct Secret: Hashable, Sendable, Codable {
     }
 }
 
+extension Secret {
+    /// A room id, member secret or handle key: 32 bytes in base64url.
+    var isCapability: Bool { value.utf8.count == 43 && Data(base64URL: value)?.count == 32 }
+    /// 16 bytes in hexadecimal.
+    var isRef: Bool { value.utf8.count == 32 && value.utf8.allSatisfy("0123456789abcdef".utf8.contains) }
+}
+
 extension Secret: CustomStringConvertible, CustomDebugStringConvertible, CustomReflectable {
     public var description: String { "<redacted>" }
     public var debugDescription: String { description }

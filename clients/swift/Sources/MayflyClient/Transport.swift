@@ -96,8 +96,9 @@ public struct WebSocketRefused: Error {
 }
 
 extension TransportRequest: CustomStringConvertible, CustomReflectable {
-    public var description: String { "\(method) \(url.path)" }
-    public var customMirror: Mirror { Mirror(self, children: ["method": method, "path": url.path]) }
+    // The path may name a session or a printer.
+    public var description: String { "\(method) \(url.host ?? "")" }
+    public var customMirror: Mirror { Mirror(self, children: ["method": method, "host": url.host ?? ""]) }
 }
 
 extension TransportResponse: CustomStringConvertible, CustomReflectable {

@@ -38,9 +38,12 @@ struct RedactionTests {
         expectHidden(notification, secrets(room))
         let report = PushRegistration.Report(updated: [room], ended: [room], failed: [(room, MayflyError.noAnswer(""))])
         expectHidden(report, secrets(room))
-        let json = #"{"tokenId":"tok_x","ref":"the-ref","expiresAt":0,"handleKey":"the-key"}"#
+        let (ref, key) = (String(repeating: "7b", count: 16), Secret.random(bytes: 32).value)
+        let json = #"{"tokenId":"tok_AAECAwQFBgcICQoLDA0ODw","ref":"\#(ref)","expiresAt":0,"handleKey":"\#(key)"}"#
         let registration = try JSONDecoder().decode(Registration.self, from: Data(json.utf8))
-        expectHidden(registration, ["the-ref", "the-key"])
+        expectHidden(registration, [ref, key])
+        let table = registration.table(.session, ["s"])
+        expectHidden(table, [ref, key])
     }
 
     @Test func requestsAndAnswersHideTheirSecrets() async throws {

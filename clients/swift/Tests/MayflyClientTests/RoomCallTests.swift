@@ -203,6 +203,6 @@ struct RefusalTests {
     ])
     func secureURLsAreTaken(url: String, socket: String) throws {
         let client = try Client(baseURL: URL(string: url)!, environment: .production, transport: SocketTransport())
-        #expect(client.socketURL.absoluteString == socket)
+        #expect(client.socketURL("ws").absoluteString == socket)
     }
 }

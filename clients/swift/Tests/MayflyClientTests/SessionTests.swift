@@ -43,7 +43,7 @@ struct SessionTests {
 
     private func join(_ room: Room, _ transport: any Transport = SocketTransport()) async throws -> (RoomSession, Listener) {
         // Long, so that a departure that waits for this limit fails the test.
-        var timing = RoomSession.Timing()
+        var timing = ConnectionTiming()
         timing.departure = .seconds(120)
         let session = RoomSession(room, client: try broker.client(transport), channel: .webSocket, timing: timing)
         await session.resume()
@@ -186,7 +186,7 @@ struct SessionTests {
     @Test func aSilentConnectionIsDropped() async throws {
         let (created, _) = try await broker.room()
         let frozen = SocketTransport()
-        var timing = RoomSession.Timing()
+        var timing = ConnectionTiming()
         (timing.ping, timing.pong) = (.milliseconds(200), .milliseconds(500))
         let session = RoomSession(created, client: try broker.client(frozen), channel: .webSocket, timing: timing)
         await session.resume()
@@ -202,7 +202,7 @@ struct SessionTests {
     @Test func aDeadConnectionDoesNotHoldTheAppUp() async throws {
         let (created, _) = try await broker.room()
         let frozen = SocketTransport()
-        var timing = RoomSession.Timing()
+        var timing = ConnectionTiming()
         timing.departure = .milliseconds(300)
         let session = RoomSession(created, client: try broker.client(frozen), channel: .webSocket, timing: timing)
         await session.resume()
@@ -307,7 +307,7 @@ struct SessionTests {
     @Test func reportsWithoutASocket() async throws {
         let token = PushToken.random()
         let (created, joined) = try await broker.room((nil, token))
-        var timing = RoomSession.Timing()
+        var timing = ConnectionTiming()
         timing.report = .milliseconds(1_100)
         let session = RoomSession(created, client: try broker.client(), channel: .reports, timing: timing)
         await session.resume()

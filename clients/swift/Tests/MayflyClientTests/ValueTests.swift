@@ -82,7 +82,10 @@ struct HandleTests {
         #expect(room.handle == "uQCg40oLF2oDiJw40pqPDQ")
         let registration = try JSONDecoder().decode(
             Registration.self,
-            from: Data(#"{"tokenId":"tok_x","ref":"r","expiresAt":0,"handleKey":"\#(key)"}"#.utf8))
+            from: Data(
+                #"""
+                {"tokenId":"tok_AAECAwQFBgcICQoLDA0ODw","ref":"00112233445566778899aabbccddeeff","expiresAt":0,"handleKey":"\#(key)"}
+                """#.utf8))
         #expect(registration.handle(.session, "s-1") == "-ru59yMXBPQzsWDuWg-KuQ")
         #expect(registration.handle(.printer, "p1s_01") == "ScN8uU-27eedUJbxosTqzw")
         #expect(registration.handle(.uid, "älice") == "xH4o38UyfhgrcV39sXS_fg")

@@ -13,7 +13,8 @@ public final class SocketTransport: Transport {
     public func send(_ request: TransportRequest) async throws -> TransportResponse {
         try await inThread {
             let connection = try Connection(request.url)
-            var head = "\(request.method) \(request.url.path) HTTP/1.1\r\nHost: \(connection.host)\r\nConnection: close\r\n"
+            let path = request.url.path(percentEncoded: true)
+            var head = "\(request.method) \(path) HTTP/1.1\r\nHost: \(connection.host)\r\nConnection: close\r\n"
             for (name, value) in request.headers { head += "\(name): \(value)\r\n" }
             if let body = request.body { head += "Content-Length: \(body.count)\r\n" }
             try connection.write(Data((head + "\r\n").utf8) + (request.body ?? Data()))
@@ -31,7 +32,7 @@ public final class SocketTransport: Transport {
             try connection.write(
                 Data(
                     """
-                    GET \(url.path) HTTP/1.1\r\nHost: \(connection.host)\r\nConnection: Upgrade\r\nUpgrade: websocket\r
+                    GET \(url.path(percentEncoded: true)) HTTP/1.1\r\nHost: \(connection.host)\r\nConnection: Upgrade\r\nUpgrade: websocket\r
                     Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: \(key)\r\n\r\n
                     """.utf8))
             var (response, rest) = try connection.readHead()
