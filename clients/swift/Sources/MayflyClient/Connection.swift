@@ -123,7 +123,7 @@ actor Connection<Script: Dialogue> {
     /// Set once the first message is sent.
     private var socket: (any WebSocket)?
     /// What is to be sent once the broker has accepted the first message.
-    private var unsent: [String] = []
+    private var unsent: [Secret] = []
     private var messages = 0
     private var flood = (count: 0, since: ContinuousClock.now)
     private var backoff = Backoff()
@@ -168,7 +168,7 @@ actor Connection<Script: Dialogue> {
     func send(_ text: String) async {
         guard !hasEnded else { return }
         if isConnected, let socket, (try? await socket.send(text)) != nil { return }
-        unsent = unsent.suffix(Self.mostUnsent - 1) + [text]
+        unsent = unsent.suffix(Self.mostUnsent - 1) + [Secret(text)]
     }
 
     /// False once the connection is to end, even if ``resume()`` already waits for a new one.
@@ -256,7 +256,10 @@ actor Connection<Script: Dialogue> {
                 let text = try await socket.receive()
                 messages += 1
                 try take(text)
-                while isConnected, !unsent.isEmpty { try await socket.send(unsent.removeFirst()) }
+                while isConnected, let next = unsent.first {
+                    try await socket.send(next.value)
+                    if unsent.first == next { unsent.removeFirst() }
+                }
             }
         } catch {
             await socket.close(code: 1000)

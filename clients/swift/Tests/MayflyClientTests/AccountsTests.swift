@@ -4,32 +4,14 @@ import Testing
 
 @testable import MayflyClient
 
-#if canImport(CryptoKit)
-    import CryptoKit
-#endif
-
-/// Registrations of companions, monitors and calls, and the handles in their pushes.
+/// What all apps with accounts share: registrations, test pushes, refusals, logout.
+@Suite(.timeLimit(.minutes(1)))
 struct AccountsTests {
     private let broker = TestBroker.shared
     private let user = "user-\(UUID().uuidString)"
 
-    private func accounts(_ user: String? = nil) throws -> Accounts {
-        let jwt = try broker.jwt(user ?? self.user)
-        return Accounts(client: try broker.client()) { jwt }
-    }
-
-    /// Reports an event as the app's back end.
-    private func report(_ path: String, _ body: [String: Any], header: (String, String)? = nil) async throws {
-        let data = try JSONSerialization.data(withJSONObject: body)
-        let header = try header ?? ("Authorization", "Bearer \(broker.jwt("back-end", more: ["--scope", "broker.notify"]))")
-        let request = TransportRequest(
-            method: "POST", url: broker.url.appending(path: path), headers: [header.0: header.1], body: data)
-        let answer = try await SocketTransport().send(request)
-        try #require(answer.status < 300, "\(String(decoding: answer.body, as: UTF8.self))")
-    }
-
-    @Test func companions() async throws {
-        let accounts = try accounts()
+    @Test func registrations() async throws {
+        let accounts = try broker.accounts(user)
         let token = PushToken.random()
         let device = try await accounts.registerDevice(token)
         #expect(device.id.hasPrefix("tok_"))
@@ -37,11 +19,6 @@ struct AccountsTests {
         let kept = try JSONDecoder().decode(Registration.self, from: JSONEncoder().encode(device))
         #expect(kept == device)
         #expect(try await accounts.registerDevice(token).id == device.id)
-
-        try await report(
-            "api/sessions/session-1/events", ["userId": user, "type": "task_complete", "data": ["status": "success"]])
-        let push = try await broker.push(to: token)
-        #expect(push.payload.sessionId == device.handle(.session, "session-1"))
 
         let (first, second) = (PushToken.random(), PushToken.random())
         let activity = try await accounts.registerActivity(first, activityID: "a", sessionID: "s")
@@ -53,50 +30,88 @@ struct AccountsTests {
         let error = await #expect(throws: MayflyError.self) { try await accounts.deleteToken(device) }
         #expect(error?.refusal?.code == .tokenNotFound)
         #expect(error?.refusal?.kind == .gone)
-    }
 
-    @Test func monitors() async throws {
-        let accounts = try accounts()
-        let token = PushToken.random()
-        let printer = "printer-\(UUID().uuidString)"
-        let device = try await accounts.registerMonitor(token, printer: printer)
-        try await report("api/monitors/\(printer)/status", ["oldStatus": "idle", "newStatus": "running"])
-        let push = try await broker.push(to: token)
-        #expect(push.payload.printerState?.prefix == device.handle(.printer, printer))
-        try await accounts.deleteMonitor(device)
-        try await accounts.deleteMonitor(device)
+        let phone = try await accounts.registerPhone(first, uid: user)
+        #expect(try await accounts.registerPhone(second, uid: user, previous: first).id == phone.id)
+        #expect(try await accounts.deletePhones(uid: user, token: first) == 0)
+        #expect(try await accounts.deletePhones(uid: user, token: second) == 1)
+        _ = try await accounts.registerPhone(first, uid: user)
+        // A back end may name anyone.
+        _ = try await broker.backEnd().registerPhone(second, uid: user)
+        #expect(try await accounts.deletePhones(uid: user) == 2)
     }
 
     @Test func calls() async throws {
-        let accounts = try accounts()
-        let (first, token) = (PushToken.random(), PushToken.random())
-        let before = try await accounts.registerPhone(first, uid: user)
-        let phone = try await accounts.registerPhone(token, uid: user, previous: first)
-        #expect(phone.id == before.id)
-        let call: [String: Any] = [
-            "trigger": "call_initiated",
-            "data": [
-                "sessionId": "call-\(user)", "type": "audio", "initiator": ["uid": "alice"], "receiver": ["uid": user],
-                "receiverType": "user",
-            ],
-        ]
-        let secret = try String(contentsOf: broker.folder.appending(path: "state/keys/webhook.secret"), encoding: .utf8)
-            .trimmingCharacters(in: .newlines)
-        let body = try JSONSerialization.data(withJSONObject: call)
-        let code = Data(hmac(key: Array(secret.utf8), Array(body)))
-        let request = TransportRequest(
-            method: "POST", url: broker.url.appending(path: "webhooks/call"),
-            headers: ["X-CometChat-Signature": PushToken(code).hex], body: body)
-        #expect(try await SocketTransport().send(request).status == 200)
-        let push = try await broker.push(to: token)
-        #expect(push.payload.callerUid == phone.handle(.uid, "alice"))
-        #expect(push.payload.sessionId == phone.handle(.session, "call-\(user)"))
+        let accounts = try broker.accounts(user)
+        let token = PushToken.random()
+        let phone = try await accounts.registerPhone(token, uid: user)
+        try await broker.ring(user, from: "alice", session: "call-1", type: "video")
+        let payload = try await broker.payload(to: token)
+        let call = CallNotification(payload: payload, callers: phone.table(.uid, ["zoe", "alice", user]))
+        #expect(call.caller == "alice")
+        #expect(call.media == .video)
+        #expect(call.isAbout("call-1", phone))
+        #expect(!call.isAbout("call-2", phone))
+        // An unknown caller rings too.
+        let unknown = CallNotification(payload: payload, callers: phone.table(.uid, ["zoe"]))
+        #expect(unknown.caller == nil)
+        #expect(unknown.callerHandle == phone.handle(.uid, "alice"))
+        // Another phone calls the same caller otherwise.
+        let other = try await accounts.registerPhone(.random(), uid: user)
+        #expect(CallNotification(payload: payload, callers: other.table(.uid, ["alice"])).caller == nil)
+    }
 
-        #expect(try await accounts.deletePhones(uid: user, token: first) == 0)
-        #expect(try await accounts.deletePhones(uid: user, token: token) == 1)
-        _ = try await accounts.registerPhone(token, uid: user)
-        _ = try await accounts.registerPhone(.random(), uid: user)
-        #expect(try await accounts.deletePhones(uid: user) == 2)
+    @Test func testPushes() async throws {
+        let accounts = try broker.accounts(user)
+        let (device, monitor, phone) = (PushToken.random(), PushToken.random(), PushToken.random())
+        let printer = "printer-\(user)"
+        #expect(try await accounts.testPush(.companion).queued == 0)
+        let companion = try await accounts.registerDevice(device)
+        let watching = try await accounts.registerMonitor(monitor, printer: printer)
+        let ringing = try await accounts.registerPhone(phone, uid: user)
+
+        #expect(try await accounts.testPush(.companion).queued == 1)
+        let complete = try await broker.payload(to: device)
+        #expect(CompanionNotification(payload: complete, sessions: companion.table(.session, []))?.kind == .complete)
+        #expect(try await accounts.testPush(.monitor(printer: printer)).queued == 1)
+        let printed = try await broker.payload(to: monitor)
+        #expect(MonitorNotification(payload: printed, printers: watching.table(.printer, [printer]))?.event == .complete)
+        #expect(try await accounts.testPush(.monitor(printer: nil)).queued == 0)
+        #expect(try await accounts.testPush(.calls).queued == 1)
+        let call = try await broker.payload(to: phone)
+        #expect(CallNotification(payload: call, callers: ringing.table(.uid, [user])).caller == user)
+
+        for _ in 2...3 { _ = try await accounts.testPush(.companion) }
+        let error = await #expect(throws: MayflyError.self) { try await accounts.testPush(.companion) }
+        #expect(error?.refusal?.kind == .exhausted)
+        #expect(try await broker.payloads(to: device).count == 3)
+    }
+
+    @Test func logout() async throws {
+        let accounts = try broker.accounts(user)
+        let (device, monitor, phone) = (PushToken.random(), PushToken.random(), PushToken.random())
+        let printer = "printer-\(user)"
+        var registrations = [
+            try await accounts.registerDevice(device), try await accounts.registerMonitor(monitor, printer: printer),
+            try await accounts.registerActivity(.random(), activityID: "a", sessionID: "s"),
+        ]
+        registrations.append(try await accounts.registerPhone(phone, uid: user))
+        // An error ends nothing early.
+        let broken = ScriptedTransport { number, request in
+            if number == 1 { throw MayflyError.unreachable("test") }
+            return try await SocketTransport().send(request)
+        }
+        let unlucky = try broker.accounts(user, broken)
+        await #expect(throws: MayflyError.unreachable("test")) {
+            try await unlucky.logOut(registrations, phone: (user, phone))
+        }
+        #expect(try await accounts.companionStatus() == CompanionStatus(hasDevice: true, activities: []))
+        // What is gone counts as deleted.
+        try await accounts.logOut(registrations, phone: (user, phone))
+        try await accounts.logOut(registrations, phone: (user, phone))
+        #expect(try await accounts.companionStatus().hasDevice == false)
+        #expect(try await broker.backEnd().monitors(of: printer) == [])
+        #expect(try await accounts.testPush(.calls).queued == 0)
     }
 
     @Test func refusals() async throws {
@@ -112,11 +127,26 @@ struct AccountsTests {
         #expect(await code(mine) { _ = try await $0.registerPhone(.random(), uid: "another") } == .anotherUser)
         #expect(await code(mine) { _ = try await $0.registerDevice(PushToken(Data())) } == .invalidToken)
         #expect(await code(mine) { _ = try await $0.registerActivity(.random(), activityID: "", sessionID: "s") } == .outOfRange)
-        #expect(await code(try expiredJWT()) { _ = try await $0.registerDevice(.random()) } == .jwtExpired)
+        let expired = try broker.jwt(user, until: Date(timeIntervalSince1970: 1_000_000_000))
+        #expect(await code(expired) { _ = try await $0.registerDevice(.random()) } == .jwtExpired)
+
+        #expect(await code(mine) { _ = try await $0.report(.taskComplete, in: "s", of: "another") } == .anotherUser)
+        #expect(await code(mine) { _ = try await $0.report(.taskComplete, in: "") } == .outOfRange)
+        #expect(await code(mine) { _ = try await $0.report(.state(.unknown("dreaming")), in: "s") } == .outOfRange)
+        #expect(await code(mine) { _ = try await $0.report(.progress(elapsed: .seconds(90_000)), in: "s") } == .outOfRange)
+        #expect(await code(mine) { _ = try await $0.clearSession("s", of: "another") } == .anotherUser)
+        #expect(await code(mine) { _ = try await $0.approval("unknown") } == .requestNotFound)
+        #expect(await code(mine) { _ = try await $0.monitors(of: "p") } == .backEndOnly)
+        #expect(await code(mine) { _ = try await $0.reportStatus(of: "p", from: .idle, to: .running) } == .backEndOnly)
+        let others = try await broker.accounts("another-\(user)").registerMonitor(.random(), printer: nil)
+        #expect(await code(mine) { _ = try await $0.updateMonitor(others, MonitorSettings()) } == .deviceNotFound)
+        let backEnd = try broker.jwt("back-end", more: ["--scope", "broker.notify"])
+        #expect(await code(backEnd) { _ = try await $0.report(.taskComplete, in: "s") } == .missingField)
+        #expect(await code(backEnd) { _ = try await $0.reportProgress(of: "p", percent: 101) } == .outOfRange)
     }
 
     @Test func quotas() async throws {
-        let accounts = try accounts()
+        let accounts = try broker.accounts(user)
         let error = await #expect(throws: MayflyError.self) {
             for _ in 0...100 { _ = try await accounts.registerDevice(.random()) }
         }
@@ -131,28 +161,15 @@ struct AccountsTests {
         let error = await #expect(throws: MayflyError.self) { try await accounts.registerDevice(.random()) }
         #expect(error?.refusal?.code == .audiencesOff)
         #expect(error?.refusal?.kind == .invalid)
+        for await news in await accounts.followSessions() {
+            guard case .ended(.failed(.refused(let refusal))) = news else { throw Failure(description: "\(news)") }
+            #expect(refusal.code == .audiencesOff)
+        }
     }
 
     @Test func theLoginsErrorsAreTheApps() async throws {
         struct LoggedOut: Error {}
         let accounts = Accounts(client: try broker.client()) { throw LoggedOut() }
         await #expect(throws: LoggedOut.self) { try await accounts.registerDevice(.random()) }
-    }
-
-    /// A JWT of HS256 (RFC 7519) that ended in 2001.
-    private func expiredJWT() throws -> String {
-        let key = try String(contentsOf: broker.folder.appending(path: "state/keys/jwt.secret"), encoding: .utf8)
-        let head = Data(#"{"alg":"HS256","typ":"JWT"}"#.utf8).base64URL
-        let signed = "\(head).\(Data(#"{"sub":"\#(user)","exp":1000000000}"#.utf8).base64URL)"
-        let code = hmac(key: Array(key.trimmingCharacters(in: .newlines).utf8), Array(signed.utf8))
-        return "\(signed).\(Data(code).base64URL)"
-    }
-
-    private func hmac(key: [UInt8], _ message: [UInt8]) -> [UInt8] {
-        #if canImport(CryptoKit)
-            Array(HMAC<CryptoKit.SHA256>.authenticationCode(for: message, using: SymmetricKey(data: key)))
-        #else
-            SHA256.authenticationCode(for: message, key: key)
-        #endif
     }
 }

@@ -123,7 +123,44 @@ struct RedactionTests {
         expectHidden(push, secrets(room) + [token.hex])
         let accounts = Accounts(client: client) { "the-jwt" }
         expectHidden(accounts, ["the-jwt"])
+        let feed = await accounts.followSessions()
+        await feed.claim("the-session", device: "the-device", token: token, of: "the-user")
+        expectHidden(feed, ["the-jwt", token.hex])
+        await feed.leave()
         await session.leave()
+    }
+
+    /// Names of sessions and printers, JWTs, tokens.
+    @Test func requestsOfAccountsHideWhatTheyName() async throws {
+        let transport = ScriptedTransport { _, _ in throw MayflyError.unreachable("test") }
+        let client = try Client(baseURL: URL(string: "https://push.example.org")!, environment: .production, transport: transport)
+        let accounts = Accounts(client: client) { "the-jwt" }
+        let token = PushToken.random()
+        let registration = try Registration.sample()
+        let calls: [@Sendable () async throws -> Void] = [
+            { _ = try await accounts.respond(to: "the-request", approved: true, from: token) },
+            { _ = try await accounts.approval("the-request") },
+            { _ = try await accounts.clearApproval("the-request", except: token) },
+            { _ = try await accounts.clearSession("the-session", of: "the-user") },
+            { _ = try await accounts.report(.approvalRequest(id: "the-id"), in: "the-session", of: "the-user") },
+            { _ = try await accounts.monitors(of: "the-printer") },
+            { _ = try await accounts.reportStatus(of: "the-printer", from: .idle, to: .running) },
+            { _ = try await accounts.reportProgress(of: "the-printer", percent: 1) },
+            { try await accounts.updateMonitor(registration, MonitorSettings()) },
+            { _ = try await accounts.registerPhone(token, uid: "the-user") },
+            { _ = try await accounts.testPush(.monitor(printer: "the-printer")) },
+            { try await accounts.logOut([registration], phone: ("the-user", token)) },
+        ]
+        for call in calls {
+            let error = await #expect(throws: MayflyError.unreachable("test")) { try await call() }
+            expectHidden(error as Any, ["the-", token.hex])
+        }
+        #expect(transport.requests.count == calls.count + 1)
+        for request in transport.requests {
+            expectHidden(request, ["the-", token.hex, registration.id])
+            // Tokens and users never travel in URLs.
+            for secret in [token.hex, "the-user", "the-jwt"] { #expect(!request.url.absoluteString.contains(secret)) }
+        }
     }
 
     @Test func errorsHideTheRequest() async throws {

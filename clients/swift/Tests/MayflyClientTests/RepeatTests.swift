@@ -245,4 +245,114 @@ struct RepeatTests {
         let error = await #expect(throws: MayflyError.self) { try await client.createRoom(code: .random()) }
         guard case .unreachable = error else { throw Failure(description: "\(error as Any)") }
     }
+
+    // MARK: Apps with accounts
+
+    private let user = "user-\(UUID().uuidString)"
+
+    /// The broker takes the first report, and its answer is lost.
+    @Test func aLostReportIsRepeatedAndPushedOnce() async throws {
+        let token = PushToken.random()
+        _ = try await broker.accounts(user).registerDevice(token)
+        let transport = losingFirst()
+        let receipt = try await broker.backEnd(transport).report(.approvalRequest(), in: "s", of: user)
+        #expect(transport.requests.count == 2)
+        #expect(try bodies(transport)[0] == bodies(transport)[1])
+        // The app can still answer it.
+        #expect(receipt.isRepeated && receipt.expiresAt != nil)
+        let requestID = try #require(receipt.requestID)
+        #expect(try await broker.accounts(user).respond(to: requestID, approved: true, from: token))
+        #expect(try await broker.payloads(to: token).count == 1)
+
+        let (monitor, printer) = (PushToken.random(), "printer-\(user)")
+        _ = try await broker.accounts(user).registerMonitor(monitor, printer: printer)
+        let status = losingFirst()
+        #expect(try await broker.backEnd(status).reportStatus(of: printer, from: .idle, to: .running).isRepeated)
+        let progress = losingFirst()
+        #expect(try await broker.backEnd(progress).reportProgress(of: printer, percent: 25).isRepeated)
+        #expect(status.requests.count == 2 && progress.requests.count == 2)
+        _ = try await broker.payload(1, to: monitor)
+        #expect(try await broker.payloads(to: monitor).count == 2)
+    }
+
+    @Test func whatPushesNothingIsRepeated() async throws {
+        let user = user
+        let accounts = try broker.accounts(user)
+        let (token, monitor) = (PushToken.random(), try await accounts.registerMonitor(.random(), printer: nil))
+        let requestID = try #require(try await broker.backEnd().report(.approvalRequest(), in: "s", of: user).requestID)
+        let calls: [@Sendable (Accounts) async throws -> Void] = [
+            { _ = try await $0.registerDevice(token) },
+            { _ = try await $0.registerActivity(.random(), activityID: "a", sessionID: "s", previous: .random()) },
+            { _ = try await $0.registerMonitor(.random(), printer: nil) },
+            { _ = try await $0.registerPhone(.random(), uid: user) },
+            { _ = try await $0.companionStatus() },
+            { _ = try await $0.approval(requestID) },
+            { try await $0.updateMonitor(monitor, MonitorSettings()) },
+            { try await $0.deleteMonitor(monitor) },
+        ]
+        for (index, call) in calls.enumerated() {
+            let transport = losingFirst()
+            try await call(broker.accounts(user, transport))
+            #expect(transport.requests.count == 2, "call \(index)")
+        }
+        let transport = losingFirst()
+        #expect(try await broker.backEnd(transport).monitors(of: "p-\(user)") == [])
+        #expect(transport.requests.count == 2)
+    }
+
+    /// A new registration of a Live Activity whose first answer was lost goes on with the old one.
+    @Test func aLostRenewalKeepsItsHandles() async throws {
+        let accounts = try broker.accounts(user)
+        let (old, new) = (PushToken.random(), PushToken.random())
+        let first = try await accounts.registerActivity(old, activityID: "a", sessionID: "s")
+        let lost = try broker.accounts(user, losingFirst())
+        let renewed = try await lost.registerActivity(new, activityID: "a", sessionID: "s", previous: old)
+        #expect(renewed.id == first.id)
+        #expect(renewed.handle(.session, "s") == first.handle(.session, "s"))
+        #expect(try await accounts.companionStatus().activities.count == 1)
+    }
+
+    @Test func whatCouldPushTwiceIsReported() async throws {
+        let user = user
+        let accounts = try broker.accounts(user)
+        let token = PushToken.random()
+        let device = try await accounts.registerDevice(token)
+        let requestID = try #require(try await broker.backEnd().report(.approvalRequest(), in: "s", of: user).requestID)
+        let calls: [@Sendable (Accounts) async throws -> Void] = [
+            { _ = try await $0.clearApproval(requestID) },
+            { _ = try await $0.clearSession("s") },
+            { _ = try await $0.respond(to: requestID, approved: true) },
+            { _ = try await $0.testPush(.companion) },
+            { try await $0.deleteToken(device) },
+            { _ = try await $0.deletePhones(uid: user) },
+        ]
+        for (index, call) in calls.enumerated() {
+            let transport = losingFirst()
+            let accounts = try broker.accounts(user, transport)
+            await #expect(throws: MayflyError.noAnswer("test"), "call \(index)") { try await call(accounts) }
+            #expect(transport.requests.count == 1, "call \(index)")
+        }
+        // All were carried out, once: the approval, and a clearing push each of the first three.
+        #expect(try await accounts.approval(requestID).status == .approved)
+        #expect(try await broker.payloads(to: token).count <= 5)
+    }
+
+    @Test func eachTryHasAValidJWT() async throws {
+        let (jwt, counter) = (try broker.jwt(user), Counter())
+        let accounts = Accounts(client: try broker.client(losingFirst())) {
+            // The first one is no longer valid when the answer is lost.
+            await counter.next() == 1 ? try TestBroker.shared.jwt("another") : jwt
+        }
+        _ = try await accounts.companionStatus()
+        #expect(await counter.count == 2)
+    }
+
+    private actor Counter {
+        private(set) var count = 0
+
+        func next() -> Int {
+            count += 1
+            return count
+        }
+    }
 }

@@ -4,6 +4,10 @@ import Testing
 
 @testable import MayflyClient
 
+#if canImport(CryptoKit)
+    import CryptoKit
+#endif
+
 /// A real broker with a simulator of Apple, on free loopback ports and in a temporary folder.
 final class TestBroker: @unchecked Sendable {
     /// The broker of all tests that neither stop nor flood it.
@@ -129,6 +133,64 @@ final class TestBroker: @unchecked Sendable {
 
     func push(to token: PushToken) async throws -> Push {
         try await eventually { try await self.pushes(to: token).first }
+    }
+
+    /// What Apple got for a token as an app gets it, oldest first.
+    func payloads(to token: PushToken) async throws -> [[AnyHashable: Any]] {
+        let answer = try await SocketTransport().send(.get(control.appending(path: "pushes")))
+        let pushes = try JSONSerialization.jsonObject(with: answer.body) as? [[String: Any]]
+        return try #require(pushes).filter { $0["token"] as? String == token.hex }
+            .map { try #require($0["payload"] as? [AnyHashable: Any]) }
+    }
+
+    /// Waits for the push of this number, counted from 0.
+    func payload(_ number: Int = 0, to token: PushToken) async throws -> [AnyHashable: Any] {
+        try await eventually("a push") {
+            let payloads = try await self.payloads(to: token)
+            return payloads.count > number ? payloads[number] : nil
+        }
+    }
+
+    func accounts(_ user: String, _ transport: any Transport = SocketTransport()) throws -> Accounts {
+        let jwt = try jwt(user)
+        return Accounts(client: try client(transport)) { jwt }
+    }
+
+    func backEnd(_ transport: any Transport = SocketTransport()) throws -> Accounts {
+        let jwt = try jwt("back-end", more: ["--scope", "broker.notify"])
+        return Accounts(client: try client(transport)) { jwt }
+    }
+
+    /// A JWT of HS256 (RFC 7519) that ends at this time, perhaps in the past.
+    func jwt(_ user: String, until end: Date) throws -> String {
+        let head = Data(#"{"alg":"HS256","typ":"JWT"}"#.utf8).base64URL
+        let signed = "\(head).\(Data(#"{"sub":"\#(user)","exp":\#(Int(end.timeIntervalSince1970))}"#.utf8).base64URL)"
+        return "\(signed).\(try code(signed, key: "jwt").base64URL)"
+    }
+
+    /// Reports a call as a calling service does.
+    func ring(_ receiver: String, from caller: String, session: String, type: String = "audio") async throws {
+        let body = #"""
+            {"trigger":"call_initiated","data":{"sessionId":"\#(session)","type":"\#(type)","initiator":{"uid":"\#(caller)"},
+            "receiver":{"uid":"\#(receiver)"},"receiverType":"user"}}
+            """#
+        let signature = PushToken(try code(body, key: "webhook")).hex
+        let request = TransportRequest(
+            method: "POST", url: url.appending(path: "webhooks/call"), headers: ["X-CometChat-Signature": signature],
+            body: Data(body.utf8))
+        let answer = try await SocketTransport().send(request)
+        try #require(answer.status == 200, "\(String(decoding: answer.body, as: UTF8.self))")
+    }
+
+    /// HMAC-SHA256 with a secret of the broker.
+    private func code(_ message: String, key: String) throws -> Data {
+        let secret = try String(contentsOf: folder.appending(path: "state/keys/\(key).secret"), encoding: .utf8)
+        let (key, message) = (Array(secret.trimmingCharacters(in: .newlines).utf8), Array(message.utf8))
+        #if canImport(CryptoKit)
+            return Data(HMAC<CryptoKit.SHA256>.authenticationCode(for: message, using: SymmetricKey(data: key)))
+        #else
+            return Data(SHA256.authenticationCode(for: message, key: key))
+        #endif
     }
 
     func jwt(_ user: String, more: [String] = []) throws -> String {

@@ -18,10 +18,10 @@ public final class SocketTransport: Transport {
             for (name, value) in request.headers { head += "\(name): \(value)\r\n" }
             if let body = request.body { head += "Content-Length: \(body.count)\r\n" }
             try connection.write(Data((head + "\r\n").utf8) + (request.body ?? Data()))
-            let (response, rest) = try connection.readHead()
+            let (response, rest, _) = try connection.readHead()
             return TransportResponse(
                 status: response.status, contentType: response.contentType, retryAfter: response.retryAfter,
-                body: try rest + connection.readToEnd())
+                body: try connection.readToEnd(rest))
         }
     }
 
@@ -35,9 +35,10 @@ public final class SocketTransport: Transport {
                     GET \(url.path(percentEncoded: true)) HTTP/1.1\r\nHost: \(connection.host)\r\nConnection: Upgrade\r\nUpgrade: websocket\r
                     Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: \(key)\r\n\r\n
                     """.utf8))
-            var (response, rest) = try connection.readHead()
+            var (response, rest, length) = try connection.readHead()
             guard response.status == 101 else {
-                response.body = try rest + connection.readToEnd()
+                // The connection stays open for another request.
+                response.body = try connection.readToEnd(rest, length: length)
                 throw WebSocketRefused(response)
             }
             connection.wait(forever: true)
@@ -120,17 +121,18 @@ final class Connection: Sendable {
         return Data(buffer.prefix(count))
     }
 
-    func readToEnd() throws -> Data {
-        var all = Data()
-        while case let data = try read(), !data.isEmpty {
+    /// Reads the rest of a body, to the connection's end if it has no length.
+    func readToEnd(_ start: Data, length: Int? = nil) throws -> Data {
+        var all = start
+        while all.count < length ?? .max, case let data = try read(), !data.isEmpty {
             all += data
             guard all.count <= TransportResponse.largestBody else { throw MayflyError.unexpectedAnswer(status: 0) }
         }
         return all
     }
 
-    /// Returns the head of an answer, and bytes after it.
-    func readHead() throws -> (TransportResponse, Data) {
+    /// Returns the head of an answer, bytes after it, and the length of its body.
+    func readHead() throws -> (TransportResponse, Data, length: Int?) {
         var data = Data()
         while true {
             if let end = data.range(of: Data("\r\n\r\n".utf8)) {
@@ -143,7 +145,7 @@ final class Connection: Sendable {
                 guard let status = lines[0].split(separator: " ").dropFirst().first.flatMap({ Int($0) }) else { break }
                 let response = TransportResponse(
                     status: status, contentType: fields["content-type"], retryAfter: fields["retry-after"], body: Data())
-                return (response, Data(data[end.upperBound...]))
+                return (response, Data(data[end.upperBound...]), fields["content-length"].flatMap { Int($0) })
             }
             let more = try read()
             if more.isEmpty { break }
