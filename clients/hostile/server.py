@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Serves corpus.json for the tests of both clients, on a free loopback port, which it prints. Ends when standard input ends.
 
-An answer of the corpus is at `/NAME/...`, whatever the call; a socket at `/NAME/ws`. Neither waits for anything: what a client does with them is up to the
+An answer of the corpus is at `/NAME/...`, whatever the call; a socket at `/NAME/ws` or `/NAME/ws/sessions`. Neither waits for anything: what a client does with them is up to the
 tests. README.md explains the corpus.
 """
 
@@ -86,11 +86,25 @@ def answer(case, call):
         yield b"0\r\n\r\n"
 
 
-def call_of(method, path):
+CASES = CORPUS["answers"] + CORPUS["sockets"] + CORPUS["accounts"] + CORPUS["feeds"]
+# Calls of apps with accounts whose path contains a name: their method, and the beginning and end of the path.
+NAMED = [("GET", "approval/", "", "approval"), ("POST", "approval/", "/respond", "respond"), ("DELETE", "push/session/", "", "clearSession"),
+         ("POST", "sessions/", "/events", "report"), ("GET", "devices/by-printer/", "", "monitors"), ("POST", "monitors/", "/status", "reportStatus"),
+         ("PATCH", "devices/", "/settings", "respond")]
+
+
+def call_of(case, method, path):
     """The client's call, by its method and path."""
     end = path.split("/api/", 1)[-1]
+    if case in CORPUS["accounts"] and end == "push/test":
+        return "testPushOfUser"
+    for verb, first, last, name in NAMED:
+        if method == verb and end.startswith(first) and end.endswith(last):
+            return name
     return {"POST rooms": "create", "POST rooms/accept": "accept", "GET room": "status", "DELETE room": "close", "PUT room/token": "replaceToken",
-            "DELETE room/token": "withdrawToken", "POST room/presence": "reportPresence", "POST push/test": "testPush"}.get(f"{method} {end}")
+            "DELETE room/token": "withdrawToken", "POST room/presence": "reportPresence", "POST push/test": "testPush",
+            "POST push/register": "registerDevice", "POST devices/register": "registerMonitor", "GET push/status": "companionStatus",
+            "POST push/clear-approval": "clearApproval", "DELETE voip/token": "deletePhones"}.get(f"{method} {end}")
 
 
 def frame(payload, opcode=1, flags=0x80):
@@ -132,11 +146,11 @@ class Handler(socketserver.StreamRequestHandler):
                 headers[name.lower()] = value.strip()
             self.rfile.read(int(headers.get("content-length", 0)))
             name = path.split("/")[1]
-            case = next(case for case in CORPUS["answers"] + CORPUS["sockets"] if case["name"] == name)
+            case = next(case for case in CASES if case["name"] == name)
             if "send" in case:
                 self.converse(case, headers)
             else:
-                for piece in answer(case, call_of(method, path)):
+                for piece in answer(case, call_of(case, method, path)):
                     self.wfile.write(piece)
         except (OSError, ValueError):
             pass  # The client has gone, as it should.
@@ -165,7 +179,7 @@ class Server(socketserver.ThreadingTCPServer):
 
 
 if __name__ == "__main__":
-    names = [case["name"] for case in CORPUS["answers"] + CORPUS["sockets"]]
+    names = [case["name"] for case in CASES]
     assert len(names) == len(set(names)), "a name of the corpus is there twice"
     with Server(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -34,6 +34,8 @@ final class HostileServer: @unchecked Sendable {
     struct Corpus: Decodable, Sendable {
         let answers: [Case]
         let sockets: [Case]
+        let accounts: [Case]
+        let feeds: [Case]
     }
 
     private static let folder = URL(fileURLWithPath: #filePath).appending(path: "../../../../hostile").standardized
@@ -91,6 +93,43 @@ struct HostileAnswerTests {
         "testPush": { _ = try await $0.testPush(in: $1) },
         "close": { _ = try await $0.close($1) },
     ]
+
+    private static let accountCalls: [String: @Sendable (Accounts) async throws -> Void] = [
+        "registerDevice": { _ = try await $0.registerDevice(PushToken(Data([1]))) },
+        "registerMonitor": { _ = try await $0.registerMonitor(PushToken(Data([1])), printer: "p") },
+        "companionStatus": { _ = try await $0.companionStatus() },
+        "approval": { _ = try await $0.approval("r") },
+        "respond": { _ = try await $0.respond(to: "r", approved: true) },
+        "clearApproval": { try await $0.clearApproval("r") },
+        "clearSession": { try await $0.clearSession("s") },
+        "report": { try await $0.report(.approvalRequest(), in: "s") },
+        "updateMonitor": { try await $0.updateMonitor(.sample(id: "AAECAwQFBgcICQoLDA0ODw"), MonitorSettings()) },
+        "monitors": { _ = try await $0.monitors(of: "p") },
+        "reportStatus": { try await $0.reportStatus(of: "p", from: .idle, to: .running) },
+        "deletePhones": { try await $0.deletePhones(uid: "u") },
+        "testPushOfUser": { _ = try await $0.testPush(.companion) },
+    ]
+
+    @Test func eachCallOfAnAccountReadsOnlyMayflysAnswers() async throws {
+        let transport = URLSessionTransport(timeout: .seconds(120))
+        let cases = HostileServer.corpus.accounts.flatMap { one in
+            (one.calls ?? Array(Self.accountCalls.keys)).map { (one, $0) }
+        }
+        #expect(cases.count > 180)
+        try await withThrowingTaskGroup(of: Void.self) { group in
+            for (index, (one, call)) in cases.enumerated() {
+                if index >= 12 { try await group.next() }
+                group.addTask {
+                    let accounts = Accounts(client: try HostileServer.shared.client(one.name, transport)) { "x.y.z" }
+                    let made = try #require(Self.accountCalls[call])
+                    var found = "ok"
+                    do { try await made(accounts) } catch { found = kind(of: error) }
+                    #expect(isWanted(found, by: one), "\(one.name), \(call): \(found) instead of \(one.kinds)")
+                }
+            }
+            try await group.waitForAll()
+        }
+    }
 
     private func outcome(_ call: String, _ name: String, _ transport: any Transport) async throws -> String {
         let (client, room) = (try HostileServer.shared.client(name, transport), try Room.sample())
@@ -203,6 +242,26 @@ struct HostileSocketTests {
         #expect(isWanted(found, by: one), "\(found) instead of \(one.kinds)")
     }
 
+    /// What the app hears first of its sessions.
+    private func heardOfSessions(_ name: String, isValid: Bool = false) async throws -> String {
+        let accounts = Accounts(client: try HostileServer.shared.client(name, SocketTransport())) { "x.y.z" }
+        for await news in await accounts.followSessions() {
+            switch news {
+            case .ended(.failed(let error)): return kind(of: error)
+            case .disconnected: return "disconnected"
+            case .connected where isValid: return "ok"
+            default: continue
+            }
+        }
+        return "the end"
+    }
+
+    @Test(arguments: HostileServer.corpus.feeds)
+    func aFeedReadsOnlyMayflysMessages(one: HostileServer.Case) async throws {
+        let found = try await heardOfSessions(one.name, isValid: one.kinds == ["ok"])
+        #expect(isWanted(found, by: one), "\(found) instead of \(one.kinds)")
+    }
+
     @Test(arguments: [
         ("page-404", "foreign"), ("redirect-302", "foreign"), ("valid", "foreign"), ("problem", "invalid"),
         ("problem-gone", "gone"), ("page-502", "disconnected"), ("page-503-later", "disconnected"),
@@ -210,6 +269,7 @@ struct HostileSocketTests {
     ])
     func aRefusedHandshakeIsReported(name: String, wanted: String) async throws {
         #expect(try await heard(name) == wanted)
+        #expect(try await heardOfSessions(name) == wanted)
     }
 
     @Test func eventsWithoutAReaderAreBounded() async throws {
