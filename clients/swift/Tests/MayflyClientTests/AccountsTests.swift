@@ -97,19 +97,15 @@ struct AccountsTests {
         ]
         registrations.append(try await accounts.registerPhone(phone, uid: user))
         // An error ends nothing early.
-        let broken = ScriptedTransport { number, request in
-            if number == 1 { throw MayflyError.unreachable("test") }
-            return try await SocketTransport().send(request)
-        }
-        let unlucky = try broker.accounts(user, broken)
-        await #expect(throws: MayflyError.unreachable("test")) {
-            try await unlucky.logOut(registrations, phone: (user, phone))
-        }
-        #expect(try await accounts.companionStatus() == CompanionStatus(hasDevice: true, activities: []))
+        let offline = ScriptedTransport { number, _ in throw MayflyError.unreachable("\(number)") }
+        let unlucky = try broker.accounts(user, offline)
+        await #expect(throws: MayflyError.unreachable("1")) { try await unlucky.logOut(registrations, phone: (user, phone)) }
+        #expect(offline.requests.count == 4)
+        #expect(try await accounts.companionStatus().activities.count == 1)
         // What is gone counts as deleted.
         try await accounts.logOut(registrations, phone: (user, phone))
         try await accounts.logOut(registrations, phone: (user, phone))
-        #expect(try await accounts.companionStatus().hasDevice == false)
+        #expect(try await accounts.companionStatus() == CompanionStatus(hasDevice: false, activities: []))
         #expect(try await broker.backEnd().monitors(of: printer) == [])
         #expect(try await accounts.testPush(.calls).queued == 0)
     }

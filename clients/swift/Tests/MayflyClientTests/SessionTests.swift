@@ -317,6 +317,9 @@ struct SessionTests {
         let (other, others) = try await join(joined)
         try await others.wait(for: .joined(peerPresent: true, delivery: .peerPresent))
         #expect(try await heard.wait(for: .peerJoined) == [])
+        // Reports without a change are no events.
+        try await Task.sleep(for: .milliseconds(2_500))
+        #expect(await heard.unread == [])
         await session.suspend()
         #expect(try await others.wait(for: .peerLeft(delivery: nil)) == [])
         await session.resume()
