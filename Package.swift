@@ -59,7 +59,13 @@ let policies: [Resource] = ["rooms", "companion", "monitor", "calls"].map { .emb
 
 let package = Package(
     name: "mayfly",
+    // For the client. The broker itself runs on Linux only.
+    platforms: [.iOS(.v17), .macOS(.v14)],
+    products: [.library(name: "MayflyClient", targets: ["MayflyClient"])],
     targets: [
+        // The client, for apps that add this repository by its URL. It uses no other target. Its tests are a package of their own in `clients/swift`.
+        .target(name: "MayflyClient", path: "clients/swift/Sources/MayflyClient"),
+
         // C libraries: a module map and a shim, nothing else.
         c("CSodium", pkgConfig: "libsodium", apt: "libsodium-dev"),
         c("CSQLite", pkgConfig: "sqlite3", apt: "libsqlite3-dev"),
