@@ -53,7 +53,9 @@ let auditPage: [Resource] =
 
 let demoPage: [Resource] =
     [.embedInCode("index.html")]
-    + ["demo.css", "mayfly.js", "phone.js", "broker.js", "log.js", "story.js"].map { .embedInCode("page/\($0)") }
+    + ["demo.css", "mayfly.js", "push.js", "sw.js", "phone.js", "broker.js", "log.js", "story.js"].map {
+        .embedInCode("page/\($0)")
+    }
 
 let policies: [Resource] = ["rooms", "companion", "monitor", "calls"].map { .embedInCode("BuiltIn/\($0).json") }
 

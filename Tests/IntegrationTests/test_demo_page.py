@@ -21,7 +21,7 @@ SIZE = {"width": 1080, "height": 840}
 class Demo:
     """A running `mayfly demo --stay`."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, **settings):
         self.state, self.printed = folder / "var", folder / "printed"
         self.ports = [free_port() for _ in LISTENERS]
         self.url, self.control = f"http://127.0.0.1:{self.ports[0]}", f"http://127.0.0.1:{self.ports[3]}"
@@ -29,7 +29,7 @@ class Demo:
         with open(self.printed, "wb") as out:
             self.child = subprocess.Popen(
                 [BINARY, "demo", "--stay"], stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=folder,
-                env=clean_environment(MAYFLY_STATE="var", **listeners))
+                env=clean_environment(MAYFLY_STATE="var", **listeners, **settings))
         try:
             eventually(lambda: "Ctrl-C ends it" in self.printed.read_text() or self.child.poll() is not None, 30, what="the demo's start")
             assert self.child.poll() is None, self.printed.read_text()

@@ -9,6 +9,7 @@ from firefox import Firefox
 from mayfly import new_client, new_code
 from push_world import SimulatorPushWorld
 from processes import REPOSITORY, Simulator, State, eventually, free_port, mayfly
+from test_demo_page import Demo
 from test_web_push_simulator import Sender, post_http1, post_http2
 
 pytestmark = pytest.mark.campaign  # `make check` installs Firefox.
@@ -139,3 +140,51 @@ def test_a_peer_knocks_and_firefox_shows_the_policys_text():
         finally:
             firefox.close()
         world.whole_log()
+
+
+def test_the_demo_page_makes_firefox_bens_phone(simulator, tmp_path):
+    hosts, ca = tmp_path / "hosts", simulator.state / "keys/simulator-ca.pem"
+    hosts.write_text("".join(f"{host}:{simulator.port} private ca {ca}\n" for host in ("127.0.0.1", "localhost")))
+    Demo(tmp_path).close()  # Makes its keys.
+    web_push = {
+        "MAYFLY_VAPID_KEY": str(tmp_path / "var/keys/vapid.pem"), "MAYFLY_VAPID_CONTACT": "mailto:ops@chat.example",
+        "MAYFLY_WEB_ORIGIN": "https://app.example", "MAYFLY_WEB_PUSH_HOSTS": str(hosts)}
+    demo, firefox = Demo(tmp_path, **web_push), Firefox(simulator.browsers)
+
+    def press(words):
+        """Presses a button once it has these words and can be pressed."""
+        script = """
+            const button = [...document.querySelectorAll("button")].find(({ textContent, hidden, ariaDisabled }) =>
+                textContent === given[0] && !hidden && ariaDisabled !== "true");
+            button?.click();
+            return button !== undefined;"""
+        eventually(lambda: firefox.run(script, words), 30, what=words)
+
+    def step(*names):
+        told = "return [document.documentElement.dataset.step, document.getElementById('told').textContent]"
+
+        def seen():
+            found, text = firefox.run(told)
+            assert found in names or found != "failed", text
+            return found in names
+        eventually(seen, 30, what=str(names))
+
+    try:
+        firefox.open(f"{demo.url}/demo/")
+        press("Use this browser as his phone")
+        step("subscribed")
+        press("Ann makes a room")
+        press("Lock Ann's phone")
+        press("Ben joins with the code")
+        step("pushed")
+        press("Ann taps the notification")
+        press("Lock Ben's phone")
+        press("Ann leaves and comes again")
+        step("pushed")
+        assert [title for title, _, _ in firefox.run(SHOWN)] == ["Your chat partner is waiting"]
+        assert len(demo.pushes()) == 1
+        press("Unlock Ben's phone")
+        eventually(lambda: firefox.run(SHOWN) == [], 10, what="the end of the notification")
+    finally:
+        firefox.close()
+        demo.close()

@@ -10,10 +10,13 @@ const waitingFor = 2;
 
 const trusted = globalThis.trustedTypes?.createPolicy('threads', { createScriptURL: (url) => url });
 
+/** Returns the address of a script of this page, as the page's policy wants it. */
+export const scriptURL = (address) => trusted?.createScriptURL(address) ?? address;
+
 /** A thread with this page's program. `address`: the program's address. In a file the program is a classic script. */
 export function startThread(address, name) {
     const type = address.startsWith('blob:') ? 'classic' : 'module';
-    return new Worker(trusted?.createScriptURL(address) ?? address, { type, name });
+    return new Worker(scriptURL(address), { type, name });
 }
 
 /** Returns the results of the bundles from ..< to. A bundle that can't be read has an error as its result. */

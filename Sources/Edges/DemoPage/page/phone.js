@@ -1,7 +1,9 @@
 // One phone of the demo: its app, which uses the JavaScript client, and its screen.
 
 import { byID, element } from '../../audit/page/dom.js';
+import { scriptURL } from '../../audit/page/pool.js';
 import { Client, JoinCode } from './mayfly.js';
+import { subscribe } from './push.js';
 
 const random = (count) => Array.from(crypto.getRandomValues(new Uint8Array(count)), (byte) => byte.toString(16).padStart(2, '0')).join('');
 
@@ -11,7 +13,10 @@ export function say(node, text) {
 }
 
 export class Phone {
-    token = random(32);
+    /** An address of Apple's, or this browser's subscription. */
+    #token = random(32);
+    /** The service worker's registration, if this browser is the phone. */
+    #browser = null;
     room = null;
     /** The join code of a room that this phone made. */
     code = null;
@@ -22,7 +27,7 @@ export class Phone {
     lockedAt = 0;
     hasEnded = false;
     peerIsHere = false;
-    /** The last push, as the simulator recorded it. */
+    /** The last push: `{id, text}`. */
     push = null;
     /** What the person will do before there is a room. */
     plan = '';
@@ -47,11 +52,11 @@ export class Phone {
             element('strong', {}, 'Chat'), line('text', 'span'));
         this.#parts.seen = element('details', { class: 'seen' }, element('summary', {}, 'Exactly what Apple saw'), line('apple', 'div'));
         body.append(this.#parts.push, this.#parts.seen, element('div', { class: 'actions' },
-            button('unlock', 'Unlock', () => this.unlock()), button('lock', 'Lock the phone', () => this.lock()),
+            button('browse', 'Use this browser as his phone', () => this.useBrowser()), button('unlock', 'Unlock', () => this.unlock()), button('lock', 'Lock the phone', () => this.lock()),
             button('leave', 'Leave the chat', () => this.leave()), button('open', 'Open the chat', () => this.enter()),
             button('end', 'End the room', () => this.room.close())),
-            element('p', { class: 'quiet address' }, 'Its push address, from Apple: ',
-                element('span', { class: 'code' }, `${this.token.slice(0, 8)} … ${this.token.slice(-8)}`)));
+            line('warning', 'p', { class: 'quiet' }), element('p', { class: 'quiet address' }, line('source', 'span'), line('address', 'span', { class: 'code' })));
+        say(this.#parts.warning, "His notifications then come over the internet, from the browser maker's push service.");
         this.show();
     }
 
@@ -64,16 +69,29 @@ export class Phone {
         }
     }
 
+    get isBrowser() { return this.#browser !== null; }
+
+    /** Makes this browser the phone: from now on it shows the phone's pushes. */
+    async useBrowser() {
+        // Browsers ask in a click only, so before the first await.
+        await Notification.requestPermission();
+        await navigator.serviceWorker.register(scriptURL('sw.js'));
+        const registration = await navigator.serviceWorker.ready;
+        this.#token = await subscribe(this.#client, registration);
+        this.#browser = registration;
+        this.#tell({ type: 'subscribed' });
+    }
+
     async create(seconds) {
         const code = JoinCode.random();
-        this.room = await this.#client.create({ code, token: this.token, expiresInSeconds: seconds, joinExpiresInSeconds: seconds });
+        this.room = await this.#client.create({ code, token: this.#token, expiresInSeconds: seconds, joinExpiresInSeconds: seconds });
         this.code = code;
         this.#tell({ type: 'made' });
         this.enter();
     }
 
     async accept(code) {
-        this.room = await this.#client.accept({ code, token: this.token });
+        this.room = await this.#client.accept({ code, token: this.#token });
         this.enter();
     }
 
@@ -88,6 +106,17 @@ export class Phone {
         this.#session = this.room.join({ appState });
         this.#listen(this.#session);
         this.show();
+    }
+
+    /** Removes the room's notifications, which its person no longer needs. */
+    #clear() {
+        this.try(async () => (await this.#shown()).forEach((notification) => notification.close()));
+    }
+
+    /** The notifications of the room that this browser shows. */
+    async #shown() {
+        const all = await this.#browser?.getNotifications() ?? [];
+        return all.filter(({ data }) => data?.mayfly?.handle === this.room.handle);
     }
 
     async #listen(session) {
@@ -119,6 +148,11 @@ export class Phone {
         this.#tell({ type: 'left' });
     }
 
+    comeAgain() {
+        this.#session.leave();
+        this.enter();
+    }
+
     async lock() {
         await fetch(`${this.#home}/suspend`, { method: 'POST' });
         this.isLocked = true;
@@ -131,18 +165,34 @@ export class Phone {
         await fetch(`${this.#home}/resume`, { method: 'POST' });
         if (this.room && !this.hasEnded && !this.isHere) this.enter();
         else this.#wake();
+        this.#clear();
         this.#tell({ type: 'unlocked' });
     }
 
-    /** `push`: `{token, headers, payload, at}`. */
-    receive(push) {
-        this.push = push;
+    /** Looks for a push that has come since the last one. Returns whether there is one. */
+    async lookForPush() {
+        const found = this.isBrowser ? await this.#lookAtBrowser() : await this.#lookAtSimulator();
+        this.show();
+        return found;
+    }
+
+    async #lookAtBrowser() {
+        const [notification] = await this.#shown();
+        if (notification) this.push = { id: notification.tag, text: notification.title };
+        return notification !== undefined;
+    }
+
+    async #lookAtSimulator() {
+        const list = await fetch('pushes').then((answer) => answer.json()).catch(() => []);
+        const push = list.findLast(({ token }) => token === this.#token);
+        if (!push || push.headers['apns-id'] === this.push?.id) return false;
         const { headers, payload, token, at } = push;
+        this.push = { id: headers['apns-id'], text: payload.aps.alert.body };
         const rows = [[':path', `/3/device/${token}`], ...Object.entries(headers).sort(), ['at', at]];
         this.#parts.apple.replaceChildren(
             element('dl', {}, rows.map(([name, value]) => [element('dt', {}, name), element('dd', { class: 'code' }, value)]).flat()),
             element('pre', { tabindex: 0, 'aria-label': 'Payload' }, JSON.stringify(payload, null, 1)));
-        this.show();
+        return true;
     }
 
     #tell(event) {
@@ -166,10 +216,13 @@ export class Phone {
         say(parts.clock, new Date().toLocaleTimeString('en-GB', { hour: '2-digit', minute: '2-digit' }));
         say(parts.join, this.code?.display ?? '');
         say(parts.hint, this.code ? 'The join code, for Ben' : '');
-        say(parts.text, this.push?.payload.aps.alert.body ?? '');
+        say(parts.text, this.push?.text ?? '');
+        say(parts.source, this.isBrowser ? 'Its push address, from its push service: ' : 'Its push address, from Apple: ');
+        say(parts.address, this.isBrowser ? `${new URL(this.#token.endpoint).origin}/…` : `${this.#token.slice(0, 8)} … ${this.#token.slice(-8)}`);
+        const mayBrowse = this.name === 'Ben' && !this.room && !this.isBrowser && 'serviceWorker' in navigator && 'PushManager' in window;
         say(parts.plan, this.plan);
         const shown = {
-            plan: this.plan !== '', clock: this.isLocked, push: this.push && this.isLocked, seen: this.push, unlock: this.isLocked, lock: isIn, end: isIn,
+            plan: this.plan !== '', clock: this.isLocked, push: this.push && this.isLocked, seen: this.push && !this.isBrowser, browse: mayBrowse, warning: mayBrowse, unlock: this.isLocked, lock: isIn, end: isIn,
             leave: isIn && this.isHere, open: isIn && !this.isHere, join: this.code && !this.isLocked && !this.hasEnded,
             hint: this.code && !this.isLocked && !this.hasEnded,
         };

@@ -63,11 +63,19 @@ class Story {
         if (!ben.room && !ann.isLocked) return ["Lock Ann's phone", () => ann.lock()];
         // A phone that answered within the last two seconds counts as present, and is not asked.
         if (!ben.room) return Date.now() - ann.lockedAt < proofMs ? ['Ann sleeps …', null] : ['Ben joins with the code', () => this.#accept()];
-        if (ben.isLocked) return ["Unlock Ben's phone", () => ben.unlock()];
+        if (ben.isLocked) return this.#whileBenSleeps;
         if (!ben.isHere) return ['Ben opens the chat', () => ben.enter()];
         if (ann.isLocked) return ann.push ? ['Ann taps the notification', () => ann.unlock()] : ['The broker asks …', null];
         if (!ann.push) return ["Lock Ann's phone", () => ann.lock()];
+        if (ben.isBrowser && !ben.push) return ["Lock Ben's phone", () => ben.lock()];
         return [ann.isHere ? 'The room ends by itself …' : 'Ann opens the chat', ann.isHere ? null : () => ann.enter()];
+    }
+
+    get #whileBenSleeps() {
+        const { ann, ben } = this;
+        if (!ben.isBrowser || ben.push || ann.isLocked) return ["Unlock Ben's phone", () => ben.unlock()];
+        if (Date.now() - ben.lockedAt < proofMs) return ['Ben sleeps …', null];
+        return this.isPushing ? ['The broker asks …', null] : ['Ann leaves and comes again', () => ann.comeAgain()];
     }
 
     async #act() {
@@ -108,6 +116,10 @@ class Story {
             case 'failed':
                 this.tell('failed', event.error.message, 'Try again, or reload this page.');
                 break;
+            case 'subscribed':
+                this.tell('subscribed', "This browser is Ben's phone now. Its push service gave it an address.",
+                    'Lock his phone later, and come again as Ann: then this browser shows a notification, also while the page is closed.');
+                break;
             case 'locked':
                 this.tell('locked', `${phone.name}'s phone is locked. The app sleeps, but its connection stays open.`,
                     'To the broker nothing has changed: it still sees the connection.');
@@ -143,13 +155,11 @@ class Story {
         this.tell('pushing', `${wasAsked ? 'No sign of life: ' : ''}${absent.name} is away. The broker sends one push.`,
             `${present.name}'s room id opens ${absent.name}'s address for it, and is forgotten again.`);
         for (let round = 0; round < pushRounds; round++) {
-            const list = await fetch('pushes').then((answer) => answer.json()).catch(() => []);
-            const push = list.findLast(({ token }) => token === absent.token);
-            if (push && push.headers['apns-id'] !== absent.push?.headers['apns-id']) {
-                this.pushes += 1;
-                absent.receive(push);
-                this.tell('pushed', `${absent.name}'s phone rings: “${push.payload.aps.alert.body}”.`,
-                    `Apple saw the address, the time and a constant text: no ${present.name}, no code, no message. Unfold it on the phone.`);
+            if (await absent.lookForPush()) {
+                if (!absent.isBrowser) this.pushes += 1;
+                this.tell('pushed', `${absent.name}'s phone rings: “${absent.push.text}”.`, absent.isBrowser
+                    ? `The push service saw the address, the time and a body that only this browser opens: no ${present.name}, no code, no message.`
+                    : `Apple saw the address, the time and a constant text: no ${present.name}, no code, no message. Unfold it on the phone.`);
                 break;
             }
             await new Promise((resolve) => setTimeout(resolve, pushRoundMs));
