@@ -181,6 +181,8 @@ class Story:
     def late(self, due, grace):  # Time without a broker excuses lateness.
         over = self.at - due - grace - self.window
         return over > 0 and over > sum(max(0, min(end, self.at) - max(begin, due)) for begin, end in self.gaps)
+    def job_late(self, opened):  # Entries before and after a gap may be a window later than their time.
+        return self.late(opened, JOB) and self.late(opened, JOB + 2 * self.window * any(end > opened for _, end in self.gaps))
     def midnight(self):  # Returns the next midnight that must be closed. An empty one in a gap may be skipped.
         due, day = self.last_closed + self.timing[1], self.timing[1]
         while due not in self.buckets and (ends := [end for begin, end in self.gaps if begin - self.window <= due <= end + self.window]):
@@ -197,7 +199,7 @@ class Story:
         def slow(due): return self.late(due, GRACE + EPOCH * any(begin <= due + GRACE and end >= due for begin, end in self.gaps))
         if slow((self.gone_before + 4) * EPOCH): return "ratchet_late"  # The keys of epoch e are destroyed when e + 2 begins.
         if slow(self.sweep_due_before): return "swept_late"
-        if self.late(next(iter(self.jobs.values()), self.at), JOB) or self.carried_jobs and self.late(self.first, JOB): return "outcome_late"
+        if self.job_late(next(iter(self.jobs.values()), self.at)) or self.carried_jobs and self.job_late(self.first): return "outcome_late"
         if self.timing and (due := self.midnight()) <= self.at and self.late(due, GRACE): return "midnight_missing"
     def add_gap(self, begin, end):  # Drops gaps that can't excuse anything any more.
         oldest = min(self.at - 3600, self.gone * EPOCH, (self.last_swept or 0) * EPOCH, *self.jobs.values(), *[self.first] * (self.carried_jobs > 0), *[self.last_closed] * (self.timing is not None))
@@ -256,8 +258,8 @@ class Story:
                 if entry["template"] not in self.in_force and entry["template"] not in self.before: return "template_unknown"
                 self.jobs[entry["job"]] = at
             case "push.delivered" | "push.failed":
-                if (opened := self.jobs.pop(entry["job"], None)) is not None: return "outcome_late" if self.late(opened, JOB) else None
-                if not self.carried_jobs or self.late(self.first, JOB): return "job_unknown"
+                if (opened := self.jobs.pop(entry["job"], None)) is not None: return "outcome_late" if self.job_late(opened) else None
+                if not self.carried_jobs or self.job_late(self.first): return "job_unknown"
                 self.carried_jobs -= 1
             case "token.sealed":
                 if until - self.timing[1] > at + self.window + self.longest: return "life_too_long"

@@ -123,6 +123,8 @@ STORIES = {
     "an hour and a minute away": ("gaps", [start(0), start(3720)]),
     "away over midnight, half an hour in each day": (None, [
         start(82_800), *steps(83_100, 84_601), start(88_200), closing(88_200, 86_400), ratchet(88_200, 291), tick(88_260)]),
+    "an outcome two windows late after a gap": (None, [start(0), opened(60), tick(240), start(600), outcome(720)]),
+    "an outcome three windows late after a gap": ("outcome_late", [start(0), opened(60), tick(240), start(600), outcome(780)]),
     "a start in each window is no gap": ("ratchet_late", [start(60 * number) for number in range(20)]),
     # Batches.
     "a batch of three": ("small_batch", [start(0), *steps(300, 601), *seals(600, DAY, 3), tick(660)]),

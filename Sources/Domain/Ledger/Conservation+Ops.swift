@@ -134,12 +134,12 @@ extension Conservation {
 
     private mutating func conclude(_ job: JobID, _ index: UInt64) throws(VerificationFailure) {
         if let opened = jobs.close(job) {
-            guard isOnTime(due: opened, grace: Self.jobLimit) else {
+            guard isJobOnTime(opened: opened) else {
                 throw VerificationFailure(
                     .outcomeLate, "comes more than \(Self.jobLimit) s after its opening", index: index, id: job)
             }
         } else {
-            guard carriedJobs > 0, isOnTime(due: openedAt, grace: Self.jobLimit) else {
+            guard carriedJobs > 0, isJobOnTime(opened: openedAt) else {
                 throw VerificationFailure(.jobUnknown, "an outcome of a job that is not open", index: index, id: job)
             }
             carriedJobs -= 1

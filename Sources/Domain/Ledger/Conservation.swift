@@ -84,6 +84,13 @@ struct Conservation {
         return rest <= 0 || rest <= gaps.overlap(from: due, to: at)
     }
 
+    /// Returns whether a push that was opened at `opened` may end now. Gaps excuse two windows more than their length, since the entries before and
+    /// after one may be a window later than their time.
+    func isJobOnTime(opened: Int) -> Bool {
+        let slack = gaps.overlap(from: opened, to: at) > 0 ? 2 * resolution : 0
+        return isOnTime(due: opened, grace: Self.jobLimit + slack)
+    }
+
     func checkOpen(_ index: UInt64) throws(VerificationFailure) {
         if let closedAt {
             throw VerificationFailure(.afterClosed, "comes after entry \(closedAt), which closed the log", index: index)
@@ -208,11 +215,11 @@ struct Conservation {
             throw VerificationFailure(
                 .sweptLate, "what was due by \(Self.text(swept.dueBefore)) is not reported as purged", index: index - 1)
         }
-        if let oldest = jobs.oldest, !isOnTime(due: oldest, grace: Self.jobLimit) {
+        if let oldest = jobs.oldest, !isJobOnTime(opened: oldest) {
             throw VerificationFailure(
                 .outcomeLate, "a push that was opened at \(Self.text(oldest)) has no outcome", index: index - 1)
         }
-        if carriedJobs > 0, !isOnTime(due: openedAt, grace: Self.jobLimit) {
+        if carriedJobs > 0, !isJobOnTime(opened: openedAt) {
             throw VerificationFailure(
                 .outcomeLate, "\(carriedJobs) pushes of the previous log have no outcome", index: index - 1)
         }

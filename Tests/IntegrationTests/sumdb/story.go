@@ -206,6 +206,14 @@ type story struct {
 	batch                                               *batch
 }
 
+// Entries before and after a gap may be a window later than their time.
+func (s *story) jobLate(opened int64) bool {
+	if n := len(s.gaps); n > 0 && s.gaps[n-1].end > opened {
+		return s.late(opened, jobSpan+2*s.window)
+	}
+	return s.late(opened, jobSpan)
+}
+
 func (s *story) late(due, grace int64) bool {
 	for i := len(s.gaps) - 1; i >= 0 && s.gaps[i].end > due; i-- {
 		grace += max(0, min(s.gaps[i].end, s.at)-max(s.gaps[i].begin, due))
@@ -267,7 +275,7 @@ func (s *story) endWindow() string {
 		return "ratchet_late"
 	} else if slow(s.sweepBefore) {
 		return "swept_late"
-	} else if len(s.jobs) > 0 && s.late(s.jobs[0].at, jobSpan) || s.carriedJobs > 0 && s.late(s.first, jobSpan) {
+	} else if len(s.jobs) > 0 && s.jobLate(s.jobs[0].at) || s.carriedJobs > 0 && s.jobLate(s.first) {
 		return "outcome_late"
 	} else if s.started {
 		if due := s.midnight(); due <= s.at && s.late(due, grace) {
@@ -422,12 +430,12 @@ func (s *story) judge(op string, at int64, e entry) string {
 				}
 				s.jobs = s.jobs[1:]
 			}
-			if s.late(opened, jobSpan) {
+			if s.jobLate(opened) {
 				return "outcome_late"
 			}
 			return ""
 		}
-		if s.carriedJobs == 0 || s.late(s.first, jobSpan) {
+		if s.carriedJobs == 0 || s.jobLate(s.first) {
 			return "job_unknown"
 		}
 		s.carriedJobs--

@@ -3,7 +3,7 @@
 /** Tolerated delay after a due time. */
 export const grace = 120;
 /** Limit for a push until its outcome, in seconds. */
-export const jobGrace = 190;
+const jobGrace = 190;
 /** The length of a key's epoch. */
 export const epochLength = 300;
 const longestResolution = 60, shortestGap = 60, utcDay = 86_400, mostGapsInADay = 3_600;
@@ -63,6 +63,15 @@ export class Clock {
     /** Returns whether something due at `due` is overdue in the present window. */
     isLate(due, allowed = grace) {
         return this.at > due + allowed + this.window && this.at > due + allowed + this.window + this.gapsSince(due);
+    }
+
+    /**
+     * Returns whether a push that was opened at `opened` is overdue. Gaps excuse two windows more than their length, since the entries before and
+     * after one may be a window later than their time.
+     */
+    isJobLate(opened) {
+        const slack = this.gapsSince(opened) > 0 ? 2 * this.window : 0;
+        return this.isLate(opened, jobGrace + slack);
     }
 
     /** The same for the work of each epoch. A broker that didn't run when it was due has one more epoch. */

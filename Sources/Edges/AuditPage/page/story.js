@@ -2,7 +2,7 @@
 // Memory depends on open pushes and on the longest life of tokens in days, but not on the length of the log.
 
 import { Balance } from './balance.js';
-import { Clock, epochLength, jobGrace } from './clock.js';
+import { Clock, epochLength } from './clock.js';
 import { Finding } from './findings.js';
 import { time } from './format.js';
 import { Op, ops, purgeCauses } from './vocabulary.js';
@@ -132,10 +132,10 @@ export class Story {
             this.#fail('swept_late', `by ${time(clock.at)} the log should say that what was due before ${time(sweptDue - epochLength)} is purged`, index);
         }
         const [oldest] = this.#jobs.values();
-        if (oldest !== undefined && clock.isLate(oldest, jobGrace)) {
+        if (oldest !== undefined && clock.isJobLate(oldest)) {
             this.#fail('outcome_late', `by ${time(clock.at)} a push of ${time(oldest)} should have an outcome`, index);
         }
-        if (this.#carried.jobs > 0 && clock.isLate(this.#carried.at, jobGrace)) {
+        if (this.#carried.jobs > 0 && clock.isJobLate(this.#carried.at)) {
             this.#fail('outcome_late', `by ${time(clock.at)} the pushes of the earlier log should have outcomes`, index);
         }
         this.balance.endWindow(index);
@@ -241,8 +241,8 @@ export class Story {
         const job = jobOf(columns, place), carried = this.#carried, opened = this.#jobs.get(job);
         if (opened !== undefined) {
             this.#jobs.delete(job);
-            if (this.clock.isLate(opened, jobGrace)) this.#fail('outcome_late', `has an outcome too late after ${time(opened)}`, index);
-        } else if (carried.jobs > 0 && !this.clock.isLate(carried.at, jobGrace)) {
+            if (this.clock.isJobLate(opened)) this.#fail('outcome_late', `has an outcome too late after ${time(opened)}`, index);
+        } else if (carried.jobs > 0 && !this.clock.isJobLate(carried.at)) {
             carried.jobs -= 1;
         } else {
             this.#fail('job_unknown', 'has an outcome of a push that is not under way', index);
