@@ -15,7 +15,7 @@ struct Route<Target>: Sendable {
     fileprivate let answer: Answer
 
     /// - Parameters:
-    ///   - isCharged: true if its requests are charged as operations of the store.
+    ///   - isCharged: true if its requests are charged as operations of the store. False for static files.
     ///   - hasLongBody: true if its callers send content that is dropped.
     init(
         _ methods: [Method]?, _ pattern: String, isCharged: Bool = true, hasLongBody: Bool = false,

@@ -1,7 +1,8 @@
 /// Every setting of Mayfly, as a flag (`--listen`) or in the environment (`MAYFLY_LISTEN`). A flag wins.
 ///
-/// A setting is a case and its row. `mayfly COMMAND --help` prints the rows. `packaging/generate` makes man pages, completions, `mayfly.env` and the
-/// settings of `docs/reference.md` from this help.
+/// A setting is a case and its row here. `ServiceSettings` reads it, and `StartChecks` has its line in `mayfly check`.
+/// `mayfly COMMAND --help` prints the rows. `packaging/generate` makes man pages, completions, `mayfly.env` and the settings of `docs/reference.md`
+/// from this help.
 enum Setting: String, CaseIterable {
     case listen
     case tlsCertificate = "tls-certificate"
