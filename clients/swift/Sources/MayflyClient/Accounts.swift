@@ -68,7 +68,7 @@ public struct Accounts: Sendable {
     ///
     /// - Parameters:
     ///   - token: PushKit's, not the one for alerts.
-    ///   - uid: the user of the JWT, 1 to 128 bytes.
+    ///   - uid: the user of the JWT, 1 to 128 bytes. A back end may name any.
     ///   - previous: the phone's token until now, which is destroyed.
     public func registerPhone(_ token: PushToken, uid: String, previous: PushToken? = nil) async throws -> Registration {
         var body = client.tokenFields("token", token)

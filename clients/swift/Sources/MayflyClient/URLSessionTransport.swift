@@ -230,7 +230,7 @@ extension MayflyError {
 
     #if canImport(FoundationNetworking)
         fileprivate static let noWebSockets = MayflyError.invalidConfiguration(
-            "The libcurl of this system has no WebSockets. Join with `over: .reports`, or install a libcurl that has them.")
+            "The libcurl of this system has no WebSockets. Join rooms with `over: .reports`, or install a libcurl that has them.")
     #endif
 }
 
