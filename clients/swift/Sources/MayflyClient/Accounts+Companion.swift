@@ -72,8 +72,7 @@ extension Accounts {
 
 /// An approval that an assistant waits for.
 public struct Approval: Hashable, Sendable, Decodable {
-    /// The raw value is the broker's word.
-    public enum Status: RawRepresentable, Hashable, Sendable, Codable {
+    public enum Status: BrokerWord {
         case pending, approved, denied, timedOut
         /// Its back end no longer needs an answer.
         case withdrawn

@@ -96,8 +96,8 @@ public struct Monitor: Hashable, Sendable, Decodable {
     }
 }
 
-/// A printer's status. The raw value is the broker's word.
-public enum PrinterStatus: RawRepresentable, Hashable, Sendable, Codable {
+/// A printer's status.
+public enum PrinterStatus: BrokerWord {
     case running, complete, failed, paused
     case idle, initializing, prepare, slicing, offline, unknown, unavailable, cancelled, error
     /// Another word. The broker ignores those that it doesn't know.
@@ -137,8 +137,8 @@ public enum PrinterStatus: RawRepresentable, Hashable, Sendable, Codable {
     }
 }
 
-/// What a monitor pushes. The raw value is the broker's word.
-public enum PrinterEvent: RawRepresentable, Hashable, Sendable, Codable {
+/// What a monitor pushes.
+public enum PrinterEvent: BrokerWord {
     case started, complete, failed, paused, milestone
     /// A word of a later broker.
     case unknown(String)

@@ -1,7 +1,6 @@
 /// An incoming call. iOS ends an app that doesn't report such a push to CallKit, whatever is in it, so reading one never fails.
 public struct CallNotification: Hashable, Sendable {
-    /// The raw value is the broker's word.
-    public enum Media: RawRepresentable, Hashable, Sendable {
+    public enum Media: BrokerWord {
         case audio, video
         /// A word of a later broker, or none.
         case unknown(String)

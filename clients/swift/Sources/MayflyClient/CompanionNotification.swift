@@ -18,8 +18,8 @@ public struct CompanionNotification: Hashable, Sendable {
         case handoff(to: ClientType)
     }
 
-    /// Why a notification is cleared. The raw value is the broker's word.
-    public enum ClearingReason: RawRepresentable, Hashable, Sendable {
+    /// Why a notification is cleared.
+    public enum ClearingReason: BrokerWord {
         /// It was answered on another device, or a user cleared it.
         case answered
         case timedOut

@@ -39,8 +39,8 @@ public enum SessionEvent: Hashable, Sendable {
     }
 }
 
-/// What a session does. The raw value is the broker's word.
-public enum SessionState: RawRepresentable, Hashable, Sendable, Codable {
+/// What a session does.
+public enum SessionState: BrokerWord {
     case idle, processing, awaitingApproval, awaitingAnswer, completed, error
     /// A word of a later broker.
     case unknown(String)
@@ -70,8 +70,8 @@ public struct TodoProgress: Hashable, Sendable, Codable {
     public init(completed: Int, total: Int) { (self.completed, self.total) = (completed, total) }
 }
 
-/// The kind of a session's client. The raw value is the broker's word.
-public enum ClientType: RawRepresentable, Hashable, Sendable, Codable {
+/// The kind of a session's client.
+public enum ClientType: BrokerWord {
     case ios, desktop, web
     /// A word of a later broker.
     case unknown(String)

@@ -78,6 +78,17 @@ struct NotificationTests {
         }
     }
 
+    @Test func wordsAreEqualByTheirTexts() throws {
+        let (known, made) = (SessionState.idle, SessionState.unknown("idle"))
+        #expect(known == made)
+        #expect(!(known != made))
+        #expect(Set([known, made]).count == 1)
+        #expect(known != .unknown("later"))
+        let kept = try JSONDecoder().decode(
+            [PrinterStatus].self, from: JSONEncoder().encode([PrinterStatus.initializing, .other("x")]))
+        #expect(kept == [.initializing, .other("x")])
+    }
+
     // MARK: Pushes of a later broker, or of strangers
 
     @Test func whatIsNoCompanionsPush() {
