@@ -113,6 +113,14 @@ def test_send(world):
     assert token not in ran.stdout + ran.stderr
 
 
+@pytest.mark.parametrize("setting, environment", [
+    ({}, "production"), ({"APNS_PRODUCTION": "false"}, "sandbox"), ({"APNS_PRODUCTION": "true"}, "production"), ({"APNS_ENVIRONMENT": "development"}, "sandbox"),
+    ({"APNS_PRODUCTION": "false", "APNS_ENVIRONMENT": "production"}, "production")])
+def test_the_environment_by_the_settings_of_other_servers(world, setting, environment):
+    said = json.loads(apns(world, "send", "--json", given=new_token(), **setting).stdout)
+    assert (said["environment"], said["delivered"]) == (environment, True)
+
+
 def unique_id(text):
     [found] = re.findall(r"^apns-unique-id ([0-9a-f-]{36}): ", text, re.MULTILINE) or [None]
     return found

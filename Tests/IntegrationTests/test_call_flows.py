@@ -180,6 +180,21 @@ def test_a_token_that_apple_no_longer_knows_is_purged(world, service, phone):
     other.close()
 
 
+def test_a_webhook_does_not_wait_for_apple(world, service, phone):
+    """While Apple is unavailable, the calling service gets its answer, and the phone rings later. The end of the call doesn't stop the push."""
+    world.simulator.fault(token=phone.token, status=503, reason="ServiceUnavailable")
+    try:
+        session, begin = new_call(), time.monotonic()
+        assert service.initiate(session, "alice", phone.uid).expect(200).json["rang"] == 1
+        assert time.monotonic() - begin < 0.9
+        time.sleep(0.5)
+        assert phone.pushes() == []
+        service.initiate(session, "alice", phone.uid, trigger="call_ended").expect(200)
+    finally:
+        world.simulator.fault()
+    phone.wait(1, seconds=25)
+
+
 def test_a_second_session_rings_again(service, phone):
     """The end of a call rings nobody."""
     first, second = new_call(), new_call()

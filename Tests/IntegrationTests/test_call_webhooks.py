@@ -104,7 +104,8 @@ def with_data(**more):
 def test_bad_bodies_are_refused(world, service, phone):
     """`CallBodyTests` has the other rows."""
     cases = [
-        ("missing_field", "data.type", without("type")), ("wrong_type", "data.type", with_data(type=True)),
+        ("missing_field", "data.type", without("type")), ("missing_field", "data.receiverType", without("receiverType")),
+        ("wrong_type", "data.type", with_data(type=True)),
         ("wrong_type", "data.receiverType", with_data(receiverType=["user"])), ("out_of_range", "data.sessionId", with_data(sessionId="s" * 129))]
     body = json.loads(service.body(new_call(), "alice", phone.uid))
     with nothing_kept_by(world):

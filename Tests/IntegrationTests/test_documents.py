@@ -141,9 +141,21 @@ def test_every_reason_is_listed_under_its_fault():
 
 
 def test_every_promise_has_its_test():
-    """scripts/promises: the page names the test of each promise, and no test has lost its mark."""
+    """scripts/promises: the pages name the test of each promise and requirement, and no test has lost its mark. What is missing is printed."""
     done = subprocess.run([REPOSITORY / "scripts/promises", "--check"], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_causes_in_the_app_and_on_the_phone_are_explained():
+    """docs/why-no-push.md has a row for each, with a remedy."""
+    rows = dict(re.findall(r"^\| ([^|]+?) \| ([^|]+?) \|$", page("why-no-push"), re.M))
+    causes = {
+        "no capability Push Notifications": "Xcode", "not registered": "at each launch", "no permission": "before or after registering; provisional",
+        "the user took it back": "at each launch", "Focus, Do Not Disturb": "entitlement", "low power mode": "`alert`", "the app is in front": "willPresent",
+        "unknown `category`": "register the category", "`repeated: true`": "eventId", "monitor: `pushes: 0` without": "not pushed"}
+    for cause, remedy in causes.items():
+        found = [told for row, told in rows.items() if cause in row]
+        assert len(found) == 1 and remedy in found[0], cause
 
 
 def anchors(document):

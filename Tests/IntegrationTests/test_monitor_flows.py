@@ -143,6 +143,14 @@ def test_printers_words_for_a_status_are_understood(world, server):
         phone.close()
 
 
+def test_the_first_status_after_a_start(world, server, printer, phone):
+    """A server that doesn't know the old status sends `unknown`, as docs/coming-from.md says."""
+    refused = server.status(printer, None, "running")
+    assert (refused.status, refused.code, refused.json["field"]) == (400, "missing_field", "oldStatus")
+    assert server.status(printer, "unknown", "running").expect(202).json == {"success": True, "notification": "print_started", "pushes": 1}
+    check_push(phone.wait(1)[0], phone, printer, "print_started")
+
+
 # Promise: seed-monitor
 def test_a_print_from_start_to_end(server, printer, phone):
     """Progress as a printer sends it, and the pushes on a phone."""

@@ -1,6 +1,7 @@
 """Pushes at Apple: their time, their content, and the effect of each answer."""
 
 import json
+import re
 import time
 from datetime import datetime
 
@@ -10,7 +11,8 @@ import ledger
 from apns_recorder import APNsRecorder
 from canary import Canaries
 from mayfly import Client, Socket, base64url_bytes, new_token
-from processes import BUNDLE_ID, Broker, Simulator, eventually
+from processes import BUNDLE_ID, Broker, Simulator, eventually, mayfly
+from world import World
 
 
 def outcome(world, ref, seconds=8):
@@ -134,6 +136,32 @@ def test_unregistered_purges(world, client):
     status = client.status(room.roomid).expect(200).json
     assert status["creatorHasToken"] is False and status["joinerHasToken"] is True
     assert world.simulator.pushes(room.creator.token) == []
+
+
+def test_a_token_of_the_other_environment_is_reported():
+    """The first one, to the operator: in the log, and by reason in the metrics. The token is in neither."""
+    with World() as world:
+        room = world.client().room()
+        world.simulator.fault(next=[{"token": room.creator.token, "status": 400, "reason": "BadDeviceToken"}])
+        assert world.client().presence(room.roomid, room.joiner.client).expect(202).json == {"delivery": "queued"}
+        said = "refused a push to com.example.app with 400 BadDeviceToken: the token is invalid, or belongs to the other environment"
+        eventually(lambda: said in world.broker.printed(), what="the warning")
+        assert room.creator.token not in world.broker.printed()
+        metrics = Client(world.broker.operator_port).send("GET", "/metrics").body.decode()
+        assert re.search(r'^mayfly_pushes_refused_total\{reason="BadDeviceToken"\} [1-9]', metrics, re.M)
+
+
+def test_a_ref_shows_what_became_of_its_token(world, client):
+    """`mayfly audit show --ref`, for who has to show that a token was purged."""
+    room = client.room()
+    client.presence(room.roomid, room.joiner.client).expect(202)
+    outcome(world, room.creator.ref)
+    client.delete(room.roomid).expect(200)
+    eventually(lambda: ledger.read(world.state).of(room.creator.ref, "token.purged"), what="the purge")
+    shown = mayfly("audit", "show", world.state / "ledger", "--key", world.state.vkey, "--ref", room.creator.ref)
+    assert shown.returncode == 0, shown.stderr
+    places = [shown.stdout.index(step) for step in ("was sealed", "was opened", "accepted it", "was purged")]
+    assert places == sorted(places), shown.stdout
 
 
 def test_a_push_has_these_fields_in_this_order(state, processes):
