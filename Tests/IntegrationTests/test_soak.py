@@ -29,13 +29,19 @@ HOURS = float(os.environ.get("MAYFLY_SOAK_HOURS", 2))
 PARTS = 8  # rows of the table: one a quarter hour of two hours
 # Kills and long faults would end this node, so that nothing could be said about its growth.
 SPARED = "node-2"
-# A job ends after two minutes. A push that isn't there by then won't come.
-DEADLINE = 150
+# A job ends after two minutes. A push that isn't there by then won't come. `Lags` collects every 20 s, or every 50 s without a primary.
+DEADLINE = 180
 # All rooms end so long after the last fault. Until then the cluster becomes whole, and every room is looked at.
 REST = 240
 # A process may grow by so much after the first part that it served from beginning to end. Nodes grow by 1 to 3 MiB when they come to lead and
 # publish the log, and after a failover. Their descriptors follow the load: four callers have up to two sockets each, and HAProxy idle connections.
 MORE_MEMORY, MORE_DESCRIPTORS = 8 << 20, 16
+# Seconds that the log and the purge may be behind. Nobody publishes or purges while there is no primary or no leader: Patroni replaces a primary within
+# 30 s, a lease lasts 10 s, and a stopped primary goes on after 15 s. Twice the sum, because a second fault may come right after the first.
+MOST_LAG = 120
+# Rows of the second half of the table, against the largest of the first: twice as many and so many more. Rooms last for five minutes, so those of a short
+# soak are still becoming more in its second half. Dead rows make the database larger until autovacuum comes.
+MORE_TIMES, MORE_ROWS, MORE_BYTES = 2, 100, 32 << 20
 
 
 def has_links():
@@ -345,6 +351,7 @@ class Table:
     def __init__(self, cluster, load, faults, database, lags):
         self.cluster, self.load, self.faults, self.database, self.lags = cluster, load, faults, database, lags
         self.lives = {}  # by process id, what it held at each row: memory and descriptors
+        self.sizes = []  # at each row, the rows of each table and the bytes of the database
         self.begun = time.monotonic()
         print(" | ".join(self.HEAD), flush=True)
 
@@ -354,12 +361,25 @@ class Table:
             pid = self.cluster.pid(node)
             held.append((resident(pid), len(os.listdir(f"/proc/{pid}/fd"))))
             self.lives.setdefault((node, pid), []).append(held[-1])
-        rows, worst, tokens = self.database.rows(), self.lags.take(), self.cluster.collected.ids()
+        rows, size, worst, tokens = self.database.rows(), self.database.bytes(), self.lags.take(), self.cluster.collected.ids()
+        self.sizes.append({name: rows[name] for name in self.HEAD[3:9]} | {"bytes": size})
+        lost = self.load.missing(tokens, DEADLINE)
         print(f"{(time.monotonic() - self.begun) / 3600:.2f}", *("/".join(str(part) for part in parts) for parts in (
             [memory >> 20 for memory, _ in held], [count for _, count in held])),
-            *(rows[name] for name in self.HEAD[3:9]), self.database.bytes() >> 20, f"{worst['log']:.1f}", f"{worst['purge']:.1f}",
-            len(self.cluster.collected.pushes), len(self.load.missing(tokens, DEADLINE)), len(self.load.times), self.faults.count.total(),
+            *(rows[name] for name in self.HEAD[3:9]), size >> 20, f"{worst['log']:.1f}", f"{worst['purge']:.1f}",
+            len(self.cluster.collected.pushes), len(lost), len(self.load.times), self.faults.count.total(),
             sep=" | ", flush=True)
+        assert not lost, f"{len(lost)} pushes that were acknowledged at least {DEADLINE} s ago have not come: {', '.join(lost)}"
+        late = {name: seconds for name, seconds in worst.items() if seconds > MOST_LAG}
+        assert not late, f"more than {MOST_LAG} s behind: {late}"
+
+    def check_sizes(self):
+        """Compares the second half of the rows with the first."""
+        half = len(self.sizes) // 2
+        for name in self.sizes[0]:
+            first, second = (max(size[name] for size in sizes) for sizes in (self.sizes[:half], self.sizes[half:]))
+            most = MORE_TIMES * first + (MORE_BYTES if name == "bytes" else MORE_ROWS)
+            assert second <= most, f"{name} grew from {first} to {second}"
 
     def check_growth(self):
         """Compares the last row of each process with its second, which is the first of a whole part."""
@@ -372,8 +392,6 @@ class Table:
             assert last_memory <= memory + MORE_MEMORY, f"{node} ({pid}) grew from {memory >> 20} to {last_memory >> 20} MiB"
             assert last_descriptors <= descriptors + MORE_DESCRIPTORS, f"{node} ({pid}) grew from {descriptors} to {last_descriptors} descriptors"
         assert compared, f"no node lived for three rows, so nothing is known about growth: {self.lives}"
-
-
 
 
 def test_hours_of_faults(relay):  # noqa: F811
@@ -434,3 +452,4 @@ def soak(cluster, chance, relay):  # noqa: F811
     cluster.end(checkpoints)
     assert len(load.queued) > len(load.times) / 10, "few pushes: this test would prove nothing"
     table.check_growth()
+    table.check_sizes()
