@@ -34,6 +34,21 @@ static inline void mayfly_name_thread(const char *name) { prctl(PR_SET_NAME, nam
 static inline void mayfly_default_signal(int number) { signal(number, SIG_DFL); }
 static inline void mayfly_ignore_signal(int number) { signal(number, SIG_IGN); }
 static inline int mayfly_exchange(const char *path, const char *other) { return renameat2(AT_FDCWD, path, AT_FDCWD, other, 2 /* RENAME_EXCHANGE */); }
+// Clears the vector registers. They hold bytes that this thread copied or ciphered last, and a core has those of all threads.
+static inline void mayfly_clear_vectors(void) {
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx")) {
+        __asm__ volatile("vzeroall" ::: "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12",
+                         "xmm13", "xmm14", "xmm15");
+    }
+    // The compiler uses none of these.
+    if (__builtin_cpu_supports("avx512f")) {
+        __asm__ volatile(".irp n, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31\n"
+                         "vpxorq %zmm\\n, %zmm\\n, %zmm\\n\n"
+                         ".endr");
+    }
+#endif
+}
 // glibc's `statx` and the kernel's `struct statx` can't both be declared. -1: errno tells why.
 static inline int mayfly_is_mount_point(const char *path) {
     struct statx found;

@@ -52,6 +52,7 @@ public struct Events: OptionSet, Sendable, Hashable {
     /// Waits for events and returns their number, or 0 after `timeoutMs` or a signal. -1 waits without a timeout.
     public func wait(timeoutMs: Int32) -> Int {
         let (start, count) = unsafe (batch.baseAddress!, Int32(batch.count))
+        mayfly_clear_vectors()
         return unsafe max(0, Int(epoll_wait(descriptor.raw, start, count, timeoutMs)))
     }
 

@@ -100,6 +100,33 @@ def test_a_forced_core_contains_no_secret(tmp_path):
         "locked memory, then with that", f"nothing; nothing; the {rooms} room ids", "nothing, but to root")
 
 
+# A thread that sleeps keeps its registers, and glibc copies with the widest ones.
+VECTORS = """python
+for thread in gdb.selected_inferior().threads():
+    thread.switch()
+    call = int(gdb.parse_and_eval("$orig_rax"))
+    held = [f"{kind}{n}" for n in range(count) if any(int(gdb.parse_and_eval(f"${kind}{n}.v{size}_int64[{i}]")) for i in range(size))]
+    print("thread", thread.name, call, ",".join(held))
+end
+"""
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="NOT TESTED: vector registers are cleared on x86_64 only")
+def test_event_loops_sleep_with_empty_vector_registers(tmp_path):
+    kind, count, size = ("zmm", 32, 8) if " avx512f " in Path("/proc/cpuinfo").read_text() else ("ymm", 16, 4)
+    script = tmp_path / "vectors.gdb"
+    script.write_text(VECTORS.replace("python\n", f"python\nkind, count, size = {(kind, count, size)}\n", 1))
+    with Rooms() as broker:
+        done = subprocess.run(
+            ["gdb", "-nx", "-batch", "-iex", "set auto-solib-add off", "-p", str(broker.pid), "-x", script], capture_output=True, text=True, timeout=60)
+    threads = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("thread ")]
+    # epoll_wait, epoll_pwait. A thread of Dispatch waits in it, too, and handles no request.
+    names = {"main", "ledger", "keys", "courier", "web-push"}
+    loops = {name: held for name, call, *held in threads if call in ("232", "281") and name in names}
+    assert len(loops) >= 3, f"{done.stdout[-500:]}{done.stderr[-500:]}"
+    assert not any(loops.values()), f"registers of event loops that sleep: {loops}"
+
+
 def test_without_protections_a_core_contains_room_ids(tmp_path, switch):
     with Rooms(environment=switch("madvise", "coredump_filter")) as broker:
         image, found = broker.in_core(tmp_path)
