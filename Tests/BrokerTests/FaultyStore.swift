@@ -18,7 +18,7 @@ final class FaultyStore: Store {
         case create, accept, replaceToken, withdrawToken, markProven, close, knock, finish
         // Keeping.
         case nextExpiry, logHead, unpublished, latestWindow, mark, counts
-        case sweep, forgetAll, start, record, commit, published, setMark, closeLog, beginLog
+        case sweep, forgetAll, start, record, commit, published, setMark, replaceMark, closeLog, beginLog
         case scrub, closedEntries
 
         fileprivate enum Kind { case read, write, alone }

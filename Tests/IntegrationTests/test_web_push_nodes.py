@@ -1,10 +1,13 @@
 """Web Push at several nodes on PostgreSQL: no node ends a message unsent that another one could send."""
 
+import hashlib
 import random
 import tempfile
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from certificates import Certificate
@@ -142,6 +145,31 @@ def test_all_nodes_have_the_key_before_an_address_is_taken(pushes):
         browser = Subscriber(pushes.service)
         ring(a, node, browser)
         delivered(browser, pushes.public)
+
+
+def test_one_of_two_who_enable_different_keys_at_a_time_is_refused(pushes):
+    """Both have read that nothing is recorded before either of them records its key. The nodes have both keys."""
+    pushes.give(pushes["a"], pushes.new_key, pushes.key)
+    pushes["a"].start()
+    pushes["a"].stop()
+
+    def waiting():
+        return pushes.schema.run(
+            "SELECT count(*) FROM pg_locks WHERE relation = (SELECT oid FROM pg_class WHERE relname = 'node' AND relnamespace = %s::regnamespace) "
+            "AND NOT granted", pushes.schema.name)[0][0]
+    keys = pushes.key, pushes.new_key
+    with psycopg.connect(pushes.schema.uri) as connection, ThreadPoolExecutor() as both:
+        connection.execute("LOCK TABLE node IN SHARE MODE")  # Reads pass, writes wait.
+        ends = [both.submit(pushes.push, "enable", key) for key in keys]
+        eventually(lambda: waiting() == 2, 30, what="two that wait to record their keys")
+        connection.rollback()
+        ends = [end.result() for end in ends]
+    refused = [end for end in ends if end.returncode]
+    assert len(refused) == 1 and refused[0].returncode == 1, ends
+    assert "another key was recorded at the same moment" in refused[0].stderr, refused
+    # The key of the one that was not refused is in force.
+    recorded = [hashlib.sha256(key.encode()).digest() for key in (pushes.public, pushes.new_public)]
+    assert pushes.schema.run("SELECT value FROM node WHERE name = 'vapid.key'") == [(recorded[ends.index(refused[0]) ^ 1],)]
 
 
 # Promise: web-nodes-have-the-key

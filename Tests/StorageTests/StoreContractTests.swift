@@ -414,6 +414,18 @@ import Vocabulary
         try fixture.remove()
     }
 
+    @Test(arguments: Engine.allCases) func aMarkIsReplacedOnlyIfItIsAsItWas(engine: Engine) async throws {
+        let fixture = try Fixture(engine)
+        let store = fixture.store
+        #expect(try await !store.replaceMark("a", [9], by: [1]))
+        #expect(try await store.mark("a") == nil)
+        async let (one, other) = (store.replaceMark("a", [], by: [1]), store.replaceMark("a", [], by: [2]))
+        let ends = try await (one, other)
+        #expect(ends.0 != ends.1)
+        #expect(try await store.mark("a") == (ends.0 ? [1] : [2]))
+        try await fixture.close()
+    }
+
     @Test(arguments: Engine.allCases) func aClosedStoreRefuses(engine: Engine) async throws {
         let fixture = try Fixture(engine)
         await fixture.store.shutDown()

@@ -133,4 +133,20 @@ extension StoreEngine {
             "INSERT INTO node (name, value) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = excluded.value", .text(name),
             .blob(value))
     }
+
+    /// Sets a mark if it still is `old`. A missing mark is empty.
+    /// - Returns: false if it is another one.
+    func replaceMark(_ name: String, _ old: [UInt8], by new: [UInt8]) throws -> Bool {
+        let changed =
+            if old.isEmpty {
+                try change(
+                    """
+                    INSERT INTO node (name, value) VALUES ($1, $2)
+                    ON CONFLICT (name) DO UPDATE SET value = excluded.value WHERE length(node.value) = 0
+                    """, .text(name), .blob(new))
+            } else {
+                try change("UPDATE node SET value = $1 WHERE name = $2 AND value = $3", .blob(new), .text(name), .blob(old))
+            }
+        return changed == 1
+    }
 }

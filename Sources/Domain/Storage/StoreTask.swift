@@ -137,6 +137,12 @@ extension Store {
         try await keep(.write) { try $0.setMark(name, value) }
     }
 
+    /// Sets a mark if it still is `old`, which is empty for a missing mark.
+    /// - Returns: false if it is another one.
+    public func replaceMark(_ name: String, _ old: [UInt8], by new: [UInt8]) async throws(StoreError) -> Bool {
+        try await keep(.write) { try $0.replaceMark(name, old, by: new) }
+    }
+
     /// Returns counts for the operator.
     public func counts() async throws(StoreError) -> StoreCounts { try await keep(.survey) { try $0.counts() } }
 }

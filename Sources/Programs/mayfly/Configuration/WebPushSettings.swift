@@ -197,12 +197,15 @@ struct WebPushSettings: Sendable {
             let (recorded, given) = (Self.split(before), Self.split(digests))
             if let first = recorded.first, !given.contains(first) { throw otherKey }
             if state.database.isServer { try checkNodes(StoreSnapshot(state.database)) }
-            try await store.setMark(Self.mark, digests)
+            guard try await store.replaceMark(Self.mark, before, by: digests) else {
+                throw CommandFailed(
+                    "another key was recorded at the same moment, by another `mayfly push`. Nothing was changed. Repeat this")
+            }
             // One that joined since has reported its keys, but may not have read the mark.
             do {
                 if state.database.isServer { try checkNodes(StoreSnapshot(state.database)) }
             } catch {
-                try await store.setMark(Self.mark, before)
+                _ = try await store.replaceMark(Self.mark, digests, by: before)
                 throw error
             }
             let size = try await AddressSize.recorded(in: store)
