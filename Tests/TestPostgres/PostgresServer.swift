@@ -3,7 +3,7 @@ import Linux
 /// A PostgreSQL of one test's own, which it may crash and exchange (scripts/postgres).
 public struct PostgresServer: Sendable {
     public let uri: String
-    private let folder: String
+    public let folder: String
 
     public struct Failed: Error { let arguments: [String] }
 

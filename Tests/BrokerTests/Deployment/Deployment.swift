@@ -624,14 +624,26 @@ actor Deployment {
         }
     }
 
-    /// Ends what still runs, and deletes everything.
-    func remove() async throws {
+    /// Ends what still runs. The folders and the database stay.
+    func abandon() async {
         isEnding = true
         for node in nodes {
             node.run?.gate.die()
             if let run = node.run { await ended(run) }
-            try node.remove()
         }
+    }
+
+    /// Where the folders and the database are.
+    nonisolated var places: String {
+        nodes.map { "\($0.name): \($0.folder)" }.joined(separator: "\n")
+            + "\nPostgreSQL: \(serverURI), schema \(TestPostgres.name(schema))"
+            + (server.map { ". `scripts/postgres stop \($0.folder)` deletes it" } ?? "")
+    }
+
+    /// Ends what still runs, and deletes everything.
+    func remove() async throws {
+        await abandon()
+        for node in nodes { try node.remove() }
         try TestPostgres.dropSchema(named: schema, at: serverURI)
     }
 }

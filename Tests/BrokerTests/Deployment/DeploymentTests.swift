@@ -6,9 +6,9 @@ import Testing
 ///
 /// Plays only if `MAYFLY_TEST_SEED`, the seed of the first story, is set. The seed does not decide the order of the stores' threads.
 ///
-/// `MAYFLY_TEST_NODES` is the number of nodes, and `MAYFLY_TEST_STORIES` the most stories. The first that fails is the last. A story lasts
-/// `MAYFLY_TEST_MINUTES`, or `MAYFLY_TEST_DAYS` if it is set, and prints a line each day. `MAYFLY_TEST_CRASHES=1` adds crashes and failovers of the
-/// database.
+/// `MAYFLY_TEST_NODES` is the number of nodes, and `MAYFLY_TEST_STORIES` the most stories. The first that fails is the last. Its folders and its
+/// database stay. A story lasts `MAYFLY_TEST_MINUTES`, or `MAYFLY_TEST_DAYS` if it is set, and prints a line each day. `MAYFLY_TEST_CRASHES=1`
+/// adds crashes and failovers of the database.
 @Suite struct DeploymentTests {
     @Test(.enabled(if: number("MAYFLY_TEST_SEED") != nil)) func severalNodesKeepTheirPromises() async throws {
         let (first, crashes) = (Self.number("MAYFLY_TEST_SEED") ?? 1, Self.number("MAYFLY_TEST_CRASHES") ?? 0)
@@ -26,9 +26,8 @@ import Testing
                 try await deployment.play(days.map { $0 * 86_400_000 } ?? minutes * 60_000)
                 print("deployment: seed \(seed), \(nodes) nodes, \(Clock.monotonicMs - start) ms; \(await deployment.summary)")
             } catch {
-                Issue.record("\(story): \(error)")
-                try? await deployment.remove()
-                try server?.stop()
+                await deployment.abandon()
+                Issue.record("\(story): \(error)\nwhat is left of it:\n\(deployment.places)")
                 return
             }
             try server?.stop()
