@@ -90,12 +90,13 @@ public final class Broker: Sendable {
 
     /// - Parameters:
     ///   - shares: the quotas of all callers, which the server charges as well.
+    ///   - sockets: get messages and pings.
     ///   - neighbors: nil if this node is alone.
     public init(
         loop: EventLoop, store: StoreAccess, keys: KeyRing, time: BrokerTime, policies: Policies, courier: any PushSender,
-        sweeper: Sweeper, settings: Settings, metrics: Metrics, shares: Shares? = nil, neighbors: Neighbors? = nil,
-        log: Logger
-    ) async {
+        sweeper: Sweeper, settings: Settings, metrics: Metrics, shares: Shares? = nil, sockets: any RoomSockets,
+        neighbors: Neighbors? = nil, log: Logger
+    ) {
         let limits = policies.rooms
         shared = Dependencies(
             loop: loop, store: store, keys: keys, time: time, policies: policies, sweeper: sweeper,
@@ -105,11 +106,10 @@ public final class Broker: Sendable {
         presence = Presence(
             loop: loop,
             timing: PresenceState.Timing(
-                graceMs: limits.peerGraceMs, reportMs: limits.presenceMs, probeMs: limits.presenceProbeMs), neighbors: neighbors)
+                graceMs: limits.peerGraceMs, reportMs: limits.presenceMs, probeMs: limits.presenceProbeMs), sockets: sockets,
+            neighbors: neighbors)
         outbox = Outbox(shared, courier: courier, presence: presence)
         rooms = Rooms(shared, presence: presence, outbox: outbox)
-        await presence.attach(rooms)
-        neighbors?.attach(presence, outbox, shares: shared.charges.shares)
     }
 
     public var loop: EventLoop { shared.loop }

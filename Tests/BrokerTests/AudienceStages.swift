@@ -132,9 +132,9 @@ struct CompanionStage: AudienceStage {
     private final class Sockets: CompanionSockets {
         private let messages = Mutex<[(to: [UInt8], CompanionMessage)]>([])
 
-        func send(user: [UInt8], _ message: CompanionMessage) async { send(user, message) }
-        func send(backEnd: [UInt8], _ message: CompanionMessage) async { send(backEnd, message) }
-        private func send(_ name: [UInt8], _ message: CompanionMessage) { messages.withLock { $0.append((name, message)) } }
+        func send(_ message: CompanionMessage, to receiver: CompanionReceiver) async {
+            messages.withLock { $0.append((receiver.name, message)) }
+        }
 
         func messages(to name: [UInt8]) -> [CompanionMessage] {
             messages.withLock { $0.compactMap { $0.to == name ? $0.1 : nil } }
@@ -153,10 +153,7 @@ struct CompanionStage: AudienceStage {
 
     static let session = Array("session".utf8)
 
-    func start() async throws {
-        try await simulated.start()
-        try await companion.setSockets(sockets)
-    }
+    func start() async throws { try await simulated.start(sessionSockets: sockets) }
 
     var companion: Companion {
         get async throws { try #require(await simulated.run?.apps.companion) }

@@ -25,7 +25,7 @@ struct BrokerFixture {
     /// - Parameter courier: replaces the courier that never reaches anyone.
     init(
         courier: ((EventLoop) -> any PushSender)? = nil, addressSize: AddressSize = .apnsOnly, policy: Policy? = nil,
-        webPush: WebPushService? = nil
+        webPush: WebPushService? = nil, sockets: any RoomSockets = NoSockets()
     ) async throws {
         folder = try SimulatedBroker.makeFolder()
         let clock = TestClock(1_800_000_000_000)
@@ -47,11 +47,11 @@ struct BrokerFixture {
         let policies = try Policies([policy ?? Policy.builtIn("rooms")!])
         var settings = Broker.Settings.test(addressSize: addressSize)
         settings.webPush = webPush
-        broker = await Broker(
+        broker = Broker(
             loop: loop, store: StoreAccess(loop: loop, store: store, metrics: metrics, log: Logger { _, _ in }), keys: keys,
             time: time,
             policies: policies, courier: try courier?(loop) ?? Courier(loop: loop, configuration), sweeper: sweeper,
-            settings: settings, metrics: metrics, log: Logger { [prints] _, line in prints.add(line) })
+            settings: settings, metrics: metrics, sockets: sockets, log: Logger { [prints] _, line in prints.add(line) })
     }
 
     func end() async throws {

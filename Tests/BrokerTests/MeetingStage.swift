@@ -64,10 +64,8 @@ actor MeetingStage: LoopActor {
     }
 
     func start() async throws {
-        try await simulated.start()
-        let broker = try await broker
-        await broker.presence.setSockets(sockets)
-        sockets.serve(broker)
+        try await simulated.start(roomSockets: sockets)
+        sockets.serve(try await broker)
     }
 
     func restart() async throws {
@@ -175,4 +173,12 @@ final class Sockets: RoomSockets {
     }
 
     func close(_ socket: UInt64) async { state.withLock { $0.closed.append(socket) } }
+}
+
+/// Stands for sockets in tests that have none.
+struct NoSockets: RoomSockets, CompanionSockets {
+    func send(_ socket: UInt64, _ event: RoomEvent) async {}
+    func ping(_ socket: UInt64, _ number: UInt64) async {}
+    func close(_ socket: UInt64) async {}
+    func send(_ message: CompanionMessage, to receiver: CompanionReceiver) async {}
 }

@@ -247,7 +247,7 @@ import Testing
                 if number % 6 == 0 { await stage.pass(1) }
                 if number % 100 == 0 {
                     let state = await broker.presence.counts
-                    #expect(state.timers <= 2 && state.roomIDs <= 1 && state.sockets <= 8 && state.ends <= 1)
+                    #expect(state.timers <= 2 && state.knockers <= 1 && state.sockets <= 8 && state.ends <= 1)
                     #expect(Arena.shared.used - min(used, Arena.shared.used) < 64)
                 }
             }
@@ -271,7 +271,7 @@ import Testing
 extension Presence {
     struct Counts: Equatable {
         var timers = 0
-        var roomIDs = 0
+        var knockers = 0
         var sockets = 0
         var ends = 0
         var reports = 0
@@ -279,7 +279,7 @@ extension Presence {
 
     var counts: Counts {
         Counts(
-            timers: timers.count, roomIDs: roomIDs.count, sockets: socketCount, ends: roomEnds.count,
+            timers: timers.count, knockers: knockers.count, sockets: socketCount, ends: roomEnds.count,
             reports: waitingReports.count)
     }
 }

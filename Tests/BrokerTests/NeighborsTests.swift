@@ -1,6 +1,7 @@
 import Ledger
 import Linux
 import Sealing
+import Shares
 import Sodium
 import Synchronization
 import Testing
@@ -17,32 +18,30 @@ import Vocabulary
 
     /// Carries each message to all nodes.
     private final class Wire: Sendable {
-        private let nodes = Mutex<[Neighbors]>([])
+        private let nodes = Mutex<[(neighbors: Neighbors, receivers: Neighbors.Receivers)]>([])
         private let isCut = Mutex(false)
         let sent = Mutex<[String]>([])
 
-        func add(_ node: Neighbors) { nodes.withLock { $0.append(node) } }
-        func remove(_ node: Neighbors) { nodes.withLock { $0.removeAll { $0 === node } } }
+        func add(_ node: Neighbors, _ receivers: Neighbors.Receivers) { nodes.withLock { $0.append((node, receivers)) } }
+        func remove(_ node: Neighbors) { nodes.withLock { $0.removeAll { $0.neighbors === node } } }
         func cut(_ isCut: Bool) { self.isCut.withLock { $0 = isCut } }
 
         func send(_ text: String) {
             sent.withLock { $0.append(text) }
             if isCut.withLock(\.self) { return }
-            for node in nodes.withLock(\.self) { node.receive(text) }
+            for node in nodes.withLock(\.self) { node.neighbors.receive(text, for: node.receivers) }
         }
     }
 
     /// The sockets of a node. All of them answer pings, unless they are silent.
     private final class Edge: RoomSockets {
-        private let presence: Presence
+        let presence = Mutex<Presence?>(nil)
         let silent = Mutex<Set<UInt64>>([])
         let heard = Mutex<[UInt64: [RoomEvent]]>([:])
 
-        init(_ presence: Presence) { self.presence = presence }
-
         func send(_ socket: UInt64, _ event: RoomEvent) async { heard.withLock { $0[socket, default: []].append(event) } }
         func ping(_ socket: UInt64, _ number: UInt64) async {
-            if silent.withLock({ !$0.contains(socket) }) { await presence.pong(socket: socket, number: number) }
+            if silent.withLock({ !$0.contains(socket) }) { await presence.withLock(\.self)?.pong(socket: socket, number: number) }
         }
         func close(_ socket: UInt64) async {}
     }
@@ -54,7 +53,12 @@ import Vocabulary
         let task: Task<Void, Never>
         let id: RoomID
 
-        func join(_ socket: UInt64, _ side: RoomSide) async { await presence.join(socket, at: side, in: id, endsInMs: 3_600_000) }
+        func join(_ socket: UInt64, _ side: RoomSide) async {
+            await presence.join(socket, at: side, with: knocker, endsInMs: 3_600_000)
+        }
+        var knocker: Knocker { Knocker(room: id, rooms: nil) }
+
+        func receive(_ text: String) { neighbors.receive(text, for: Neighbors.Receivers(presence)) }
         func heard(_ socket: UInt64) -> [RoomEvent] { edge.heard.withLock { $0[socket] ?? [] } }
     }
 
@@ -73,17 +77,18 @@ import Vocabulary
         func node() async throws -> Node {
             let (machine, wire) = (machine, wire)
             let time = BrokerTime(persisted: 0, wall: { machine.wall }, boot: { machine.boot })
-            let neighbors = Neighbors(loop: loop, keys: keys, time: time) { wire.send($0) }
+            let neighbors = Neighbors(loop: loop, keys: keys, time: time, shares: Shares(.standard)) { wire.send($0) }
+            let edge = Edge()
             let presence = Presence(
-                loop: loop, timing: PresenceState.Timing(graceMs: 5_000, reportMs: 45_000, probeMs: 2_000), neighbors: neighbors)
-            let edge = Edge(presence)
-            await presence.setSockets(edge)
-            neighbors.attach(presence)
-            wire.add(neighbors)
+                loop: loop, timing: PresenceState.Timing(graceMs: 5_000, reportMs: 45_000, probeMs: 2_000), sockets: edge,
+                neighbors: neighbors)
+            edge.presence.withLock { $0 = presence }
+            let receivers = Neighbors.Receivers(presence)
+            wire.add(neighbors, receivers)
             let loop = loop
             let node = Node(
                 neighbors: neighbors, presence: presence, edge: edge,
-                task: Task(executorPreference: loop) { await neighbors.run() },
+                task: Task(executorPreference: loop) { await neighbors.run(receivers) },
                 id: try RoomID.random())
             await pass(100)
             return node
@@ -289,11 +294,11 @@ import Vocabulary
     @Test func theRoomIDIsKeptForAPeerAtAnotherNode() async throws {
         try await play { stage in
             let (first, second) = (try await stage.node(), try await stage.node())
-            await first.presence.report(Self.two, in: first.id)
+            await first.presence.report(Self.two, with: first.knocker)
             await stage.pass(1_000)
             await second.join(1, Self.one)
             await stage.pass(1_000)
-            #expect(await first.presence.counts.roomIDs == 1)
+            #expect(await first.presence.counts.knockers == 1)
             await second.presence.leave(socket: 1, isDeliberate: false)
             await stage.pass(60_000)
             #expect(await first.presence.counts == Presence.Counts())
@@ -321,7 +326,7 @@ import Vocabulary
             await stage.pass(200)
             #expect(await !second.presence.isPresent(Self.one))
             // A report to one node, and its end to another.
-            await first.presence.report(Self.one, in: first.id)
+            await first.presence.report(Self.one, with: first.knocker)
             await stage.pass(10)
             #expect(await second.presence.isPresent(Self.one))
             await second.presence.reportLeaving(Self.one)
@@ -334,7 +339,7 @@ import Vocabulary
     @Test func aLateReportOfALeaveEndsNoNewerSocket() async throws {
         try await play { stage in
             let (first, second) = (try await stage.node(), try await stage.node())
-            await first.presence.report(Self.one, in: first.id)
+            await first.presence.report(Self.one, with: first.knocker)
             await second.join(2, Self.two)
             await stage.pass(1_000)
             await first.presence.reportLeaving(Self.one)
@@ -462,19 +467,19 @@ import Vocabulary
             let last = try #require(sent.last)
             var forged = Array(last.utf8)
             forged[40] ^= 1
-            second.neighbors.receive(String(decoding: forged, as: UTF8.self))
-            second.neighbors.receive("")
-            second.neighbors.receive("AAAA")
+            second.receive(String(decoding: forged, as: UTF8.self))
+            second.receive("")
+            second.receive("AAAA")
             await first.presence.leave(socket: 1, isDeliberate: true)
             await stage.kill(first)
             // Nor can anybody repeat one.
             await stage.pass(20_000)
-            for text in sent { second.neighbors.receive(text) }
+            for text in sent { second.receive(text) }
             await stage.pass(10)
             #expect(await !second.presence.isPresent(Self.one))
             #expect(second.neighbors.count == 0)
             await stage.pass(200_000)
-            second.neighbors.receive(last)
+            second.receive(last)
             await stage.pass(10)
             #expect(await !second.presence.isPresent(Self.one))
         }

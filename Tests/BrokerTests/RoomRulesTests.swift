@@ -3,6 +3,7 @@ import Linux
 import Policy
 import Sealing
 import Storage
+import Synchronization
 import Testing
 import Vocabulary
 
@@ -221,9 +222,10 @@ import Vocabulary
     }
 
     @Test func aRoomThatEndsDuringAJoinKeepsNoSocket() async throws {
-        let fixture = try await BrokerFixture()
+        let sockets = ClosingSockets()
+        let fixture = try await BrokerFixture(sockets: sockets)
         let broker = fixture.broker
-        await broker.presence.setSockets(ClosingSockets(broker: broker))
+        sockets.broker.withLock { $0 = broker }
         for round in 0..<40 {
             let made = try await fixture.create("round-\(round)")
             let caller = fixture.caller(made.room, "creator", made.member)
@@ -316,11 +318,11 @@ extension SQLiteStore {
 }
 
 /// Sockets that close when their room is closed.
-private struct ClosingSockets: RoomSockets {
-    let broker: Broker
+private final class ClosingSockets: RoomSockets {
+    let broker = Mutex<Broker?>(nil)
 
     func send(_ socket: UInt64, _ event: RoomEvent) async {
-        if event == .roomClosed { await broker.presence.leave(socket: socket, isDeliberate: true) }
+        if event == .roomClosed { await broker.withLock(\.self)?.presence.leave(socket: socket, isDeliberate: true) }
     }
     func ping(_ socket: UInt64, _ number: UInt64) async {}
     func close(_ socket: UInt64) async {}

@@ -81,9 +81,9 @@ import Vocabulary
             _ = try await rooms.close(own.rooms[0].room)
             #expect(shares.used(.shortCodes) == 199, "an accepted room's end refunds nothing more")
             // Other nodes report theirs.
-            await rooms.recordAcceptElsewhere(fixture.keys.roomIndex(own.rooms[2].room))
-            await fixture.broker.presence.hear(.closed(room: fixture.keys.roomIndex(own.rooms[3].room)), from: 7)
-            await fixture.broker.presence.hear(.closed(room: fixture.keys.roomIndex(own.rooms[3].room)), from: 7)
+            await rooms.hear(.accepted(room: fixture.keys.roomIndex(own.rooms[2].room)))
+            await rooms.hear(.closed(room: fixture.keys.roomIndex(own.rooms[3].room)))
+            await rooms.hear(.closed(room: fixture.keys.roomIndex(own.rooms[3].room)))
             #expect(shares.used(.shortCodes) == 197)
             fixture.clock.advance(3_600_000)
             // Its timer is the last one that is due.

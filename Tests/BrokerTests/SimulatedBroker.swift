@@ -137,11 +137,13 @@ actor SimulatedBroker: LoopActor {
     private var policies: [Policy] { [policy] + audiencePolicies }
 
     /// Starts like `mayfly serve`, with windows of `resolution` seconds if given. After an error nothing runs.
-    func start(resolution: UInt64? = nil) async throws {
+    func start(
+        resolution: UInt64? = nil, roomSockets: any RoomSockets = NoSockets(), sessionSockets: any CompanionSockets = NoSockets()
+    ) async throws {
         precondition(run == nil)
         self.resolution = resolution ?? self.resolution
         outcome = nil
-        Task(executorPreference: loop) { await self.tryToStart() }
+        Task(executorPreference: loop) { await self.tryToStart(roomSockets, sessionSockets) }
         // A start may have to wait, e.g. for the disk.
         while true {
             await settle()
@@ -167,11 +169,11 @@ actor SimulatedBroker: LoopActor {
         self.run = run
     }
 
-    private func tryToStart() async {
-        do { outcome = .success(try await assemble()) } catch { outcome = .failure(error) }
+    private func tryToStart(_ roomSockets: any RoomSockets, _ sessionSockets: any CompanionSockets) async {
+        do { outcome = .success(try await assemble(roomSockets, sessionSockets)) } catch { outcome = .failure(error) }
     }
 
-    private func assemble() async throws -> Run {
+    private func assemble(_ roomSockets: any RoomSockets, _ sessionSockets: any CompanionSockets) async throws -> Run {
         let policies = try Policies(policies)
         let keys = try KeyRing.load(
             path: folder + "/ratchet.key",
@@ -205,12 +207,11 @@ actor SimulatedBroker: LoopActor {
         }
         let courier = ScriptedCourier(loop: loop, deadlineClock: deadlineClock, webPush: process, script: script)
         let access = StoreAccess(loop: loop, store: store, metrics: metrics, log: log)
-        let broker = await Broker(
+        let broker = Broker(
             loop: loop, store: access, keys: keys, time: time, policies: policies, courier: courier, sweeper: sweeper,
             settings: .test(addressSize: isPushEnabled ? .anyService : .apnsOnly, topic: topic, webPush: webPush),
-            metrics: metrics,
-            log: log)
-        let apps = try await AudienceApps(broker)
+            metrics: metrics, sockets: roomSockets, log: log)
+        let apps = try await AudienceApps(broker, sockets: sessionSockets)
         let sequencer = Sequencer(
             loop: loop, store: store, folder: ledger, key: key, resolution: resolution, time: time, metrics: metrics, log: log,
             witnesses: try witnesses(loop, time, metrics, log), witnessFailure: .open,

@@ -81,7 +81,7 @@ import Testing
                 try await stage.end(socket - 1, isDeliberate: true)
                 #expect(try await stage.join(2, socket) == .peerPresent)
                 let counts = try await stage.broker.presence.counts
-                #expect(counts.timers == 1 && counts.roomIDs == 1 && Arena.shared.used <= used)
+                #expect(counts.timers == 1 && counts.knockers == 1 && Arena.shared.used <= used)
             }
             await stage.pass(4_100)
             #expect(stage.sockets.pings(1) == [1, 2])

@@ -6,9 +6,10 @@ public struct AudienceApps: Sendable {
     public let monitor: Monitor?
     public let calls: Calls?
 
+    /// - Parameter sockets: get the companion's messages.
     /// - Throws: what the store throws.
-    public init(_ broker: Broker) async throws {
-        companion = try await Self.audiences(.companion, broker).map { Companion(audiences: $0) }
+    public init(_ broker: Broker, sockets: any CompanionSockets) async throws {
+        companion = try await Self.audiences(.companion, broker).map { Companion(audiences: $0, sockets: sockets) }
         monitor = try await Self.audiences(.monitor, broker).map { Monitor(audiences: $0) }
         calls = try await Self.audiences(.calls, broker).map { Calls(audiences: $0) }
     }

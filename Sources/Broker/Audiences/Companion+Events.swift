@@ -72,8 +72,8 @@ extension CompanionMessage {
 
 /// Reaches the sockets of sessions, which belong to the edge.
 public protocol CompanionSockets: Sendable {
-    func send(user: [UInt8], _ message: CompanionMessage) async
-    func send(backEnd: [UInt8], _ message: CompanionMessage) async
+    /// Sends news to all sockets of a user or a back end.
+    func send(_ message: CompanionMessage, to receiver: CompanionReceiver) async
 }
 
 extension Companion {
@@ -381,10 +381,6 @@ extension CompanionEvent {
 extension Principal {
     /// The namespace of a caller's ids. A user and a back end may have the same name.
     var callerSpace: [UInt8] { [isBackEnd ? 1 : 0] + user }
-}
-
-extension CompanionReceiver {
-    init(_ principal: Principal) { self.init(name: principal.user, isBackEnd: principal.isBackEnd) }
 }
 
 extension Policy {

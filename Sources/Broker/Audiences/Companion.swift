@@ -11,33 +11,23 @@ public actor Companion: LoopActor, BrokerPart {
     public nonisolated let loop: EventLoop
     nonisolated let shared: Dependencies
     public nonisolated let audiences: Audiences
-    var sockets: (any CompanionSockets)?
+    nonisolated let sockets: any CompanionSockets
 
-    public init(audiences: Audiences) {
+    /// - Parameter sockets: get messages.
+    public init(audiences: Audiences, sockets: any CompanionSockets) {
         loop = audiences.loop
         shared = audiences.shared
         self.audiences = audiences
-        shared.neighbors?.attach(self)
+        self.sockets = sockets
     }
 
     /// Sends what is due and ends approvals that nobody has answered in time, until the task is cancelled.
     public func run() async { await audiences.run { try await self.timedOut($0) } }
 
-    /// Sets the receiver of messages to sockets.
-    public func setSockets(_ sockets: any CompanionSockets) { self.sockets = sockets }
-
     /// Sends news to the sockets of a user or a back end, at all nodes.
     func send(_ message: CompanionMessage, to receiver: CompanionReceiver) async {
         shared.neighbors?.post(.news(receiver, message))
-        await sendHere(message, to: receiver)
-    }
-
-    func sendHere(_ message: CompanionMessage, to receiver: CompanionReceiver) async {
-        if receiver.isBackEnd {
-            await sockets?.send(backEnd: receiver.name, message)
-        } else {
-            await sockets?.send(user: receiver.name, message)
-        }
+        await sockets.send(message, to: receiver)
     }
 
     func tell(_ content: RequestContent, _ message: CompanionMessage) async {

@@ -21,15 +21,25 @@ public final class Neighbors: Sendable {
         var sent: UInt64 = 0
         /// When a message of this node last came back to it.
         var echo: UInt64 = 0
-        var presence: Presence?
-        var outbox: Outbox?
-        var companion: Companion?
-        var shares: Shares?
+    }
+
+    /// The parts of this node that act on messages of other nodes.
+    public struct Receivers: Sendable {
+        let presence: Presence
+        let rooms: Rooms?
+        let companion: Companion?
+
+        public init(_ broker: Broker, _ companion: Companion?) { self.init(broker.presence, broker.rooms, companion) }
+
+        init(_ presence: Presence, _ rooms: Rooms? = nil, _ companion: Companion? = nil) {
+            (self.presence, self.rooms, self.companion) = (presence, rooms, companion)
+        }
     }
 
     private let loop: EventLoop
     private let keys: KeyRing
     private let time: BrokerTime
+    private let shares: Shares
     private let send: @Sendable (String) -> Void
     /// Identifies this process.
     let node = UInt64.random(in: 1 ... .max)
@@ -50,16 +60,12 @@ public final class Neighbors: Sendable {
     /// Bytes of messages that fit into one payload of PostgreSQL.
     private static let mostBytes = 5_600
 
-    /// - Parameter send: sends a text to all nodes, also to this one. The text may be lost.
-    public init(loop: EventLoop, keys: KeyRing, time: BrokerTime, send: @escaping @Sendable (String) -> Void) {
-        (self.loop, self.keys, self.time, self.send) = (loop, keys, time, send)
+    /// - Parameters:
+    ///   - shares: the quotas of all callers, as at the broker. They shrink while other nodes serve.
+    ///   - send: sends a text to all nodes, also to this one. The text may be lost.
+    public init(loop: EventLoop, keys: KeyRing, time: BrokerTime, shares: Shares, send: @escaping @Sendable (String) -> Void) {
+        (self.loop, self.keys, self.time, self.shares, self.send) = (loop, keys, time, shares, send)
     }
-
-    func attach(_ presence: Presence, _ outbox: Outbox? = nil, shares: Shares? = nil) {
-        state.withLock { ($0.presence, $0.outbox, $0.shares) = (presence, outbox, shares) }
-    }
-
-    func attach(_ companion: Companion) { state.withLock { $0.companion = companion } }
 
     /// How many other nodes serve.
     public var count: Int { state.withLock(\.heard.count) }
@@ -69,38 +75,37 @@ public final class Neighbors: Sendable {
 
     /// A caller may come to any node. So each node grants an equal part of what lasts for minutes.
     private func divideShares() {
-        let (shares, nodes) = state.withLock { ($0.shares, 1 + $0.heard.count) }
-        shares?.divide([.creations, .tokenReplacements, .shortCreations, .shortCodes], by: nodes)
+        shares.divide([.creations, .tokenReplacements, .shortCreations, .shortCodes], by: 1 + count)
     }
 
     // MARK: Sending
 
     /// Says hello, then repeats who is present here, until the task is cancelled.
-    public func run() async {
+    public func run(_ receivers: Receivers) async {
         greet()
         while !Task.isCancelled {
             do { try await loop.sleep(Self.pulseMs) } catch { return }
-            loop.submit { self.pulse() }
+            loop.submit { self.pulse(receivers.presence) }
         }
     }
 
     /// Asks all nodes who is present there. Call it whenever messages may have been missed.
     public func greet() { loop.submit { self.post(.hello, always: true) } }
 
-    private func pulse() {
+    private func pulse(_ presence: Presence) {
         let now = loop.now
         let isDeaf = isDeaf
-        let (silent, presence) = state.withLock { state in
+        let silent = state.withLock { state in
             // Others may be alive: only this node hears nothing.
             if isDeaf { state.heard = state.heard.mapValues { _ in now } }
             let silent = state.heard.filter { now - $0.value >= Self.silenceMs }.map(\.key)
             for node in silent { state.heard[node] = nil }
             // Nothing of theirs can be opened any more.
             state.last = state.last.filter { now - $0.value.at < 3 * Self.lifeMs }
-            return (silent, state.presence)
+            return silent
         }
         if !silent.isEmpty { divideShares() }
-        presence?.assumeIsolated { presence in
+        presence.assumeIsolated { presence in
             for node in silent { presence.forget(node: node) }
             if isDeaf { presence.believeAll() } else { presence.forgetUnrepeated(before: now - min(now, Self.silenceMs)) }
             presence.repeatPresence()
@@ -147,11 +152,15 @@ public final class Neighbors: Sendable {
     // MARK: Receiving
 
     /// Handles a text from any node. May be called on any thread. Ignores a malformed or expired one.
-    public func receive(_ text: String) {
+    public func receive(_ text: String, for receivers: Receivers) {
         guard let (node, number, messages) = open(text) else { return }
         loop.submit {
             guard self.isNew(number, from: node) else { return }
-            if node == self.node { self.state.withLock { $0.echo = self.loop.now } } else { self.handle(messages, from: node) }
+            if node == self.node {
+                self.state.withLock { $0.echo = self.loop.now }
+            } else {
+                self.handle(messages, from: node, receivers)
+            }
         }
     }
 
@@ -183,15 +192,13 @@ public final class Neighbors: Sendable {
         return (opened.span.bigEndian64(at: 0), opened.span.bigEndian64(at: 8), messages)
     }
 
-    private func handle(_ messages: [NodeMessage], from node: UInt64) {
-        let (isNew, presence, outbox, companion) = state.withLock { state in
-            let isNew = state.heard.updateValue(loop.now, forKey: node) == nil
-            return (isNew, state.presence, state.outbox, state.companion)
-        }
+    private func handle(_ messages: [NodeMessage], from node: UInt64, _ receivers: Receivers) {
+        let (presence, rooms, outbox) = (receivers.presence, receivers.rooms, receivers.rooms?.outbox)
+        let isNew = state.withLock { $0.heard.updateValue(loop.now, forKey: node) == nil }
         if isNew { divideShares() }
         if isNew || messages.contains(.hello) {
             post(.pulse)
-            presence?.assumeIsolated { $0.repeatPresence() }
+            presence.assumeIsolated { $0.repeatPresence() }
         }
         for message in messages {
             switch message {
@@ -200,9 +207,11 @@ public final class Neighbors: Sendable {
             case .renewed(let token): outbox?.assumeIsolated { $0.renewHere([token]) }
             case .news(let receiver, let news):
                 if let request = news.ended { outbox?.assumeIsolated { $0.settle(request) } }
-                guard let companion else { break }
-                Task(executorPreference: loop) { await companion.sendHere(news, to: receiver) }
-            default: presence?.assumeIsolated { $0.hear(message, from: node) }
+                guard let companion = receivers.companion else { break }
+                Task(executorPreference: loop) { await companion.sockets.send(news, to: receiver) }
+            default:
+                rooms?.assumeIsolated { $0.hear(message) }
+                presence.assumeIsolated { $0.hear(message, from: node) }
             }
         }
     }

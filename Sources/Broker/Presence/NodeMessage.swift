@@ -28,9 +28,13 @@ enum NodeMessage: Equatable, Sendable {
 }
 
 /// The receiver of news of sessions: the user or the back end of that name.
-struct CompanionReceiver: Equatable, Sendable {
-    var name: [UInt8]
-    var isBackEnd: Bool
+public struct CompanionReceiver: Hashable, Sendable {
+    public var name: [UInt8]
+    public var isBackEnd: Bool
+
+    init(name: [UInt8], isBackEnd: Bool) { (self.name, self.isBackEnd) = (name, isBackEnd) }
+
+    public init(_ principal: Principal) { self.init(name: principal.user, isBackEnd: principal.isBackEnd) }
 }
 
 // One byte for the kind, then the fields. Numbers are big-endian.

@@ -26,11 +26,8 @@ extension Presence {
             guard asked == neighbors?.node, let remote = remote[RemoteSide(node: node, side: side)] else { return }
             apply(state.pong(remote.socket, number: number, now: loop.now), in: side.room)
         case .accepted(let room):
-            rooms?.assumeIsolated { $0.recordAcceptElsewhere(room) }
             Task(executorPreference: loop) { await self.send(RoomSide(room: room, slot: 1), .peerAccepted) }
-        case .closed(let room):
-            rooms?.assumeIsolated { $0.refundShortCode(of: room) }
-            Task(executorPreference: loop) { await self.end(room) }
+        case .closed(let room): Task(executorPreference: loop) { await self.end(room) }
         case .hello, .pulse, .revoked, .renewed, .news: break
         }
     }

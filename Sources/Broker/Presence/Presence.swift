@@ -9,15 +9,14 @@ import Vocabulary
 public actor Presence: LoopActor {
     public nonisolated let loop: EventLoop
     var state: PresenceState
-    private(set) weak var rooms: Rooms?
     let neighbors: Neighbors?
-    private var sockets: (any RoomSockets)?
+    private let sockets: any RoomSockets
     /// The timer of each side that waits for something.
     private(set) var timers: [RoomSide: TimerID] = [:]
     /// For each room with sockets, the timer for the room's end.
     private(set) var roomEnds: [Digest: TimerID] = [:]
-    /// One copy of the id of each room in which a knock may become due without a caller.
-    private(set) var roomIDs: [Digest: RoomID] = [:]
+    /// For each room in which a knock may become due without a caller, the means to knock. It has one copy of the room's id.
+    private(set) var knockers: [Digest: Knocker] = [:]
     /// Reports over HTTP that wait for the probe of a side.
     private(set) var waitingReports: [RoomSide: [CheckedContinuation<Result<Delivery, BrokerError>, Never>]] = [:]
     /// Actions to call when the probe of a side ends.
@@ -29,17 +28,12 @@ public actor Presence: LoopActor {
     var announced: Set<RoomSide> = []
 
     /// - Parameter neighbors: nil if this node is alone.
-    init(loop: EventLoop, timing: PresenceState.Timing, neighbors: Neighbors? = nil) {
+    init(loop: EventLoop, timing: PresenceState.Timing, sockets: any RoomSockets, neighbors: Neighbors? = nil) {
         self.loop = loop
+        self.sockets = sockets
         self.neighbors = neighbors
         state = PresenceState(timing)
     }
-
-    /// Sets the receiver of knocks that become due without a caller.
-    func attach(_ rooms: Rooms) { self.rooms = rooms }
-
-    /// Sets the receiver of messages and pings to sockets.
-    public func setSockets(_ sockets: any RoomSockets) { self.sockets = sockets }
 
     // MARK: Questions
 
@@ -53,9 +47,9 @@ public actor Presence: LoopActor {
     // MARK: Events
 
     /// Adds a socket to its room.
-    func join(_ socket: UInt64, at side: RoomSide, in id: RoomID, endsInMs: UInt64) {
-        apply(state.join(socket, at: side, provenAt: loop.now, now: loop.now), in: side.room, id)
-        if roomEnds[side.room] == nil { watchEnd(of: side.room, afterMs: endsInMs) }
+    func join(_ socket: UInt64, at side: RoomSide, with knocker: Knocker, endsInMs: UInt64) {
+        apply(state.join(socket, at: side, provenAt: loop.now, now: loop.now), in: side.room, knocker)
+        if roomEnds[side.room] == nil { watchEnd(of: side.room, afterMs: endsInMs, knocker.rooms) }
     }
 
     /// Removes a socket that has ended.
@@ -72,7 +66,7 @@ public actor Presence: LoopActor {
     }
 
     /// Records a report over HTTP that a side is present.
-    func report(_ side: RoomSide, in id: RoomID) { apply(state.report(side, now: loop.now), in: side.room, id) }
+    func report(_ side: RoomSide, with knocker: Knocker) { apply(state.report(side, now: loop.now), in: side.room, knocker) }
 
     /// Records a report over HTTP that a side leaves.
     func reportLeaving(_ side: RoomSide) {
@@ -102,10 +96,10 @@ public actor Presence: LoopActor {
     }
 
     /// Checks a side again after its knock was throttled or failed, if its peer is still present then.
-    func checkAgain(_ side: RoomSide, in id: RoomID, afterMs: UInt64) {
+    func checkAgain(_ side: RoomSide, with knocker: Knocker, afterMs: UInt64) {
         // A throttle ends by broker time, which may be slower than the loop's clock.
         let wait = max(afterMs, 1_000)
-        apply(state.checkAgain(side, at: loop.now + wait, now: loop.now), in: side.room, id)
+        apply(state.checkAgain(side, at: loop.now + wait, now: loop.now), in: side.room, knocker)
     }
 
     /// Closes the sockets of a room that has ended, and forgets the room.
@@ -118,7 +112,7 @@ public actor Presence: LoopActor {
             endProbe(of: side)
         }
         announce(room)
-        for socket in sockets { await self.sockets?.send(socket, .roomClosed) }
+        for socket in sockets { await self.sockets.send(socket, .roomClosed) }
     }
 
     /// Ends a room at all nodes.
@@ -129,16 +123,16 @@ public actor Presence: LoopActor {
 
     /// Sends a message to the sockets of a side.
     func send(_ side: RoomSide, _ event: RoomEvent) async {
-        for socket in state.sockets(at: side) { await sockets?.send(socket, event) }
+        for socket in state.sockets(at: side) { await sockets.send(socket, event) }
     }
 
     // MARK: Effects
 
     /// Carries out the effects of an event in a room.
-    /// - Parameter id: the room id, if a caller sent it. One copy is kept as long as a knock may need it.
-    func apply(_ effects: [PresenceState.Effect], in room: Digest, _ id: RoomID? = nil) {
-        let id = roomIDs[room] ?? id
-        roomIDs[room] = state.mayKnock(in: room, isAlone: neighbors == nil) ? id : nil
+    /// - Parameter knocker: of the caller, if there is one. It is kept as long as a knock may need it.
+    func apply(_ effects: [PresenceState.Effect], in room: Digest, _ knocker: Knocker? = nil) {
+        let knocker = knockers[room] ?? knocker
+        knockers[room] = state.mayKnock(in: room, isAlone: neighbors == nil) ? knocker : nil
         announce(room)
         if !state.hasSockets(in: room), let timer = roomEnds.removeValue(forKey: room) { loop.cancel(timer) }
         var later: [PresenceState.Effect] = []
@@ -155,23 +149,23 @@ public actor Presence: LoopActor {
             }
         }
         if later.isEmpty { return }
-        Task(executorPreference: loop) { [later] in for effect in later { await self.carryOut(effect, id) } }
+        Task(executorPreference: loop) { [later] in for effect in later { await self.carryOut(effect, knocker) } }
     }
 
-    private func carryOut(_ effect: PresenceState.Effect, _ id: RoomID?) async {
+    private func carryOut(_ effect: PresenceState.Effect, _ knocker: Knocker?) async {
         switch effect {
         case .arm, .answered: break
         case .ping(let side, let sockets, let number):
-            for socket in sockets where !PresenceState.isRemote(socket) { await self.sockets?.ping(socket, number) }
+            for socket in sockets where !PresenceState.isRemote(socket) { await self.sockets.ping(socket, number) }
             if sockets.contains(where: PresenceState.isRemote) { probeElsewhere(side, number) }
-        case .close(let socket): await sockets?.close(socket)
+        case .close(let socket): await sockets.close(socket)
         case .arrived(let side): await send(side.peer, .peerJoined)
         case .left(let side): await send(side.peer, .peerLeft(nil))
-        case .knock(let side): if knocksHere(side) { _ = await knock(at: side, in: id) }
+        case .knock(let side): if knocksHere(side) { _ = await knock(at: side, with: knocker) }
         case .absent(let side, let knocks):
             let knocks = knocks && knocksHere(side)
             let waiting = waitingReports.removeValue(forKey: side)
-            let result = knocks ? await knock(at: side, in: id) : .success(.none)
+            let result = knocks ? await knock(at: side, with: knocker) : .success(.none)
             // The side may have arrived meanwhile. Then its peer has already got `peer_joined`.
             if !state.isPresent(side) { await send(side.peer, .peerLeft(knocks ? Self.delivery(of: result) : nil)) }
             for report in waiting ?? [] { report.resume(returning: result) }
@@ -182,13 +176,13 @@ public actor Presence: LoopActor {
     private func knocksHere(_ side: RoomSide) -> Bool { neighbors == nil || state.isHere(side.peer, now: loop.now) }
 
     /// Knocks at a side because its peer waits. A knock that could not be stored is tried again, because no caller sees its error.
-    private func knock(at side: RoomSide, in id: RoomID?) async -> Result<Delivery, BrokerError> {
-        guard let id, let rooms else { return .failure(.roomNotFound) }
+    private func knock(at side: RoomSide, with knocker: Knocker?) async -> Result<Delivery, BrokerError> {
+        guard let knocker, let rooms = knocker.rooms else { return .failure(.roomNotFound) }
         do {
-            return .success(try await rooms.knock(at: side, in: id))
+            return .success(try await rooms.knock(at: side, in: knocker.room))
         } catch {
             let error = BrokerError(thrown: error) ?? .storageUnavailable
-            if error.isRetryable { checkAgain(side, in: id, afterMs: error.retryMs) }
+            if error.isRetryable { checkAgain(side, with: knocker, afterMs: error.retryMs) }
             return .failure(error)
         }
     }
@@ -224,16 +218,16 @@ public actor Presence: LoopActor {
     // MARK: The room's end
 
     /// Checks the room at its end. Its sockets are closed, unless the room was accepted meanwhile.
-    private func watchEnd(of room: Digest, afterMs: UInt64) {
-        roomEnds[room] = loop.after(afterMs) {
+    private func watchEnd(of room: Digest, afterMs: UInt64, _ rooms: Rooms?) {
+        roomEnds[room] = loop.after(afterMs) { [weak rooms] in
             self.assumeIsolated { presence in
                 presence.roomEnds[room] = nil
-                _ = Task(executorPreference: presence.loop) { await presence.checkEnd(of: room) }
+                _ = Task(executorPreference: presence.loop) { await presence.checkEnd(of: room, rooms) }
             }
         }
     }
 
-    private func checkEnd(of room: Digest) async {
+    private func checkEnd(of room: Digest, _ rooms: Rooms?) async {
         guard let rooms else { return }
         let wait: UInt64
         do {
@@ -244,8 +238,14 @@ public actor Presence: LoopActor {
             // The store can't be read now. Check again soon.
             wait = 1_000
         }
-        if state.hasSockets(in: room), roomEnds[room] == nil { watchEnd(of: room, afterMs: wait) }
+        if state.hasSockets(in: room), roomEnds[room] == nil { watchEnd(of: room, afterMs: wait, rooms) }
     }
+}
+
+/// Knocks in a room after its caller has gone.
+struct Knocker: Sendable {
+    let room: RoomID
+    weak let rooms: Rooms?
 }
 
 extension BrokerError {

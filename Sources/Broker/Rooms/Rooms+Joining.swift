@@ -224,10 +224,15 @@ extension Rooms {
         return Membership(room: room, member: member, expires: record.expires, ref: token?.ref, isNew: true)
     }
 
-    /// Another node has accepted a room.
-    func recordAcceptElsewhere(_ room: Digest) {
-        knockDelays.recordAccept(room, now: time.now)
-        refundShortCode(of: room)
+    /// Handles what another node has done to a room.
+    func hear(_ message: NodeMessage) {
+        switch message {
+        case .accepted(let room):
+            knockDelays.recordAccept(room, now: time.now)
+            refundShortCode(of: room)
+        case .closed(let room): refundShortCode(of: room)
+        default: break
+        }
     }
 
     private func codeIndexes(_ joinid: [UInt8], now: UInt64) throws -> [Digest] {

@@ -21,7 +21,7 @@ extension Rooms {
         guard isOpen() else { return nil }
         let side = RoomSide(room: record.room, slot: slot)
         try chargePresenceChange(side)
-        await presence.join(socket, at: side, in: caller.room, endsInMs: record.ends - min(time.now, record.ends))
+        await presence.join(socket, at: side, with: knocker(caller.room), endsInMs: record.ends - min(time.now, record.ends))
         // The room may have ended after it was read. Then this socket was not among those that were closed.
         guard let current = try await live(record.room) else {
             await presence.leave(socket: socket, isDeliberate: true)
@@ -41,7 +41,7 @@ extension Rooms {
         } catch {
             // Keep the socket: if it were closed, the app would open another at once.
             guard let refusal = BrokerError(thrown: error), refusal.isOverload else { throw error }
-            await presence.checkAgain(side.peer, in: caller.room, afterMs: refusal.retryMs)
+            await presence.checkAgain(side.peer, with: knocker(caller.room), afterMs: refusal.retryMs)
             return (current.expires, false, .throttled)
         }
     }
@@ -55,7 +55,7 @@ extension Rooms {
             await presence.reportLeaving(side)
             return .none
         }
-        await presence.report(side, in: caller.room)
+        await presence.report(side, with: knocker(caller.room))
         switch await presence.check(side.peer, isAwaited: true) {
         case .present:
             metrics.add(.knocksUnneeded)
@@ -64,6 +64,8 @@ extension Rooms {
         case .absent: return try await knock(in: caller.room, record, at: side.peer.slot, charging: payer)
         }
     }
+
+    private func knocker(_ room: RoomID) -> Knocker { Knocker(room: room, rooms: self) }
 
     private func chargePresenceChange(_ side: RoomSide) throws {
         let owner = charges.shares.side(side.room, slot: side.slot)
@@ -178,7 +180,7 @@ extension Rooms {
         metrics.add(.knocksThrottled)
         let now = time.now
         await presence.checkAgain(
-            RoomSide(room: token.room, slot: token.context.slot), in: room, afterMs: end - min(now, end) + 1)
+            RoomSide(room: token.room, slot: token.context.slot), with: knocker(room), afterMs: end - min(now, end) + 1)
         return .throttled
     }
 }

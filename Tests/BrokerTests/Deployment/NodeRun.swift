@@ -27,6 +27,8 @@ actor NodeRun: LoopActor {
         let offers: KeyOffers
         let courier: SimulatedCourier
         let isLoss: Bool
+
+        var receivers: Neighbors.Receivers { Neighbors.Receivers(broker, nil) }
     }
 
     nonisolated let loop: EventLoop
@@ -119,16 +121,18 @@ actor NodeRun: LoopActor {
         let courier = SimulatedCourier(
             loop, world.services, process, number, brokerTime: { time.now },
             delivered: { [weak self] apnsID in if let self { world.services.tell(apnsID, to: self) } })
-        let neighbors = Neighbors(loop: loop, keys: keys, time: time) { text in
+        let shares = Shares(.standard(world.policies.rooms))
+        let neighbors = Neighbors(loop: loop, keys: keys, time: time, shares: shares) { text in
             if !gate.isDead { world.network.notify(text, from: number) }
         }
-        let broker = await Broker(
+        let broker = Broker(
             loop: loop, store: StoreAccess(loop: loop, store: store, metrics: metrics, log: log), keys: keys, time: time,
             policies: world.policies, courier: LeasedSender(courier, admission.lease), sweeper: sweeper,
             settings: .test(addressSize: world.takesSubscriptions.isSet ? .anyService : .apnsOnly, webPush: world.webPush),
-            metrics: metrics, neighbors: neighbors, log: log)
-        guard let calls = try await AudienceApps(broker).calls else { preconditionFailure("calls have a policy") }
-        await broker.presence.setSockets(sockets)
+            metrics: metrics, shares: shares, sockets: sockets, neighbors: neighbors, log: log)
+        guard let calls = try await AudienceApps(broker, sockets: NoSockets()).calls else {
+            preconditionFailure("calls have a policy")
+        }
         sockets.attach(broker.presence)
         let sequencer = Sequencer(
             loop: loop, store: store, folder: ledger, key: world.key, resolution: world.pace.resolution, time: time,
@@ -178,7 +182,7 @@ actor NodeRun: LoopActor {
         add([
             Task(executorPreference: loop) { if leads { await lead() } },
             Task(executorPreference: loop) { await parts.node.run(duties) },
-            Task(executorPreference: loop) { await parts.neighbors.run() },
+            Task(executorPreference: loop) { await parts.neighbors.run(parts.receivers) },
             Task(executorPreference: loop) { await parts.sweeper.run() },
         ])
     }

@@ -73,7 +73,9 @@ final class SimulatedNetwork: Sendable {
                     guard database.condition(at: number) == .well, !isDeaf(number), let process = process(at: number) else {
                         return
                     }
-                    process.machine.deliver { process.neighbors?.receive(text) }
+                    process.machine.deliver {
+                        if let parts = process.parts { parts.neighbors.receive(text, for: parts.receivers) }
+                    }
                 }
             }
         }

@@ -320,12 +320,11 @@ extension Life {
 }
 
 extension Life: CompanionSockets {
-    func send(user: [UInt8], _ message: CompanionMessage) async {
+    func send(_ message: CompanionMessage, to receiver: CompanionReceiver) async {
+        if receiver.isBackEnd { return }
         if case .approvalRequest = message { return }
         if let request = message.end { approvals[request]?.isTold = true }
     }
-
-    func send(backEnd: [UInt8], _ message: CompanionMessage) async {}
 }
 
 extension CompanionMessage {

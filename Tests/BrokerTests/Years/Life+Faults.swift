@@ -22,7 +22,7 @@ extension Life {
         while true {
             let before = machine.monotonic
             do {
-                try await simulated.start()
+                try await simulated.start(roomSockets: self, sessionSockets: self)
                 break
             } catch {
                 guard faults.lastAt >= before else { throw Broken(description: "a start was refused without a fault: \(error)") }
@@ -35,8 +35,6 @@ extension Life {
         run = await simulated.run
         runs += 1
         (previousStart, startedAt) = (startedAt, machine.monotonic)
-        await run?.broker.presence.setSockets(self)
-        await run?.apps.companion?.setSockets(self)
         chronicle.add("started")
         noticeSteps()
         // A push that was acknowledged is sent by the next run, if enough time is left.

@@ -4,20 +4,19 @@ import HTTPServer
 import JSON
 import WebSocket
 
-/// The WebSockets of rooms: their members, the meaning of messages and the form of events.
-public actor RoomSocketHandler: LoopActor, RoomSockets {
+/// The meaning of messages from the WebSockets of rooms.
+public actor RoomSocketHandler: LoopActor {
     public nonisolated let loop: EventLoop
     private let broker: Broker
-    /// Sockets that joined a room, by the number that the broker uses for them.
-    private var members: [UInt64: WebSocketHandle] = [:]
+    private let table: RoomSocketTable
+    /// The numbers in the table of sockets that joined a room.
     private var numbers: [WebSocketHandle: UInt64] = [:]
-    /// Events for sockets that haven't got `joined` yet. They are sent after it.
-    private var early: [UInt64: [RoomEvent]] = [:]
-    private var last: UInt64 = 0
 
-    public init(loop: EventLoop, broker: Broker) {
-        self.loop = loop
+    /// - Parameter table: the one that the broker sends to.
+    public init(broker: Broker, table: RoomSocketTable) {
+        loop = broker.loop
         self.broker = broker
+        self.table = table
     }
 
     // MARK: From the socket
@@ -61,8 +60,7 @@ public actor RoomSocketHandler: LoopActor, RoomSockets {
 
     private func end(_ socket: WebSocketHandle, isDeliberate: Bool) async {
         guard let number = numbers.removeValue(forKey: socket) else { return }
-        members[number] = nil
-        early[number] = nil
+        table.remove(number)
         await broker.presence.leave(socket: number, isDeliberate: isDeliberate)
     }
 
@@ -71,16 +69,11 @@ public actor RoomSocketHandler: LoopActor, RoomSockets {
     }
 
     private func join(_ caller: Caller, _ socket: WebSocketHandle, _ charges: RequestCharges) async throws {
-        last += 1
-        let number = last
         // Registered before the broker answers, because an event or the socket's end may come first.
+        let number = table.add(socket)
         numbers[socket] = number
-        members[number] = socket
-        early[number] = []
         do {
-            let joined = try await broker.rooms.join(caller, socket: number, charging: charges) { [weak self] in
-                self?.assumeIsolated { $0.members[number] != nil } ?? false
-            }
+            let joined = try await broker.rooms.join(caller, socket: number, charging: charges) { [table] in table.has(number) }
             guard let joined else { return }
             await socket.markJoined()
             await socket.send(
@@ -89,28 +82,12 @@ public actor RoomSocketHandler: LoopActor, RoomSockets {
                     json.add("peerPresent", joined.peerPresent)
                     json.add("delivery", joined.delivery.rawValue)
                 })
-            for event in early.removeValue(forKey: number) ?? [] { await send(number, event) }
+            await table.sendEarly(number)
         } catch {
             await end(socket, isDeliberate: false)
             throw error
         }
     }
-
-    // MARK: To the socket
-
-    public func send(_ socket: UInt64, _ event: RoomEvent) async {
-        guard let handle = members[socket] else { return }
-        guard early[socket]?.append(event) == nil else { return }
-        await handle.send(
-            SocketMessage.message(event.name) { json in
-                if case .peerLeft(let delivery?) = event { json.add("delivery", delivery.rawValue) }
-            })
-        if event == .roomClosed { await handle.close(.normal) }
-    }
-
-    public func ping(_ socket: UInt64, _ number: UInt64) async { await members[socket]?.ping(number) }
-
-    public func close(_ socket: UInt64) async { await members[socket]?.close(.policyViolation) }
 
     /// A message from a socket.
     private enum Request: Sendable {

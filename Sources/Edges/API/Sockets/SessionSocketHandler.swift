@@ -6,20 +6,14 @@ import Sealing
 import Vocabulary
 import WebSocket
 
-/// The WebSockets of the companion: their users, the meaning of messages and the recipients of news.
-public actor SessionSocketHandler: LoopActor, CompanionSockets {
+/// The WebSockets of the companion: their users and the meaning of messages.
+public actor SessionSocketHandler: LoopActor {
     public nonisolated let loop: EventLoop
     private let companion: Companion
     private let authenticator: Authenticator
+    private let table: SessionSocketTable
     /// All open sockets.
     private var members: [WebSocketHandle: Member] = [:]
-    private var listeners: [Listener: Set<WebSocketHandle>] = [:]
-
-    /// A recipient of news: the user or the back end of that name.
-    private struct Listener: Hashable {
-        let name: [UInt8]
-        let isBackEnd: Bool
-    }
 
     private struct Member {
         /// The user, once the socket is authenticated.
@@ -30,13 +24,13 @@ public actor SessionSocketHandler: LoopActor, CompanionSockets {
 
     /// Timeout of authentication.
     private static let authenticationMs: UInt64 = 10_000
-    /// Limit per user, since each socket gets all of the user's news. Back ends have no limit: they are the operator's own.
-    private static let maxSockets = 64
 
-    public init(loop: EventLoop, companion: Companion, authenticator: Authenticator) {
-        self.loop = loop
+    /// - Parameter table: the one that the companion sends to.
+    public init(companion: Companion, authenticator: Authenticator, table: SessionSocketTable) {
+        loop = companion.loop
         self.companion = companion
         self.authenticator = authenticator
+        self.table = table
     }
 
     // MARK: From the socket
@@ -105,18 +99,13 @@ public actor SessionSocketHandler: LoopActor, CompanionSockets {
         guard let waiting = members[socket] else { return }
         // A reload removed a key meanwhile, perhaps the one of this JWT.
         guard authenticator.withdrawals == withdrawals else { return await socket.close(.goingAway) }
-        let listener = Listener(name: principal.user, isBackEnd: principal.isBackEnd)
-        // Refuse the new socket. If the oldest were closed instead, clients that reconnect would evict each other forever.
-        guard principal.isBackEnd || listeners[listener, default: []].count < Self.maxSockets else {
-            throw BrokerError.tooManySockets(limit: Self.maxSockets)
-        }
         // The same leeway as for calls.
         let (endMs, nowMs) = (principal.expiresMs + JSONWebClaims.leewayMs, companion.audiences.wallMs)
         guard endMs > nowMs else { throw BrokerError.jwtExpired }
+        try table.add(socket, of: CompanionReceiver(principal))
         loop.cancel(waiting.end)
         // A socket that stays for a day must authenticate again.
         members[socket] = Member(principal: principal, end: end(of: socket, in: min(endMs - nowMs, 86_400_000)))
-        listeners[listener, default: []].insert(socket)
         await socket.markJoined(maximumBytes: API.longBodyBytes)
         await socket.send(SocketMessage.message("authenticated") { $0.add("expiresAt", timeMs: principal.expiresMs) })
     }
@@ -175,77 +164,7 @@ public actor SessionSocketHandler: LoopActor, CompanionSockets {
     func closed(_ socket: WebSocketHandle) {
         guard let member = members.removeValue(forKey: socket) else { return }
         loop.cancel(member.end)
-        guard let principal = member.principal else { return }
-        let listener = Listener(name: principal.user, isBackEnd: principal.isBackEnd)
-        listeners[listener]?.remove(socket)
-        if listeners[listener]?.isEmpty == true { listeners[listener] = nil }
-    }
-
-    // MARK: To the socket
-
-    public func send(user: [UInt8], _ message: CompanionMessage) async {
-        await send(Listener(name: user, isBackEnd: false), message)
-    }
-
-    public func send(backEnd: [UInt8], _ message: CompanionMessage) async {
-        await send(Listener(name: backEnd, isBackEnd: true), message)
-    }
-
-    private func send(_ listener: Listener, _ message: CompanionMessage) async {
-        guard let sockets = listeners[listener] else { return }
-        let text = Self.text(message)
-        for socket in sockets { await socket.send(text) }
-    }
-
-    private static func text(_ message: CompanionMessage) -> [UInt8] {
-        switch message {
-        case .approvalResponse(let request, let session, let approved):
-            SocketMessage.message("approval_response") { json in
-                json.add("requestId", request.base64url)
-                json.add("sessionId", String(decoding: session, as: UTF8.self))
-                json.add("approved", approved)
-            }
-        case .approvalTimeout(let request, let session):
-            SocketMessage.message("approval_timeout") { json in
-                json.add("requestId", request.base64url)
-                json.add("sessionId", String(decoding: session, as: UTF8.self))
-                json.add("message", "Nobody answered in time")
-            }
-        case .approvalWithdrawn(let request, let session):
-            // Clients of this type take an approval off the screen. There is no older word for a withdrawal.
-            SocketMessage.message("approval_timeout") { json in
-                json.add("requestId", request.base64url)
-                json.add("sessionId", String(decoding: session, as: UTF8.self))
-                json.add("message", "The approval is no longer needed")
-                json.add("withdrawn", true)
-            }
-        case .approvalRequest(let request, let session, let expires):
-            SocketMessage.message("approval_request") { json in
-                json.add("requestId", request.base64url)
-                json.add("sessionId", String(decoding: session, as: UTF8.self))
-                json.add("expiresAt", timeMs: expires)
-            }
-        case .progress(let progress, let session):
-            SocketMessage.message("progress_update") { json in
-                json.add("sessionId", String(decoding: session, as: UTF8.self))
-                json.add("data") { data in
-                    if let elapsed = progress.elapsedSeconds { data.add("elapsedSeconds", elapsed) }
-                    guard let completed = progress.completed, let total = progress.total else { return }
-                    data.add("todoProgress") { todo in
-                        todo.add("completed", completed)
-                        todo.add("total", total)
-                    }
-                }
-            }
-        case .state(let word, let before, let session):
-            SocketMessage.message("state_change") { json in
-                json.add("sessionId", String(decoding: session, as: UTF8.self))
-                json.add("data") { data in
-                    if let before { data.add("previousState", before) }
-                    data.add("newState", word)
-                }
-            }
-        }
+        if let principal = member.principal { table.remove(socket, of: CompanionReceiver(principal)) }
     }
 }
 

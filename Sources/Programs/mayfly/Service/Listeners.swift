@@ -26,12 +26,9 @@ struct Listeners: Sendable {
         _ settings: ServiceSettings, _ parts: ServiceParts, _ handler: (PublicHandler) -> any HTTPHandler
     ) async throws {
         let broker = parts.broker
-        let rooms = RoomSocketHandler(loop: broker.loop, broker: broker)
-        await broker.presence.setSockets(rooms)
+        let rooms = RoomSocketHandler(broker: broker, table: parts.roomSockets)
         if let companion = parts.apps.companion, let authenticator = settings.authenticator {
-            let handler = SessionSocketHandler(loop: broker.loop, companion: companion, authenticator: authenticator)
-            await companion.setSockets(handler)
-            sessions = handler
+            sessions = SessionSocketHandler(companion: companion, authenticator: authenticator, table: parts.sessionSockets)
         } else {
             sessions = nil
         }

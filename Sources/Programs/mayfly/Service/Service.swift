@@ -85,7 +85,7 @@ final class Service: Sendable {
         if parts.state.member != nil, settings.wrapping == nil {
             tasks.add([Task { await parts.loneKeys.run(on: parts.broker.loop) { try await parts.state.otherNodes() } }])
         }
-        if let neighbors = parts.neighbors { tasks.add([Task { await neighbors.run() }]) }
+        if let neighbors = parts.neighbors { tasks.add([Task { await neighbors.run(parts.receivers) }]) }
         tasks.add([
             Task { await parts.sweeper.run() },
             Task { await parts.apps.run() },

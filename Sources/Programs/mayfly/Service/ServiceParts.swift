@@ -24,6 +24,8 @@ struct ServiceParts: Sendable {
     let renewal: APNsRenewal?
     let broker: Broker
     let apps: AudienceApps
+    let roomSockets = RoomSocketTable()
+    let sessionSockets = SessionSocketTable()
     let sequencer: Sequencer
     let loneKeys = LoneKeys()
     /// Gives the keys to other nodes. Nil if this node is alone.
@@ -110,15 +112,16 @@ struct ServiceParts: Sendable {
         let access = StoreAccess(loop: main, store: store, metrics: metrics, log: log)
         let sender: any PushSender = if let lease = state.member?.lease { LeasedSender(router, lease) } else { router }
         let bus = settings.nodes == nil ? nil : (store as? PostgresStore).map { PostgresBus($0) }
-        let neighbors = bus.map { bus in Neighbors(loop: main, keys: keys, time: time) { bus.post($0) } }
+        let shares = Shares(Self.shareTable(settings))
+        let neighbors = bus.map { bus in Neighbors(loop: main, keys: keys, time: time, shares: shares) { bus.post($0) } }
         (self.bus, self.neighbors) = (bus, neighbors)
-        let broker = await Broker(
+        let broker = Broker(
             loop: main, store: access, keys: keys, time: time, policies: settings.policies,
             courier: sender, sweeper: sweeper,
-            settings: destinations, metrics: metrics, shares: Shares(Self.shareTable(settings)), neighbors: neighbors, log: log)
+            settings: destinations, metrics: metrics, shares: shares, sockets: roomSockets, neighbors: neighbors, log: log)
         self.broker = broker
 
-        apps = try await AudienceApps(broker)
+        apps = try await AudienceApps(broker, sockets: sessionSockets)
         apps.prepare()
 
         sequencer = Sequencer(
@@ -194,10 +197,13 @@ struct ServiceParts: Sendable {
         await broker.outbox.resume(try await store.takeOwnJobs())
     }
 
+    /// The parts that act on messages of other nodes.
+    var receivers: Neighbors.Receivers { Neighbors.Receivers(broker, apps.companion) }
+
     /// Begins to exchange messages with other nodes, and waits until all of them have answered, for two seconds at most.
     func connect() async throws {
         guard let bus, let neighbors else { return }
-        try bus.start(connected: { neighbors.greet() }, received: { neighbors.receive($0) })
+        try bus.start(connected: { neighbors.greet() }, received: { [receivers] in neighbors.receive($0, for: receivers) })
         let (others, deadline) = (try await state.otherNodes(), Clock.monotonicMs + 2_000)
         while neighbors.count < others, Clock.monotonicMs < deadline { try await broker.loop.sleep(10) }
     }
