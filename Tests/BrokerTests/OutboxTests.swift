@@ -78,8 +78,8 @@ import Vocabulary
     }
 
     /// Apple was overloaded until their deadlines: no refusal, and the courier has an alarm of its own.
-    @Test(arguments: [(500, .internalServerError), (503, .other), (429, .tooManyRequests)] as [(Int, APNsReason)])
-    func aPushThatIsGivenUpIsNoRefusal(status: Int, reason: APNsReason) async throws {
+    @Test(arguments: [(500, .internalServerError), (503, .other), (429, .tooManyRequests)] as [(Int, PushReason)])
+    func aPushThatIsGivenUpIsNoRefusal(status: Int, reason: PushReason) async throws {
         let outcome: @Sendable () -> Outcome = { .failed(status: status, reason: reason, verdict: .keep) }
         try await WatchedBroker.play(Policy.rooms(""), outcome: outcome) { broker in
             try await broker.makeRooms(1)

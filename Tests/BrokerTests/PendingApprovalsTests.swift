@@ -32,7 +32,7 @@ import Vocabulary
     }
 
     /// The reasons in the log, after the broker's stop.
-    private static func failures(_ stage: Stage) async throws -> [APNsReason] {
+    private static func failures(_ stage: Stage) async throws -> [PushReason] {
         await stage.simulated.stop()
         return try await stage.simulated.entries().compactMap { entry in
             if case .pushFailed(_, _, let reason) = entry.op { reason } else { nil }

@@ -14,7 +14,7 @@ import Vocabulary
     }
 
     /// The whole table, by the statuses Apple uses.
-    static let table: [(Int, APNsReason, Reaction)] = [
+    static let table: [(Int, PushReason, Reaction)] = [
         (400, .badCollapseID, .drop), (400, .badDeviceToken, .purge), (400, .badExpirationDate, .drop),
         (400, .badMessageID, .drop), (400, .badPriority, .drop), (400, .badTopic, .configuration),
         (400, .deviceTokenNotForTopic, .purge), (400, .duplicateHeaders, .drop), (400, .idleTimeout, .reconnect),
@@ -36,13 +36,13 @@ import Vocabulary
             #expect(answer.reason == reason)
             #expect(answer.reaction == reaction, "\(reason.rawValue)")
         }
-        let own: Set<APNsReason> = [.unreachable, .unknown, .late, .stopped, .revoked, .notConfigured, .other, .unsent]
-        #expect(Set(Self.table.map(\.1)).union(own) == Set(APNsReason.allCases))
+        let own: Set<PushReason> = [.unreachable, .unknown, .late, .stopped, .revoked, .notConfigured, .other, .unsent]
+        #expect(Set(Self.table.map(\.1)).union(own) == Set(PushReason.allCases))
     }
 
     /// Apple: never retry these.
     @Test func aFinalErrorEndsThePush() {
-        for reason: APNsReason in [
+        for reason: PushReason in [
             .badDeviceToken, .deviceTokenNotForTopic, .forbidden, .expiredToken, .unregistered, .payloadTooLarge,
         ] {
             let (status, _, _) = Self.table.first { $0.1 == reason }!
@@ -63,7 +63,7 @@ import Vocabulary
 
     // Promise: purge-breaker
     @Test func theBreakerTurnsPurgesIntoAnAlarm() {
-        for reason: APNsReason in [.badDeviceToken, .deviceTokenNotForTopic] {
+        for reason: PushReason in [.badDeviceToken, .deviceTokenNotForTopic] {
             let body = #"{"reason":"\#(reason.rawValue)"}"#
             #expect(step(400, body) == .finish(.failed(status: 400, reason: reason, verdict: .purge(ifSealedBefore: nil))))
             #expect(
@@ -79,7 +79,7 @@ import Vocabulary
     // Promise: gone-before-it-was-sealed
     @Test(arguments: ["Unregistered", "ExpiredToken"])
     func a410ConcernsWhatWasSealedByItsMillisecond(name: String) {
-        let reason = APNsReason(rawValue: name)!
+        let reason = PushReason(rawValue: name)!
         func verdict(_ sealed: UInt64, _ timestamp: String) -> Verdict? {
             guard
                 case .finish(.failed(410, reason, let verdict)) = step(

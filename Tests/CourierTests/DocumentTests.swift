@@ -16,7 +16,7 @@ import Vocabulary
     /// Each is one clause, and none says the same as another.
     @Test func explanationsAreDistinctClauses() {
         var seen: Set<String> = []
-        for reason in APNsReason.allCases where reason != .badEnvironmentKeyInToken {
+        for reason in PushReason.allCases where reason != .badEnvironmentKeyInToken {
             let said = reason.explanation
             for text in [said.means, said.remedy, reason.does] {
                 #expect(!text.isEmpty && !text.contains("|") && !text.contains("\n") && text.last != ".", "\(reason.rawValue)")
@@ -36,7 +36,7 @@ import Vocabulary
         for status in [400, 403, 404, 405, 410, 413, 429, 500, 503] {
             let other = Answer(status: status, body: []).reaction.words
             var reasons: [(names: [String], words: String)] = []
-            for reason in APNsReason.allCases where reason.status == status {
+            for reason in PushReason.allCases where reason.status == status {
                 let words = Answer(status: status, body: Array(#"{"reason":"\#(reason.rawValue)"}"#.utf8)).reaction.words
                 if words == other { continue }
                 if let known = reasons.firstIndex(where: { $0.words == words }) {

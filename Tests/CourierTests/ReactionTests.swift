@@ -53,8 +53,8 @@ import Vocabulary
         }
     }
 
-    @Test(arguments: [APNsReason.expiredProviderToken, .invalidProviderToken])
-    func aRefusedProviderTokenIsRenewedOnceAMinuteUntilTheDeadline(reason: APNsReason) async throws {
+    @Test(arguments: [PushReason.expiredProviderToken, .invalidProviderToken])
+    func aRefusedProviderTokenIsRenewedOnceAMinuteUntilTheDeadline(reason: PushReason) async throws {
         let script = Self.refusing(403, reason.rawValue) { _ in true }
         try await Stage.play(script: script) { stage in
             let outcome = await stage.courier.send(Push.sample(deadlineInMs: 250))
@@ -82,7 +82,7 @@ import Vocabulary
         let script = Self.refusing(403, reason) { _ in true }
         try await Stage.play(script: script) { stage in
             let outcome = await stage.courier.send(Push.sample())
-            #expect(outcome == .failed(status: 403, reason: APNsReason(rawValue: reason)!, verdict: .configuration))
+            #expect(outcome == .failed(status: 403, reason: PushReason(rawValue: reason)!, verdict: .configuration))
             #expect(await stage.server.requests.count == 1)
             #expect(stage.alarms.all.count == 1)
         }
@@ -343,7 +343,7 @@ import Vocabulary
         let script: ScriptedServer.Script = { _ in [.answer(status, Self.reason(reason))] }
         try await Stage.play(script: script) { stage in
             let outcomes = await stage.send((1...5).map { Push.sample($0, deadlineInMs: 300) })
-            let name = APNsReason(rawValue: reason) ?? .other
+            let name = PushReason(rawValue: reason) ?? .other
             #expect(outcomes.contains(.failed(status: status, reason: name, verdict: .keep)))
             #expect(stage.alarms.all == [.givenUp(.apns(.production), topic: "example.app", status: status, name)])
             #expect("\(stage.alarms.all)".contains(remedy))

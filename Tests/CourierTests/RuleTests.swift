@@ -230,7 +230,7 @@ import Vocabulary
 }
 
 @Suite struct PushTests {
-    func fault(_ change: (inout Push) -> Void) -> APNsReason? {
+    func fault(_ change: (inout Push) -> Void) -> PushReason? {
         var push = Push.sample()
         change(&push)
         return APNsAdapter(accounts: Accounts([])).fault(of: push)

@@ -56,8 +56,8 @@ import Vocabulary
     }
 
     /// Permanently wrong: no loop, no purge, and a text that names what may be wrong.
-    @Test(arguments: [(40 * 60_000, .invalidProviderToken), (-2 * 3_600_000, .expiredProviderToken)] as [(Int64, APNsReason)])
-    func aClockThatStaysWrongFailsPushesAtTheirDeadline(aheadMs: Int64, reason: APNsReason) async throws {
+    @Test(arguments: [(40 * 60_000, .invalidProviderToken), (-2 * 3_600_000, .expiredProviderToken)] as [(Int64, PushReason)])
+    func aClockThatStaysWrongFailsPushesAtTheirDeadline(aheadMs: Int64, reason: PushReason) async throws {
         try await Self.play(aheadMs: aheadMs) { world, _ in
             let outcomes = await world.send(1...50, deadlineInMs: 500)
             #expect(outcomes.allSatisfy { $0 == .failed(status: 403, reason: reason, verdict: .configuration) }, "\(outcomes)")

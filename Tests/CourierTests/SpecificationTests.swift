@@ -166,7 +166,7 @@ import Vocabulary
             let outcome = await world.send()
             switch follows {
             case .end(let verdict):
-                let name = try #require(APNsReason(rawValue: reason.rawValue))
+                let name = try #require(PushReason(rawValue: reason.rawValue))
                 #expect(outcome == .failed(status: reason.status, reason: name, verdict: verdict))
                 #expect(await world.refusals == 1)
                 #expect(await world.accepted.count == before)

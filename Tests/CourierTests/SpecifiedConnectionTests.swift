@@ -43,12 +43,12 @@ import Vocabulary
     }
 
     @Test(arguments: [
-        ("ZZZZZ99999", SimulatedAPNs.teamID, [APNsEnvironment.production, .sandbox], APNsReason.invalidProviderToken),
+        ("ZZZZZ99999", SimulatedAPNs.teamID, [APNsEnvironment.production, .sandbox], PushReason.invalidProviderToken),
         (SimulatedAPNs.keyID, "OTHERTEAM0", [.production, .sandbox], .invalidProviderToken),
         (SimulatedAPNs.keyID, SimulatedAPNs.teamID, [.production], .badEnvironmentKeyIDInToken),
     ])
     func aWrongKeyIsAnAlarmAndNoLoop(
-        keyID: String, team: String, environments: [APNsEnvironment], reason: APNsReason
+        keyID: String, team: String, environments: [APNsEnvironment], reason: PushReason
     ) async throws {
         let setting = try SimulatedAPNs.setting { setting in
             setting.simulator.keys = [try SimulatedAPNs.key(keyID, team: team, environments: Set(environments))]

@@ -42,7 +42,7 @@ import Vocabulary
             let tries = await stage.server.requests.count { Self.topic($0) == "hangs" }
             #expect(tries <= 20 + 1 + Int((stage.loop.now - start) / 150), "\(tries)")
             // The deadline of some may come between two connections.
-            let reasons: Set<APNsReason> = [.unknown, .late, .unreachable]
+            let reasons: Set<PushReason> = [.unknown, .late, .unreachable]
             for outcome in await lost {
                 guard case .failed(0, let reason, .keep) = outcome else { return #expect(Bool(false), "\(outcome)") }
                 #expect(reasons.contains(reason))

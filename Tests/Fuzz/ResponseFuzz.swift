@@ -114,6 +114,6 @@ enum ResponseFuzz {
         }
         guard let whole, let status = whole.status else { return require(whole == nil, "an answer has a status") }
         require(status == 101 || status >= 200, "no interim answer")
-        _ = PushAnswer(status: 429, .tooManyRequests, .holdToken, retryAfter: whole["retry-after"], nowMs: 1_800_000_000_000)
+        _ = PushAnswer(.throttled, .holdToken, retryAfter: whole["retry-after"], nowMs: 1_800_000_000_000)
     }
 }

@@ -176,7 +176,7 @@ import Vocabulary
     }
 
     @Test func reasonsAreClosed() {
-        for reason in APNsReason.allCases {
+        for reason in PushReason.allCases {
             let bytes = Entry(atMs: 0, .pushFailed(job: JobID(1), status: 0, reason: reason)).encoded
             #expect(((try? Entry(canonical: bytes.span)) != nil) == (reason.recorded == reason), "\(reason)")
         }

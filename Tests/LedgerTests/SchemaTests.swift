@@ -93,7 +93,7 @@ import Vocabulary
         }
         #expect(values("token.purged", "cause") == PurgeCause.names.sorted())
         #expect(values("request.refused", "cause") == Entry.RefusalCause.allCases.map(\.rawValue).sorted())
-        #expect(values("push.failed", "reason") == APNsReason.allRecorded.map(\.rawValue).sorted())
+        #expect(values("push.failed", "reason") == PushReason.allRecorded.map(\.rawValue).sorted())
         #expect(Self.schema.oneOf.allSatisfy { !$0.additionalProperties && $0.required.sorted() == $0.properties.keys.sorted() })
     }
 

@@ -9,11 +9,11 @@ import Vocabulary
     }
 
     @Test func theLedgerRecordsFewerReasons() {
-        let own: Set<APNsReason> = [.late, .stopped, .revoked, .notConfigured]
+        let own: Set<PushReason> = [.late, .stopped, .revoked, .notConfigured]
         #expect(
-            own.isDisjoint(with: APNsReason.allRecorded) && own.count + APNsReason.allRecorded.count == APNsReason.allCases.count)
-        #expect(own.allSatisfy { APNsReason.allRecorded.contains($0.recorded) })
-        #expect(APNsReason.allRecorded.allSatisfy { $0.status != nil || [.unreachable, .unknown, .other, .unsent].contains($0) })
+            own.isDisjoint(with: PushReason.allRecorded) && own.count + PushReason.allRecorded.count == PushReason.allCases.count)
+        #expect(own.allSatisfy { PushReason.allRecorded.contains($0.recorded) })
+        #expect(PushReason.allRecorded.allSatisfy { $0.status != nil || [.unreachable, .unknown, .other, .unsent].contains($0) })
     }
 
     private func ref(_ digits: String) -> Ref? {

@@ -106,7 +106,7 @@ public final class Metrics: Sendable {
     }
 
     private let counts = Mutex([Int](repeating: 0, count: Counter.allCases.count))
-    private let refusals = Mutex<[APNsReason: Int]>([:])
+    private let refusals = Mutex<[PushReason: Int]>([:])
     private let lastTimes = Mutex(LastTimes())
     private let purgeLag = Mutex(LagHistogram())
     private let wallMs: @Sendable () -> UInt64
@@ -132,7 +132,7 @@ public final class Metrics: Sendable {
     }
 
     /// Counts a push that its service refused for good.
-    func addRefusal(_ reason: APNsReason) { refusals.withLock { $0[reason, default: 0] += 1 } }
+    func addRefusal(_ reason: PushReason) { refusals.withLock { $0[reason, default: 0] += 1 } }
 
     public func value(_ counter: Counter) -> Int { counts.withLock { $0[counter.rawValue] } }
 
@@ -191,7 +191,7 @@ public final class Metrics: Sendable {
     /// All of Apple's reasons, so that an alert can see one leave 0.
     private var refusalLines: String {
         let counts = refusals.withLock(\.self)
-        return APNsReason.allCases.filter { $0.status != nil || $0 == .other }.reduce(
+        return PushReason.allCases.filter { $0.status != nil || $0 == .other }.reduce(
             into: Self.head(Self.refused, "counter", "Pushes that their service refused for good, by reason.")
         ) { $0 += "\(Self.refused){reason=\"\($1.rawValue)\"} \(Self.rounded(counts[$1] ?? 0))\n" }
     }

@@ -453,7 +453,7 @@ public actor Outbox: LoopActor, BrokerPart {
     }
 
     /// Counts a refusal, and logs the first of its kind and then one an hour. The first may already show a wrong environment or topic.
-    private func note(refusal reason: APNsReason, _ status: Int, of push: Push, _ verdict: Verdict) {
+    private func note(refusal reason: PushReason, _ status: Int, of push: Push, _ verdict: Verdict) {
         // Otherwise whoever owns a host could make up refusals by Apple.
         guard SendGroup(push.address) != .foreignHosts else { return }
         metrics.addRefusal(reason)

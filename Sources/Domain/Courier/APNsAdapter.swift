@@ -58,7 +58,7 @@ struct APNsAdapter: PushServiceAdapter {
     var traceField: String? { "apns-unique-id" }
     var remarkField: String? { nil }
 
-    func fault(of push: Push) -> APNsReason? {
+    func fault(of push: Push) -> PushReason? {
         if !Self.isLowerCaseUUID(push.apnsID) { return .badMessageID }
         if !(1...100).contains(push.address.token.count) { return .badDeviceToken }
         if ![1, 5, 10].contains(push.priority) { return .badPriority }

@@ -18,7 +18,7 @@ public enum PushService: Sendable, Equatable, CustomStringConvertible {
 /// A fault that an operator has to know about. Contains no token.
 public enum Alarm: Sendable, Equatable, CustomStringConvertible {
     /// Apple rejects the provider because of its keys, certificate or topic.
-    case configuration(PushService, topic: String, APNsReason)
+    case configuration(PushService, topic: String, PushReason)
     /// Apple accepted a provider token only once it was dated further back.
     case clockAhead(PushService)
     /// No account can send such a push.
@@ -28,7 +28,7 @@ public enum Alarm: Sendable, Equatable, CustomStringConvertible {
     /// Apple can't be reached or trusted. `topic` is nil if that concerns all apps.
     case unreachable(PushService, topic: String?, String)
     /// Apple answered a push with this error until the deadline.
-    case givenUp(PushService, topic: String, status: Int, APNsReason)
+    case givenUp(PushService, topic: String, status: Int, PushReason)
     /// The peer accepts connections but answers no push.
     case unanswered(PushService, topic: String?)
 

@@ -6,7 +6,7 @@ public import Vocabulary
 struct Answer: Sendable, Equatable {
     var status: Int
     /// `other` unless Apple uses the reason with this status. A proxy's or a damaged response must not purge a token.
-    var reason: APNsReason
+    var reason: PushReason
     /// When the token became invalid. Only a 410 has one.
     var timestamp: AnswerBody.Timestamp
     /// `Retry-After`.
@@ -21,7 +21,7 @@ struct Answer: Sendable, Equatable {
     init(status: Int, body: [UInt8], retryAfter: String? = nil, nowMs: UInt64 = 0) {
         self.status = status
         let fields = AnswerBody(body)
-        let named = fields.reason.flatMap { APNsReason(rawValue: $0) }
+        let named = fields.reason.flatMap { PushReason(rawValue: $0) }
         reason = named?.status == status ? named ?? .other : .other
         timestamp = fields.timestamp
         retryAfterMs = retryAfter.flatMap { Self.delayMs($0, nowMs) }
@@ -36,10 +36,10 @@ struct Answer: Sendable, Equatable {
             }
     }
 
-    /// A response of another service, in APNs' words, because the ledger must not show which service a phone uses. Such a service refuses single
-    /// subscriptions, not the provider.
-    init(status: Int, _ reason: APNsReason, _ reaction: Reaction, retryAfter: String? = nil, nowMs: UInt64 = 0) {
-        (self.status, self.reason, self.reaction, timestamp) = (status, reason, reaction, .absent)
+    /// A response of a Web Push service. Such a service refuses single subscriptions, not the provider.
+    init(_ answer: WebPushAnswer, _ reaction: Reaction, retryAfter: String? = nil, nowMs: UInt64 = 0) {
+        (status, reason) = answer.recorded
+        (self.reaction, timestamp) = (reaction, .absent)
         admission = status >= 500 ? .unclear : .admitted
         retryAfterMs = retryAfter.flatMap { Self.delayMs($0, nowMs) }
     }
@@ -111,7 +111,7 @@ public enum Reaction: Sendable, Equatable {
     }
 }
 
-extension APNsReason {
+extension PushReason {
     /// The reaction to a response. Unknown reasons count by their status.
     public func reaction(status: Int) -> Reaction {
         guard self == .other else { return reaction }

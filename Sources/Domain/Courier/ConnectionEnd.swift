@@ -49,11 +49,11 @@ extension ConnectionEnd {
 struct GoAway: Sendable, Equatable {
     let code: HTTP2ErrorCode
     /// The reason in the debug data, which is JSON like a response's body. Nil if absent or unknown.
-    let reason: APNsReason?
+    let reason: PushReason?
 
     init(_ code: HTTP2ErrorCode, debugData: [UInt8]) {
         self.code = code
-        reason = debugData.count <= 4096 ? AnswerBody(debugData).reason.flatMap { APNsReason(rawValue: $0) } : nil
+        reason = debugData.count <= 4096 ? AnswerBody(debugData).reason.flatMap { PushReason(rawValue: $0) } : nil
     }
 
     /// True if this side caused the GOAWAY, so that another connection wouldn't help.

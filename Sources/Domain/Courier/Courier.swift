@@ -125,7 +125,7 @@ public actor Courier: LoopActor, PushSender, LaneOwner {
     }
 
     private func take(_ push: Push, _ traced: Bool, _ continuation: CheckedContinuation<Receipt, Never>) {
-        func fail(_ reason: APNsReason, _ verdict: Verdict = .keep) {
+        func fail(_ reason: PushReason, _ verdict: Verdict = .keep) {
             continuation.resume(returning: Receipt(outcome: .failed(status: 0, reason: reason, verdict: verdict)))
         }
         if let fault = apns.fault(of: push) { return fail(fault) }

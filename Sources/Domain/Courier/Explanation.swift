@@ -36,7 +36,7 @@ public struct Explanation: Sendable, Equatable {
     }
 }
 
-extension APNsReason {
+extension PushReason {
     /// Mayfly's reaction, if Apple sent the reason with its documented status.
     public var does: String {
         switch self {

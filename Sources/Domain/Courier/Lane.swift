@@ -21,7 +21,7 @@ final class Lane: DeliveryOwner {
     /// When the first push since the last response was lost or refused.
     private var unansweredSince: UInt64?
     /// Why the service refuses the authorization, until it accepts one.
-    private var authorizationRefusal: APNsReason?
+    private var authorizationRefusal: PushReason?
     /// The latest date of an authorization that it called invalid, until it accepts one.
     private var refusedIssuedAtS: UInt64?
     /// When it last accepted one.
@@ -180,12 +180,12 @@ final class Lane: DeliveryOwner {
     /// Ends a push that is no longer wanted. Apple may have it if its last attempt got no response.
     private func drop(_ delivery: Delivery) {
         let last = delivery.lastFailure
-        let reason: APNsReason = last?.reason == .unknown ? .unknown : .revoked
+        let reason: PushReason = last?.reason == .unknown ? .unknown : .revoked
         finish(delivery, .failed(status: last?.status ?? 0, reason: reason, verdict: .keep))
     }
 
     private func giveUp(_ delivery: Delivery) {
-        let none: APNsReason = pool.isReady ? .late : .unreachable
+        let none: PushReason = pool.isReady ? .late : .unreachable
         let last = delivery.lastFailure ?? authorizationRefusal.map { (403, $0) } ?? (0, none)
         if last.status == 403 {
             raise(.configuration(settings.service, topic: delivery.topic.name, last.reason))
@@ -290,7 +290,7 @@ final class Lane: DeliveryOwner {
     }
 
     /// - Returns: true if the current one differs from `refused`.
-    private func renewAuthorization(_ refused: Authorization?, _ reason: APNsReason, _ topic: String) -> Bool {
+    private func renewAuthorization(_ refused: Authorization?, _ reason: PushReason, _ topic: String) -> Bool {
         if let signer = settings.signer, let refused {
             let isExpired = reason == .expiredProviderToken
             authorizationRefusal = reason

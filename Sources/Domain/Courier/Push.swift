@@ -72,7 +72,7 @@ public enum Outcome: Sendable, Equatable {
     /// Apple accepted the push.
     case delivered
     /// `status` is that of Apple's last response, or 0 if there was none.
-    case failed(status: Int, reason: APNsReason, verdict: Verdict)
+    case failed(status: Int, reason: PushReason, verdict: Verdict)
 }
 
 /// A decision about the token of a failed push.

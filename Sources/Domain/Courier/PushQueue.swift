@@ -108,7 +108,7 @@ final class Delivery {
     /// How often the peer refused the stream.
     var refusals = 0
     /// The last failure. It is reported if the deadline passes.
-    var lastFailure: (status: Int, reason: APNsReason)?
+    var lastFailure: (status: Int, reason: PushReason)?
     /// True if the caller asked for `apns-unique-id`. The broker's own pushes never do: a stored id would link a ledger entry to a phone
     /// for as long as Apple keeps its records.
     let isTraced: Bool

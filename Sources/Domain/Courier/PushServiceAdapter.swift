@@ -5,7 +5,7 @@ import Vocabulary
 /// The part of the courier that differs between push services. The others (connections, queues, retries, holds, deadlines) are shared.
 protocol PushServiceAdapter: Sendable {
     /// Returns an error that the service would report. Checked before sending, because services disconnect after repeated errors.
-    func fault(of push: Push) -> APNsReason?
+    func fault(of push: Push) -> PushReason?
     /// Returns the writer of a new connection's requests.
     func requestWriter(to endpoint: Endpoint) -> any RequestWriter
     /// Reads a response.
@@ -19,7 +19,7 @@ protocol PushServiceAdapter: Sendable {
 
 /// No lane serves a push.
 struct Unserved: Error {
-    let reason: APNsReason
+    let reason: PushReason
     /// The alarm to raise. Nil if the broker raises one.
     let alarm: Alarm?
 }

@@ -10,9 +10,9 @@ public final class RenewableCourier: PushSender {
     public enum Renewal: Sendable, Equatable {
         case inUse
         /// Apple rejects the candidate for this app and environment. The old courier stays.
-        case refused(topic: String, PushEnvironment, APNsReason)
+        case refused(topic: String, PushEnvironment, PushReason)
         /// Apple couldn't be asked. The old courier stays.
-        case unknown(topic: String, PushEnvironment, APNsReason)
+        case unknown(topic: String, PushEnvironment, PushReason)
         /// A later candidate was offered, or this courier was stopped.
         case superseded
     }
@@ -109,9 +109,9 @@ public struct Probe: Sendable {
     public enum Verdict: Sendable, Equatable {
         case taken
         /// Key, certificate or topic is wrong.
-        case refused(APNsReason)
+        case refused(PushReason)
         /// Apple couldn't be reached, or its response doesn't concern the provider.
-        case unknown(APNsReason)
+        case unknown(PushReason)
     }
 
     /// The app's bundle id.

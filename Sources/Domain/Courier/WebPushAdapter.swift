@@ -24,7 +24,7 @@ final class WebPushAdapter: PushServiceAdapter {
 
     init(hasTwoKeys: Bool, clock: @escaping @Sendable () -> UInt64) { (self.hasTwoKeys, self.clock) = (hasTwoKeys, clock) }
 
-    func fault(of push: Push) -> APNsReason? {
+    func fault(of push: Push) -> PushReason? {
         push.payload.isEmpty ? .payloadEmpty : push.payload.count > MessageEncryption.textCount ? .payloadTooLarge : nil
     }
 
@@ -34,34 +34,29 @@ final class WebPushAdapter: PushServiceAdapter {
     var remarkField: String? { "x-wns-status" }
 
     func answer(_ flight: Flight, status: Int, nowMs: UInt64) -> Answer {
-        func hold(_ recorded: APNsReason) -> Answer {
-            Answer(status: 429, recorded, .holdToken, retryAfter: flight.retryAfter, nowMs: nowMs)
-        }
-        func refusal() -> Answer {
-            Answer(status: 403, .invalidProviderToken, isRefusedForAll(flight.delivery) ? .configuration : .drop)
-        }
+        func refusal() -> Answer { Answer(.refused, isRefusedForAll(flight.delivery) ? .configuration : .drop) }
         if status != 404 { noteFound(flight.delivery) }
         switch status {
         case 200...299:
             noteTaken(flight.delivery)
             // Microsoft's service accepts pushes that it then drops.
             if let remark = flight.remark, ["dropped", "channelthrottled"].contains(remark.lowercased()) {
-                return Answer(status: 429, .tooManyRequests, .drop)
+                return Answer(.throttled, .drop)
             }
-            return Answer(status: 200, .other, .drop)
-        case 410: return Answer(status: 410, .unregistered, .purgeIfOlder)
+            return Answer(.taken, .drop)
+        case 410: return Answer(.gone, .purgeIfOlder)
         case 404:
-            if maker(of: flight.delivery) != nil { return Answer(status: 410, .unregistered, .purge) }
-            return Answer(status: 410, .unregistered, isMissingForLong(flight) ? .purgeIfOlder : .drop)
+            if maker(of: flight.delivery) != nil { return Answer(.gone, .purge) }
+            return Answer(.gone, isMissingForLong(flight) ? .purgeIfOlder : .drop)
         case 401, 403: return refusal()
         // Apple's answer to a subscription for another key.
         case 400 where AnswerBody(flight.body).reason == "VapidPkHashMismatch": return refusal()
-        case 413: return Answer(status: 413, .payloadTooLarge, maker(of: flight.delivery) == nil ? .drop : .configuration)
-        case 406, 429: return hold(.tooManyRequests)
+        case 413: return Answer(.tooLarge, maker(of: flight.delivery) == nil ? .drop : .configuration)
+        case 406, 429: return Answer(.throttled, .holdToken, retryAfter: flight.retryAfter, nowMs: nowMs)
         // The message was not taken: a slow or reused connection (RFC 9110 section 15.5, RFC 8470).
         case 408, 421, 425, 500...599:
-            return Answer(status: 503, .serviceUnavailable, .retry, retryAfter: flight.retryAfter, nowMs: nowMs)
-        default: return Answer(status: 400, .other, .drop)
+            return Answer(.busy, .retry, retryAfter: flight.retryAfter, nowMs: nowMs)
+        default: return Answer(.invalid, .drop)
         }
     }
 
@@ -98,6 +93,24 @@ final class WebPushAdapter: PushServiceAdapter {
 
     private func noteFound(_ delivery: Delivery) {
         missing.withLock { if !$0.isEmpty { $0[delivery.tokenKey] = nil } }
+    }
+}
+
+/// What a Web Push service answered. Services use different statuses for the same answer.
+enum WebPushAnswer {
+    case taken, invalid, refused, gone, tooLarge, throttled, busy
+
+    /// The status and reason that are logged, stored and counted.
+    var recorded: (status: Int, reason: PushReason) {
+        switch self {
+        case .taken: (200, .other)
+        case .invalid: (400, .other)
+        case .refused: (403, .invalidProviderToken)
+        case .gone: (410, .unregistered)
+        case .tooLarge: (413, .payloadTooLarge)
+        case .throttled: (429, .tooManyRequests)
+        case .busy: (503, .serviceUnavailable)
+        }
     }
 }
 

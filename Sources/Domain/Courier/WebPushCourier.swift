@@ -137,7 +137,8 @@ public actor WebPushCourier: LoopActor, PushSender, LaneOwner {
     }
 
     private static func isRefusal(_ outcome: Outcome) -> Bool {
-        if case .failed(403, .invalidProviderToken, _) = outcome { true } else { false }
+        guard case .failed(let status, let reason, _) = outcome else { return false }
+        return (status, reason) == WebPushAnswer.refused.recorded
     }
 
     private nonisolated func send(_ push: Push, key number: UInt8, isLast: Bool) async -> Outcome {
@@ -149,7 +150,7 @@ public actor WebPushCourier: LoopActor, PushSender, LaneOwner {
 
     /// - Parameter isLast: false if a refusal is followed by an attempt with the other key.
     private func take(_ push: Push, _ number: UInt8, isLast: Bool, _ continuation: CheckedContinuation<Receipt, Never>) {
-        func fail(_ status: Int, _ reason: APNsReason, _ verdict: Verdict = .keep, isForeign: Bool = false) {
+        func fail(_ status: Int, _ reason: PushReason, _ verdict: Verdict = .keep, isForeign: Bool = false) {
             let outcome = Outcome.failed(status: status, reason: reason, verdict: verdict)
             count(outcome, isForeign: isForeign)
             continuation.resume(returning: Receipt(outcome: outcome))

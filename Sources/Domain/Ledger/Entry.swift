@@ -30,7 +30,7 @@ public struct Entry: Sendable, Hashable {
         /// `status`: APNs' HTTP status.
         case pushDelivered(job: JobID, status: UInt16)
         /// `status`: APNs' HTTP status, or 0 without an answer.
-        case pushFailed(job: JobID, status: UInt16, reason: APNsReason)
+        case pushFailed(job: JobID, status: UInt16, reason: PushReason)
         case tokenSealed(id: EntryID, untilMs: UInt64)
         case tokenPurged(id: EntryID, cause: PurgeCause)
         /// The totals that this log published for a bucket. `ended` counts all purges except expiries.
@@ -315,7 +315,7 @@ enum OpName: Int, CaseIterable {
         }
     }
 
-    private static let reasons = APNsReason.allRecorded.map { Array($0.rawValue.utf8) }
+    private static let reasons = PushReason.allRecorded.map { Array($0.rawValue.utf8) }
     private static let purges = PurgeCause.names.map { Array($0.utf8) }
     private static let refusals = Entry.RefusalCause.allCases.map { Array($0.rawValue.utf8) }
 }

@@ -16,13 +16,13 @@ public struct JobOutcome: Sendable, Equatable {
     /// APNs' HTTP status. 0 without an answer.
     public var status: UInt16
     /// The reason for the ledger. Nil if APNs accepted the push.
-    public var reason: APNsReason?
+    public var reason: PushReason?
     /// True if the token must be purged, since it is no longer registered.
     public var purge: Bool
     /// True if the side may be knocked at again at once, because nothing was sent.
     public var releaseThrottle: Bool
 
-    public init(status: UInt16, reason: APNsReason?, purge: Bool = false, releaseThrottle: Bool = false) {
+    public init(status: UInt16, reason: PushReason?, purge: Bool = false, releaseThrottle: Bool = false) {
         self.status = status
         self.reason = reason
         self.purge = purge
@@ -122,7 +122,7 @@ extension Transaction {
 
     /// Ends jobs that were never sent, or whose outcome is unknown.
     /// - Returns: the number of jobs.
-    func end(_ jobs: [(deadline: UInt64, job: JobID)], _ reason: APNsReason) throws -> Int {
+    func end(_ jobs: [(deadline: UInt64, job: JobID)], _ reason: PushReason) throws -> Int {
         for (deadline, job) in jobs { try end(job, deadline: deadline, JobOutcome(status: 0, reason: reason)) }
         return jobs.count
     }

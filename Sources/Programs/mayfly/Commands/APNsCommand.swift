@@ -107,7 +107,7 @@ enum APNsCommand {
 /// `mayfly apns explain`: explains a reason of Apple, the courier or the log.
 enum ReasonText {
     static func explain(_ names: [String], json: Bool) throws {
-        let reasons = try names.isEmpty ? APNsReason.allCases : names.map { try reason($0) }
+        let reasons = try names.isEmpty ? PushReason.allCases : names.map { try reason($0) }
         if json { return Terminal.out("[" + reasons.map(self.json).joined(separator: ",\n") + "]") }
         if names.isEmpty {
             for reason in reasons { Terminal.out("\(reason.rawValue)\(status(reason)): \(reason.explanation.means)") }
@@ -116,22 +116,22 @@ enum ReasonText {
         }
     }
 
-    private static func reason(_ name: String) throws -> APNsReason {
+    private static func reason(_ name: String) throws -> PushReason {
         let lower = name.lowercased()
-        guard let reason = APNsReason.allCases.first(where: { $0.rawValue.lowercased() == lower }) else {
-            let hint = Spelling.hint(name, APNsReason.allCases.map(\.rawValue))
+        guard let reason = PushReason.allCases.first(where: { $0.rawValue.lowercased() == lower }) else {
+            let hint = Spelling.hint(name, PushReason.allCases.map(\.rawValue))
             throw UsageError(
                 "\(ShownWord(name)) is not a reason of Apple's or the log's: `mayfly apns explain` lists them\(hint)")
         }
         return reason
     }
 
-    private static func status(_ reason: APNsReason) -> String { reason.status.map { " (\($0))" } ?? "" }
+    private static func status(_ reason: PushReason) -> String { reason.status.map { " (\($0))" } ?? "" }
 
     /// - Parameters:
     ///   - cause: of this outcome, if it is known.
     ///   - remedy: replaces the explanation's.
-    static func whole(_ reason: APNsReason, cause: String? = nil, remedy: String? = nil) -> String {
+    static func whole(_ reason: PushReason, cause: String? = nil, remedy: String? = nil) -> String {
         let explanation = reason.explanation
         return """
             \(reason.rawValue)\(status(reason))\(cause.map { "\n  cause        \($0)" } ?? "")
@@ -142,7 +142,7 @@ enum ReasonText {
             """
     }
 
-    private static func json(_ reason: APNsReason) -> String {
+    private static func json(_ reason: PushReason) -> String {
         let explanation = reason.explanation
         return Terminal.json { json in
             json.add("reason", reason.rawValue)

@@ -112,7 +112,7 @@ enum PushCommand {
         }
     }
 
-    private static func why(_ status: Int, _ reason: APNsReason, isInward: Bool, isListed: Bool) -> String {
+    private static func why(_ status: Int, _ reason: PushReason, isInward: Bool, isListed: Bool) -> String {
         if isInward {
             return
                 "the host has only addresses of private networks. To allow it, name it with `private` in the file of \(Setting.webPushHosts.named)"

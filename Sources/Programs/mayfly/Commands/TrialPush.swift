@@ -33,7 +33,7 @@ struct TrialPush {
     }
 
     /// What to do about a reason. The explanation of `unreachable` is for brokers that push to Apple directly.
-    func remedy(_ reason: APNsReason) -> String {
+    func remedy(_ reason: PushReason) -> String {
         guard reason == .unreachable else { return reason.explanation.remedy }
         if settings.proxy != nil { return "check \(Setting.apnsProxy.named), its password, and what it allows" }
         if let endpoint = settings.endpoint {
@@ -230,7 +230,7 @@ struct TrialPush {
     }
 
     private static func write(_ outcome: Outcome, _ cause: String?, to json: inout JSONWriter) {
-        var (status, reason): (Int, APNsReason?) = (200, nil)
+        var (status, reason): (Int, PushReason?) = (200, nil)
         if case .failed(let failed, let why, _) = outcome { (status, reason) = (failed, why) }
         json.add("status", status)
         json.add("reason", orNull: reason?.rawValue)

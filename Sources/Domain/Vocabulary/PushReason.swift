@@ -1,6 +1,7 @@
-/// Why a push was not delivered: Apple's reasons by Apple's names ("Handling notification responses from APNs"), and the broker's own. The list is
-/// closed, so that no text from outside enters the ledger. Unknown reasons are `other`.
-public enum APNsReason: String, Sendable, CaseIterable {
+/// Why a push was not delivered, whichever service it was for: Apple's reasons by Apple's names ("Handling notification responses from APNs"), and
+/// the broker's own. Web Push has no reasons, and its answers get those of Apple's that mean the same (`WebPushAnswer`), because the ledger must not
+/// show which service a phone uses. The list is closed, so that no text from outside enters the ledger. Unknown reasons are `other`.
+public enum PushReason: String, Sendable, CaseIterable {
     case badCollapseID = "BadCollapseId"
     case badDeviceToken = "BadDeviceToken"
     case badExpirationDate = "BadExpirationDate"
@@ -54,9 +55,9 @@ public enum APNsReason: String, Sendable, CaseIterable {
     case unsent
 }
 
-extension APNsReason {
+extension PushReason {
     /// The reason that the ledger records.
-    public var recorded: APNsReason {
+    public var recorded: PushReason {
         switch self {
         case .late: .unsent
         case .notConfigured: .unreachable
