@@ -181,8 +181,7 @@ class Story:
     def late(self, due, grace):  # Time without a broker excuses lateness.
         over = self.at - due - grace - self.window
         return over > 0 and over > sum(max(0, min(end, self.at) - max(begin, due)) for begin, end in self.gaps)
-    def job_late(self, opened):  # Entries before and after a gap may be a window later than their time.
-        return self.late(opened, JOB) and self.late(opened, JOB + 2 * self.window * any(end > opened for _, end in self.gaps))
+    def job_late(self, opened): return self.late(opened, JOB) and self.late(opened, JOB + 2 * self.window * any(end > opened for _, end in self.gaps))  # Entries beside a gap may be a window later.
     def midnight(self):  # Returns the next midnight that must be closed. An empty one in a gap may be skipped.
         due, day = self.last_closed + self.timing[1], self.timing[1]
         while due not in self.buckets and (ends := [end for begin, end in self.gaps if begin - self.window <= due <= end + self.window]):
@@ -190,8 +189,7 @@ class Story:
             due = min(self.ends[:1] + [(max(ends) + self.window) // day * day + day])
         return due
     def end_batch(self):
-        (seals, regular, rotation, purges), self.batch = self.batch, None
-        hour, _, least = self.timing
+        ((seals, regular, rotation, purges), self.batch), (hour, _, least) = (self.batch, None), self.timing
         if seals < least and not regular and seals + purges: return "small_batch"
         if (regular or seals + purges) and hour > GRACE + self.window and self.late(self.at // hour * hour, GRACE): return "batch_late"
         if not rotation and self.early - self.booked > self.live: return "overbooked"
