@@ -74,7 +74,11 @@ public final class Metrics: Sendable {
         case delivered, failed, notConfigured
 
         func counter(of destination: Destination) -> Counter {
-            let isWebPush = if case .webPush = destination { true } else { false }
+            let isWebPush =
+                switch destination {
+                case .apns, .other: false
+                case .webPush: true
+                }
             return switch self {
             case .delivered: isWebPush ? .webPushesDelivered : .pushesDelivered
             case .failed: isWebPush ? .webPushesFailed : .pushesFailed

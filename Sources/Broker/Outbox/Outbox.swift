@@ -356,8 +356,11 @@ public actor Outbox: LoopActor, BrokerPart {
     /// alarms once per start. Otherwise strangers could repeat it.
     private func noteUnserved(_ destination: Destination) {
         count([.failed, .notConfigured], destination)
-        var pauseMs: UInt64 = 60_000
-        if case .webPush = destination { pauseMs = .max / 2 }
+        let pauseMs: UInt64 =
+            switch destination {
+            case .apns, .other: 60_000
+            case .webPush: .max / 2
+            }
         let text =
             switch destination {
             case .apns:
@@ -403,11 +406,12 @@ public actor Outbox: LoopActor, BrokerPart {
     private func payload(
         _ template: Template, _ content: JobContent, _ fields: [String: FieldValue], _ stampMs: UInt64
     ) -> [UInt8]? {
-        guard case .webPush = content.address.destination else {
-            return (try? template.render(handle: content.handle, fields: fields, nowMs: stampMs))?.payload
+        switch content.address.destination {
+        case .apns, .other: return (try? template.render(handle: content.handle, fields: fields, nowMs: stampMs))?.payload
+        case .webPush:
+            guard let origin = settings.webPush?.origin else { return nil }
+            return (try? template.renderWeb(handle: content.handle, fields: fields, nowMs: stampMs, origin: origin)) ?? nil
         }
-        guard let origin = settings.webPush?.origin else { return nil }
-        return (try? template.renderWeb(handle: content.handle, fields: fields, nowMs: stampMs, origin: origin)) ?? nil
     }
 
     /// Apple compares this with its own clock, so correct it by the lead of broker time. Otherwise a phone could ring long after the call, or never.

@@ -13,12 +13,12 @@ enum SendGroup: Hashable {
     case foreignHosts
 
     init(_ address: PushAddress) {
-        guard case .webPush = address.destination else {
-            self = .app(address.destination)
-            return
+        switch address.destination {
+        case .apns, .other: self = .app(address.destination)
+        case .webPush:
+            let maker = (Subscription(address.token)?.endpoint?.host).flatMap(BrowserMaker.init(host:))
+            self = maker?.hasFixedHosts == true ? .webPush : .foreignHosts
         }
-        let maker = (Subscription(address.token)?.endpoint?.host).flatMap(BrowserMaker.init(host:))
-        self = maker?.hasFixedHosts == true ? .webPush : .foreignHosts
     }
 
     /// The most that may be under way. `Arena.pushedAddresses` has a slot for each, and for those in preparation.

@@ -10,8 +10,12 @@ public struct PushRouter: PushSender {
     public init(apns: any PushSender, webPush: WebPushCourier?) { (self.apns, self.webPush) = (apns, webPush) }
 
     public func send(_ push: Push) async -> Outcome {
-        guard case .webPush = push.address.destination else { return await apns.send(push) }
-        guard let webPush else { return .failed(status: 0, reason: .notConfigured, verdict: .configuration) }
-        return await webPush.send(push)
+        // No `default`: another service must not become Apple's unnoticed.
+        switch push.address.destination {
+        case .apns, .other: return await apns.send(push)
+        case .webPush:
+            guard let webPush else { return .failed(status: 0, reason: .notConfigured, verdict: .configuration) }
+            return await webPush.send(push)
+        }
     }
 }
