@@ -150,7 +150,7 @@ def test_causes_in_the_app_and_on_the_phone_are_explained():
     """docs/why-no-push.md has a row for each, with a remedy."""
     rows = dict(re.findall(r"^\| ([^|]+?) \| ([^|]+?) \|$", page("why-no-push"), re.M))
     causes = {
-        "no capability Push Notifications": "Xcode", "not registered": "at each launch", "no permission": "before or after registering; provisional",
+        "no capability Push Notifications": "Xcode", "not registered": "at each launch", "no permission": "when the user sees why, before or after registering; provisional",
         "the user took it back": "at each launch", "Focus, Do Not Disturb": "entitlement", "low power mode": "`alert`", "the app is in front": "willPresent",
         "unknown `category`": "register the category", "`repeated: true`": "eventId", "monitor: `pushes: 0` without": "not pushed"}
     for cause, remedy in causes.items():
