@@ -156,9 +156,12 @@ def test_an_app_that_left_the_list_keeps_its_tokens():
         client.close()
 
 
-def test_pushes_by_certificate_and_by_key(authority):
+@pytest.mark.parametrize("form", ["pem", "p12"])
+def test_pushes_by_certificate_and_by_key(authority, form, tmp_path):
     """Two apps, each over its own connections."""
-    pem, _ = issued(authority, "pushes", f"/UID={BUNDLE_ID}/CN=Apple Push Services")
+    pem, p12 = issued(authority, "pushes", f"/UID={BUNDLE_ID}/CN=Apple Push Services")
+    (tmp_path / "passphrase").write_text("secret\n")
+    certificate = pem if form == "pem" else f"{p12} {tmp_path}/passphrase"
     with World(apns=False, start=False) as world:
         app = world.state.prints / "app.json"
         app.write_text(json.dumps(
@@ -166,7 +169,7 @@ def test_pushes_by_certificate_and_by_key(authority):
         world.simulator.more = ["--app", app, "--client-ca", authority.path]
         world.simulator.start()
         world.broker.options |= {name.replace("_", "-"): value for name, value in ALONE.items()} | {
-            "apns-apps": write(world.state, f"{BUNDLE_ID} production certificate {pem}", f"org.example.other production {KEY}")}
+            "apns-apps": write(world.state, f"{BUNDLE_ID} production certificate {certificate}", f"org.example.other production {KEY}")}
         world.broker.start()
         for more in ({}, {"bundleId": "org.example.other"}):
             _, token = knocked_at(world, **more)
