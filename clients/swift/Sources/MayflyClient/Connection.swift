@@ -185,6 +185,8 @@ actor Connection<Script: Dialogue> {
                 retryAfter = (error as? WebSocketRefused)?.response.retryDelay
                 switch (error as? WebSocketRefused).map({ MayflyError($0.response) }) ?? error as? MayflyError {
                 case .refused(let refusal) where refusal.kind == .exhausted: retryAfter = refusal.retryAfter
+                // iOS may suspend the app between the login's answer and the broker's.
+                case .refused(let refusal) where refusal.code == .jwtExpired: break
                 case .refused(let refusal):
                     finish(Script.ended(refusal.kind == .gone ? .gone(refusal) : .failed(.refused(refusal))))
                 // A proxy whose broker is down for a moment.

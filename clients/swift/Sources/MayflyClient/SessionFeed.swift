@@ -20,7 +20,8 @@ public enum SessionNews: Hashable, Sendable {
     public enum Ending: Hashable, Sendable {
         /// The app called ``SessionFeed/leave()``.
         case left
-        /// The broker refuses the JWT, the other end is no broker, or this system has no WebSockets.
+        /// The broker refuses the JWT, the other end is no broker, or this system has no WebSockets. An expired JWT ends no feed: the login is asked
+        /// for another one.
         case failed(MayflyError)
     }
 }

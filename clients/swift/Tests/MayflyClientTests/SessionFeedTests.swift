@@ -151,8 +151,10 @@ struct SessionFeedTests {
 
     @Test func eachConnectionHasItsOwnJWT() async throws {
         // The broker accepts a JWT for 30 more seconds. Then it closes.
-        let jwts = JWTs([try broker.jwt(user, until: .now.addingTimeInterval(-26)), try broker.jwt(user)])
-        let accounts = Accounts(client: try broker.client()) { try await jwts.next() }
+        let jwts = JWTs([nil, try broker.jwt(user)])
+        let accounts = Accounts(client: try broker.client()) { [broker, user] in
+            try await jwts.nextIfAny() ?? broker.jwt(user, until: .now.addingTimeInterval(-20))
+        }
         let feed = await accounts.followSessions()
         let reader = await Reader(feed)
         try await reader.expectConnected()
@@ -167,6 +169,15 @@ struct SessionFeedTests {
         let feed = await accounts.followSessions()
         let reader = await Reader(feed)
         // The app hears once of tries that fail.
+        #expect(try await reader.next() == .disconnected)
+        try await reader.expectConnected()
+        await feed.leave()
+    }
+
+    @Test func anExpiredJWTIsReplaced() async throws {
+        let jwts = JWTs([try broker.jwt(user, until: Date(timeIntervalSince1970: 1_000_000_000)), try broker.jwt(user)])
+        let feed = await Accounts(client: try broker.client()) { try await jwts.next() }.followSessions()
+        let reader = await Reader(feed)
         #expect(try await reader.next() == .disconnected)
         try await reader.expectConnected()
         await feed.leave()
@@ -210,8 +221,10 @@ private actor JWTs {
 
     init(_ jwts: [String?]) { self.jwts = jwts }
 
+    func nextIfAny() -> String? { jwts.count > 1 ? jwts.removeFirst() : jwts[0] }
+
     func next() throws -> String {
-        guard let jwt = jwts.count > 1 ? jwts.removeFirst() : jwts[0] else { throw Failure(description: "no network") }
+        guard let jwt = nextIfAny() else { throw Failure(description: "no network") }
         return jwt
     }
 }
