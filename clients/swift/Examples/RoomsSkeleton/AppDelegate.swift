@@ -1,33 +1,50 @@
-#if canImport(UIKit) && os(iOS)
-    import MayflyClient
-    import UIKit
-    import UserNotifications
+import MayflyClient
+import UIKit
+import UserNotifications
 
-    /// The iOS side of the app. Compiled on iOS only: an app has this instead of `Main.swift`.
-    @MainActor
-    final class AppDelegate: NSObject, UIApplicationDelegate, UNUserNotificationCenterDelegate {
-        private let client = try! Client(baseURL: URL(string: "https://push.example.org")!, environment: .production)
-        private lazy var chats = Chats(client: client, storage: ChatKeychain(), show: { _ in })
-
-        func application(
-            _ application: UIApplication, didFinishLaunchingWithOptions options: [UIApplication.LaunchOptionsKey: Any]?
-        ) -> Bool {
-            UNUserNotificationCenter.current().delegate = self
-            Task { await chats.load() }
-            application.registerForRemoteNotifications()
-            return true
-        }
-
-        func application(_ application: UIApplication, didRegisterForRemoteNotificationsWithDeviceToken token: Data) {
-            Task { await chats.register(token) }
-        }
-
-        nonisolated func userNotificationCenter(
-            _ center: UNUserNotificationCenter, didReceive response: UNNotificationResponse
-        ) async {
-            // Only the handle crosses to the main actor: `userInfo` is not Sendable.
-            guard let handle = response.notification.request.content.userInfo["roomId"] as? String else { return }
-            await chats.tapped(payload: ["roomId": handle])
-        }
-    }
+#if MAYFLY_APPLE_STUBS
+    import ExampleSupport
+    import MayflyApple
 #endif
+
+/// What iOS reports to the app, from launch to termination.
+@MainActor
+final class AppDelegate: PushAppDelegate {
+    let chats: Chats
+    private let show: @Sendable (String) -> Void
+
+    init(chats: Chats, show: @escaping @Sendable (String) -> Void) {
+        (self.chats, self.show) = (chats, show)
+        super.init()
+    }
+
+    /// On a phone.
+    convenience override init() {
+        let client = try! Client(baseURL: URL(string: "https://push.example.org")!, environment: .production)
+        self.init(chats: Chats(client: client, storage: Chats.keychain, show: { _ in }), show: { _ in })
+    }
+
+    override func launched() {
+        Task { await chats.load() }
+    }
+
+    override func registered(_ deviceToken: Data) async {
+        await chats.register(deviceToken)
+        show("registered")
+    }
+
+    override func registrationFailed(_ error: any Error) { show("no token from Apple, the next launch asks again") }
+
+    override func presentation(of push: ReceivedPush) async -> UNNotificationPresentationOptions {
+        await chats.isOpen(push) ? [] : [.banner, .list, .sound]
+    }
+
+    override func opened(_ push: ReceivedPush, action: String) async { await chats.tapped(push) }
+
+    /// After the first chat was made or accepted: now the user sees what notifications are for.
+    func askForPermission() async {
+        guard permission.status == .notDetermined else { return }
+        let isGranted = try? await permission.ask()
+        show(isGranted == true ? "notifications are on" : "notifications are off, see Settings")
+    }
+}

@@ -1,6 +1,11 @@
 import Foundation
 import MayflyClient
 
+#if MAYFLY_APPLE_STUBS
+    import ExampleSupport
+    import MayflyApple
+#endif
+
 /// All chats of one phone: what an app for anonymous chats has between its screens and Mayfly.
 actor Chats {
     /// A chat that the user sees. It is `Codable`, so that the storage can keep it.
@@ -12,17 +17,26 @@ actor Chats {
     }
 
     private let client: Client
-    private let storage: any ChatStorage
+    private let storage: any Storage
     private let push: PushRegistration
     private let show: @Sendable (String) -> Void
     private var chats: [Chat] = []
     private var loading: Task<Void, Never>?
     private var session: RoomSession?
+    private var lifecycle: AppLifecycle?
+
+    /// App and extension need this group in their capability Keychain Sharing. `TEAM` is the team's id.
+    static let keychain = SharedKeychain(service: "chats", accessGroup: "TEAM.org.example.app.chats")
+
+    /// The rooms with the phone's names for the other person, for `RoomNotification`.
+    static func known(in storage: any Storage) throws -> [(room: Room, nickname: String)] {
+        try storage.load(Chat.self).map { ($0.room, $0.nickname) }
+    }
 
     /// - Parameters:
     ///   - storage: keeps the chats when iOS ends the app, which it does to most apps in the background.
     ///   - show: prints one line for the user.
-    init(client: Client, storage: any ChatStorage, show: @escaping @Sendable (String) -> Void) {
+    init(client: Client, storage: any Storage, show: @escaping @Sendable (String) -> Void) {
         self.client = client
         self.storage = storage
         self.show = show
@@ -39,7 +53,7 @@ actor Chats {
     private func loadKept() async {
         let kept: [Chat]
         do {
-            kept = try storage.load().filter { chat in !chats.contains { $0.id == chat.id } }
+            kept = try storage.load(Chat.self).filter { chat in !chats.contains { $0.id == chat.id } }
         } catch {
             // Before the first unlock nothing can be read. The next call tries again.
             loading = nil
@@ -77,7 +91,7 @@ actor Chats {
 
     /// A failed save doesn't end the chat.
     private func save(_ chat: Chat) {
-        do { try storage.save(chat) } catch { show("the chat can't be kept") }
+        do { try storage.save(chat, as: chat.id.uuidString) } catch { show("the chat can't be kept") }
     }
 
     /// Apple gave the phone a token: at each launch, and when the token changes.
@@ -103,6 +117,8 @@ actor Chats {
         await session?.leave()
         let session = await client.join(chat.room)
         self.session = session
+        lifecycle = await AppLifecycle(session)
+        await RoomNotification.clear(chat.room)
         Task {
             for await event in session { await heard(event, in: chat) }
         }
@@ -125,13 +141,21 @@ actor Chats {
         }
     }
 
-    /// The user tapped a notification, or one came in front: `payload` is its `userInfo`.
-    func tapped(payload: [AnyHashable: Any]) async {
-        await load()
-        let known = chats.map { (room: $0.room, nickname: $0.nickname) }
-        guard let notification = RoomNotification(payload: payload, rooms: known) else { return show("unknown push") }
+    /// The user tapped a notification.
+    func tapped(_ push: ReceivedPush) async {
+        guard let notification = await notification(push) else { return show("unknown push") }
         show("push about \(notification.nickname)")
         await open(nickname: notification.nickname)
+    }
+
+    /// Whether a push is about the chat on the screen.
+    func isOpen(_ push: ReceivedPush) async -> Bool {
+        await notification(push).map { $0.room.roomID == session?.room.roomID } ?? false
+    }
+
+    private func notification(_ push: ReceivedPush) async -> RoomNotification? {
+        await load()
+        return RoomNotification(payload: push.payload, rooms: chats.map { ($0.room, $0.nickname) })
     }
 
     /// The user deletes a chat: the room ends for both, and the broker destroys its tokens.
@@ -150,21 +174,13 @@ actor Chats {
     private func forget(_ chat: Chat) async {
         await push.remove(chat.room)
         remove(chat)
-        if session?.room.roomID == chat.room.roomID { session = nil }
+        if session?.room.roomID == chat.room.roomID { (session, lifecycle) = (nil, nil) }
     }
 
     private func remove(_ chat: Chat) {
         chats.removeAll { $0.id == chat.id }
-        do { try storage.delete(chat) } catch { show("the chat can't be deleted from the storage") }
+        do { try storage.delete(chat.id.uuidString) } catch { show("the chat can't be deleted from the storage") }
     }
-
-    // On iOS `AppLifecycle` does these two.
-
-    func didEnterBackground() async { await session?.suspend() }
-
-    func willEnterForeground() async { await session?.resume() }
-
-    func willTerminate() async { await session?.leave() }
 
     /// The user turns notifications off: no room has this phone's token any more.
     func turnPushesOff() async {

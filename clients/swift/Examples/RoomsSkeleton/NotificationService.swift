@@ -1,15 +1,27 @@
-#if os(iOS)
-    import MayflyClient
-    import UserNotifications
+import MayflyClient
+import UserNotifications
 
-    /// The app's notification service extension, a target of its own. Compiled on iOS only.
-    final class NotificationService: UNNotificationServiceExtension {
-        override func didReceive(
-            _ request: UNNotificationRequest, withContentHandler show: @escaping (UNNotificationContent) -> Void
-        ) {
-            // Without them the notification is shown as it came.
-            let rooms = (try? ChatKeychain().known()) ?? []
-            show(RoomNotification.content(for: request, rooms: rooms))
-        }
-    }
+#if MAYFLY_APPLE_STUBS
+    import ExampleSupport
+    import MayflyApple
 #endif
+
+/// The app's notification service extension, in Xcode a target of its own.
+final class NotificationService: UNNotificationServiceExtension {
+    private let storage: any Storage
+
+    init(storage: any Storage) {
+        self.storage = storage
+        super.init()
+    }
+
+    convenience override init() { self.init(storage: Chats.keychain) }
+
+    override func didReceive(
+        _ request: UNNotificationRequest, withContentHandler show: @escaping (UNNotificationContent) -> Void
+    ) {
+        // Without them the notification is shown as it came.
+        let rooms = (try? Chats.known(in: storage)) ?? []
+        show(RoomNotification.content(for: request, rooms: rooms))
+    }
+}

@@ -1,110 +1,115 @@
-import Foundation
-import Testing
+#if os(Linux)
+    import ExampleSupport
+    import Foundation
+    import Testing
 
-@testable import MayflyClient
-@testable import RoomsSkeleton
+    @testable import MayflyClient
+    @testable import RoomsSkeleton
 
-/// The example's chats while they are loaded: calls come while the app still starts.
-struct ChatsTests {
-    /// A phone's storage, locked at first, and its broker.
-    private final class Phone: ChatStorage, @unchecked Sendable {
-        private let lock = NSLock()
-        private var isLocked = true
-        private var kept: [Chats.Chat]
-        private var answered: [String] = []
-        private var isHeld = true
-        private(set) var transport: ScriptedTransport!
+    /// The example's chats while they are loaded: calls come while the app still starts.
+    struct ChatsTests {
+        /// A phone's storage, locked at first, and its broker.
+        private final class Phone: Storage, @unchecked Sendable {
+            private let lock = NSLock()
+            private var isLocked = true
+            private var kept: [Chats.Chat]
+            private var answered: [String] = []
+            private var isHeld = true
+            private(set) var transport: ScriptedTransport!
 
-        /// - Parameter nicknames: also the ids of the rooms.
-        init(_ nicknames: [String], expiresAt: Date = .now + 3_600) throws {
-            kept = try nicknames.map { name in
-                var room = try Room.sample(roomID: name)
-                room.expiresAt = expiresAt
-                return Chats.Chat(id: UUID(), nickname: name, room: room)
+            /// - Parameter nicknames: also the ids of the rooms.
+            init(_ nicknames: [String], expiresAt: Date = .now + 3_600) throws {
+                kept = try nicknames.map { name in
+                    var room = try Room.sample(roomID: name)
+                    room.expiresAt = expiresAt
+                    return Chats.Chat(id: UUID(), nickname: name, room: room)
+                }
+                transport = ScriptedTransport { [weak self] _, request in
+                    while self?.lock.withLock({ self?.isHeld }) == true { try await Task.sleep(for: .milliseconds(1)) }
+                    let room = request.headers["Authorization"]?.split(separator: " ").last ?? "?"
+                    self?.lock.withLock { self?.answered.append("\(request.method) \(request.url.path) \(room)") }
+                    let body = #"{"ref":"00112233445566778899aabbccddeeff","expiresAt":"2030-01-01T00:00:00Z","purged":1}"#
+                    return TransportResponse(status: 200, contentType: "application/json", retryAfter: nil, body: Data(body.utf8))
+                }
             }
-            transport = ScriptedTransport { [weak self] _, request in
-                while self?.lock.withLock({ self?.isHeld }) == true { try await Task.sleep(for: .milliseconds(1)) }
-                let room = request.headers["Authorization"]?.split(separator: " ").last ?? "?"
-                self?.lock.withLock { self?.answered.append("\(request.method) \(request.url.path) \(room)") }
-                let body = #"{"ref":"00112233445566778899aabbccddeeff","expiresAt":"2030-01-01T00:00:00Z","purged":1}"#
-                return TransportResponse(status: 200, contentType: "application/json", retryAfter: nil, body: Data(body.utf8))
+
+            /// What the broker has answered, as "method path room".
+            var answers: [String] { lock.withLock { answered } }
+            var nicknames: [String] { lock.withLock { kept.map(\.nickname) } }
+
+            func unlock() { lock.withLock { isLocked = false } }
+            /// The broker answers from now on.
+            func release() { lock.withLock { isHeld = false } }
+
+            func save(_ value: some Encodable, as id: String) throws {
+                let chat = try #require(value as? Chats.Chat)
+                lock.withLock { kept = kept.filter { $0.id != chat.id } + [chat] }
+            }
+
+            func delete(_ id: String) throws { lock.withLock { kept.removeAll { $0.id.uuidString == id } } }
+
+            func load<Value: Decodable>(_ type: Value.Type) throws -> [Value] {
+                try lock.withLock {
+                    if isLocked { throw CocoaError(.fileReadNoPermission) }
+                    return kept.compactMap { $0 as? Value }
+                }
+            }
+
+            func chats(show: @escaping @Sendable (String) -> Void = { _ in }) throws -> Chats {
+                let url = URL(string: "https://push.example.org")!
+                return Chats(
+                    client: try Client(baseURL: url, environment: .sandbox, transport: transport), storage: self, show: show)
             }
         }
 
-        /// What the broker has answered, as "method path room".
-        var answers: [String] { lock.withLock { answered } }
-        var nicknames: [String] { lock.withLock { kept.map(\.nickname) } }
-
-        func unlock() { lock.withLock { isLocked = false } }
-        /// The broker answers from now on.
-        func release() { lock.withLock { isHeld = false } }
-
-        func save(_ chat: Chats.Chat) throws {
-            lock.withLock { kept = kept.filter { $0.id != chat.id } + [chat] }
+        /// Apple gives the phone a token before its first unlock. The load then sends the token to each room, and waits for the broker.
+        private func loading(_ phone: Phone, _ chats: Chats) async throws -> Task<Void, Never> {
+            await chats.register(Data([1]))
+            phone.unlock()
+            let load = Task { await chats.load() }
+            try await eventually { phone.transport.requests.isEmpty ? nil : true }
+            return load
         }
 
-        func delete(_ chat: Chats.Chat) throws { lock.withLock { kept.removeAll { $0.id == chat.id } } }
-
-        func load() throws -> [Chats.Chat] {
-            try lock.withLock {
-                if isLocked { throw CocoaError(.fileReadNoPermission) }
-                return kept
-            }
+        @Test func aChatDeletedDuringTheLoadStaysDeleted() async throws {
+            let phone = try Phone(["Ann", "Ben"])
+            let chats = try phone.chats()
+            let load = try await loading(phone, chats)
+            let delete = Task { try await chats.delete(nickname: "Ben") }
+            // Time for a call that doesn't wait.
+            try await Task.sleep(for: .milliseconds(200))
+            phone.release()
+            await load.value
+            try await delete.value
+            await chats.register(Data([2]))
+            let answers = phone.answers
+            let deleted = try #require(answers.firstIndex(of: "DELETE /api/room Ben"))
+            #expect(!answers[deleted...].contains("PUT /api/room/token Ben"), "\(answers)")
+            #expect(phone.nicknames == ["Ann"])
         }
 
-        func chats(show: @escaping @Sendable (String) -> Void = { _ in }) throws -> Chats {
-            let url = URL(string: "https://push.example.org")!
-            return Chats(client: try Client(baseURL: url, environment: .sandbox, transport: transport), storage: self, show: show)
+        @Test func pushesAreOffInEveryRoomOnceTheUserReadsIt() async throws {
+            let phone = try Phone(["Ann", "Ben", "Cy"])
+            let (seen, continuation) = AsyncStream.makeStream(of: [String].self)
+            let chats = try phone.chats { if $0 == "pushes are off" { continuation.yield(phone.answers) } }
+            let load = try await loading(phone, chats)
+            let off = Task { await chats.turnPushesOff() }
+            try await Task.sleep(for: .milliseconds(200))
+            phone.release()
+            await load.value
+            await off.value
+            let answers = try #require(await seen.first { _ in true })
+            #expect(Set(answers.filter { $0.hasPrefix("DELETE") }.map { $0.suffix(3) }).count == 3, "\(answers)")
+        }
+
+        /// The phone's clock may be wrong. The broker says which rooms are over.
+        @Test(arguments: [(-3_600.0, ["Ann"]), (-90_000.0, [])])
+        func aClockThatIsAnHourAheadForgetsNothing(endsIn: Double, kept: [String]) async throws {
+            let phone = try Phone(["Ann"], expiresAt: .now + endsIn)
+            phone.unlock()
+            phone.release()
+            await (try phone.chats()).load()
+            #expect(phone.nicknames == kept)
         }
     }
-
-    /// Apple gives the phone a token before its first unlock. The load then sends the token to each room, and waits for the broker.
-    private func loading(_ phone: Phone, _ chats: Chats) async throws -> Task<Void, Never> {
-        await chats.register(Data([1]))
-        phone.unlock()
-        let load = Task { await chats.load() }
-        try await eventually { phone.transport.requests.isEmpty ? nil : true }
-        return load
-    }
-
-    @Test func aChatDeletedDuringTheLoadStaysDeleted() async throws {
-        let phone = try Phone(["Ann", "Ben"])
-        let chats = try phone.chats()
-        let load = try await loading(phone, chats)
-        let delete = Task { try await chats.delete(nickname: "Ben") }
-        // Time for a call that doesn't wait.
-        try await Task.sleep(for: .milliseconds(200))
-        phone.release()
-        await load.value
-        try await delete.value
-        await chats.register(Data([2]))
-        let answers = phone.answers
-        let deleted = try #require(answers.firstIndex(of: "DELETE /api/room Ben"))
-        #expect(!answers[deleted...].contains("PUT /api/room/token Ben"), "\(answers)")
-        #expect(phone.nicknames == ["Ann"])
-    }
-
-    @Test func pushesAreOffInEveryRoomOnceTheUserReadsIt() async throws {
-        let phone = try Phone(["Ann", "Ben", "Cy"])
-        let (seen, continuation) = AsyncStream.makeStream(of: [String].self)
-        let chats = try phone.chats { if $0 == "pushes are off" { continuation.yield(phone.answers) } }
-        let load = try await loading(phone, chats)
-        let off = Task { await chats.turnPushesOff() }
-        try await Task.sleep(for: .milliseconds(200))
-        phone.release()
-        await load.value
-        await off.value
-        let answers = try #require(await seen.first { _ in true })
-        #expect(Set(answers.filter { $0.hasPrefix("DELETE") }.map { $0.suffix(3) }).count == 3, "\(answers)")
-    }
-
-    /// The phone's clock may be wrong. The broker says which rooms are over.
-    @Test(arguments: [(-3_600.0, ["Ann"]), (-90_000.0, [])])
-    func aClockThatIsAnHourAheadForgetsNothing(endsIn: Double, kept: [String]) async throws {
-        let phone = try Phone(["Ann"], expiresAt: .now + endsIn)
-        phone.unlock()
-        phone.release()
-        await (try phone.chats()).load()
-        #expect(phone.nicknames == kept)
-    }
-}
+#endif

@@ -1,47 +1,48 @@
-#if canImport(UIKit) && os(iOS)
+#if canImport(UIKit) && os(iOS) || MAYFLY_APPLE_STUBS
     import UIKit
+    #if MAYFLY_APPLE_STUBS
+        import MayflyClient
+    #endif
 
-    /// Leaves the room when the app goes to the background or ends, and joins again when it returns. Keep it as long as the session.
+    /// Suspends a connection when the app goes to the background, ends it with the app, and resumes it when the app returns. Keep it as long as
+    /// the connection.
     ///
     /// Compiled on iOS only, and not for app extensions.
     @available(iOSApplicationExtension, unavailable)
     @MainActor
-    public final class AppLifecycle: NSObject {
-        private let session: RoomSession
+    public final class AppLifecycle {
+        private let connection: any LiveConnection
+        private let observers = NotificationObservers()
 
-        public init(_ session: RoomSession) {
-            self.session = session
-            super.init()
-            let center = NotificationCenter.default
-            center.addObserver(
-                self, selector: #selector(didEnterBackground), name: UIApplication.didEnterBackgroundNotification, object: nil)
-            center.addObserver(
-                self, selector: #selector(willEnterForeground), name: UIApplication.willEnterForegroundNotification, object: nil)
-            center.addObserver(
-                self, selector: #selector(willTerminate), name: UIApplication.willTerminateNotification, object: nil)
+        /// - Parameter connection: a ``RoomSession`` or a ``SessionFeed``.
+        public init(_ connection: any LiveConnection) {
+            self.connection = connection
+            observers.add(UIApplication.didEnterBackgroundNotification) { [weak self] in self?.didEnterBackground() }
+            observers.add(UIApplication.willEnterForegroundNotification) { [weak self] in self?.willEnterForeground() }
+            observers.add(UIApplication.willTerminateNotification) { [weak self] in self?.willTerminate() }
             // iOS also starts apps in the background, where nobody looks at a chat.
             if UIApplication.shared.applicationState == .background { didEnterBackground() }
         }
 
-        @objc private func didEnterBackground() {
+        private func didEnterBackground() {
             // iOS suspends the app within seconds. The assertion keeps it running until the broker knows.
             let application = UIApplication.shared
-            let assertion = application.beginBackgroundTask(withName: "Mayfly leaves the room", expirationHandler: nil)
+            let assertion = application.beginBackgroundTask(withName: "Mayfly disconnects", expirationHandler: nil)
             Task {
-                await session.suspend()
+                await connection.suspend()
                 application.endBackgroundTask(assertion)
             }
         }
 
-        @objc private func willEnterForeground() {
-            Task { await session.resume() }
+        private func willEnterForeground() {
+            Task { await connection.resume() }
         }
 
-        @objc private func willTerminate() {
+        private func willTerminate() {
             // The process ends when this returns, so it has to wait.
             let left = DispatchSemaphore(value: 0)
-            Task.detached { [session] in
-                await session.leave()
+            Task.detached { [connection] in
+                await connection.leave()
                 left.signal()
             }
             _ = left.wait(timeout: .now() + 2)

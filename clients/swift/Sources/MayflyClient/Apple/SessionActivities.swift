@@ -1,0 +1,80 @@
+#if canImport(ActivityKit) && os(iOS) || MAYFLY_APPLE_STUBS
+    import ActivityKit
+    #if MAYFLY_APPLE_STUBS
+        import MayflyClient
+    #endif
+
+    /// A session's Live Activity. The names stay on the phone. Compiled on iOS only.
+    public struct SessionAttributes: ActivityAttributes, Hashable, Sendable {
+        public typealias ContentState = SessionContentState
+
+        public let sessionID: String
+        /// The phone's name of the session.
+        public let name: String
+
+        public init(sessionID: String, name: String) { (self.sessionID, self.name) = (sessionID, name) }
+    }
+
+    /// The Live Activities of sessions, by the session's id. They go on when the app ends, and are found again at the next launch.
+    ///
+    /// Needs `NSSupportsLiveActivities` in Info.plist, and a widget that shows ``SessionAttributes``. Compiled on iOS only.
+    public enum SessionActivities {
+        /// The sessions that have one.
+        public static var sessionIDs: [String] { Activity<SessionAttributes>.activities.map(\.attributes.sessionID) }
+
+        /// Starts one, in the foreground only. Returns false if the user turned Live Activities off.
+        ///
+        /// - Throws: what ActivityKit throws, for instance if there are too many.
+        public static func start(
+            _ attributes: SessionAttributes, state: SessionContentState = SessionContentState(status: .processing)
+        ) throws -> Bool {
+            guard ActivityAuthorizationInfo().areActivitiesEnabled else { return false }
+            guard !sessionIDs.contains(attributes.sessionID) else { return true }
+            _ = try Activity.request(
+                attributes: attributes, content: ActivityContent(state: state, staleDate: nil), pushType: .token)
+            return true
+        }
+
+        /// Ends it here, such as after a ``CompanionNotification/Kind/handoff(to:)``. Delete its ``Registration`` at the broker.
+        public static func end(_ sessionID: String) async {
+            for activity in Activity<SessionAttributes>.activities where activity.attributes.sessionID == sessionID {
+                await activity.end(nil, dismissalPolicy: .immediate)
+            }
+        }
+    }
+
+    extension Accounts {
+        /// Registers each token that Apple gives a session's Live Activity, until the activity ends or the task is cancelled.
+        ///
+        /// Call it after the start of the activity, and for each of ``SessionActivities/sessionIDs`` at each launch.
+        /// - Parameters:
+        ///   - sessionID: 1 to 128 bytes.
+        ///   - registered: gets each token's registration, such as to keep it for the logout.
+        public func registerTokens(
+            ofSession sessionID: String, registered: @Sendable (Registration) async -> Void = { _ in }
+        ) async throws {
+            let activities = Activity<SessionAttributes>.activities
+            guard let activity = activities.first(where: { $0.attributes.sessionID == sessionID }) else { return }
+            var previous: PushToken?
+            for await data in activity.pushTokenUpdates {
+                let token = PushToken(data)
+                await registered(try await register(token, activity.id, sessionID, previous))
+                previous = token
+            }
+        }
+
+        /// A registration may be repeated: the same token again changes nothing.
+        private func register(
+            _ token: PushToken, _ activityID: String, _ sessionID: String, _ previous: PushToken?
+        ) async throws -> Registration {
+            var backoff = Backoff()
+            while true {
+                do {
+                    return try await registerActivity(token, activityID: activityID, sessionID: sessionID, previous: previous)
+                } catch MayflyError.unreachable, MayflyError.noAnswer {
+                    try await Task.sleep(for: backoff.wait())
+                }
+            }
+        }
+    }
+#endif
