@@ -30,7 +30,7 @@ var targets: [Target] = [
             name: "ExampleSupport", dependencies: dependencies + ["MayflyApple"], path: "Examples/Shared", swiftSettings: settings
         ),
     ]
-    let examples = ["RoomsSkeleton"]
+    let examples = ["RoomsSkeleton", "CompanionSkeleton", "MonitorSkeleton", "CallsSkeleton"]
     targets += examples.map { name in
         .executableTarget(
             name: name, dependencies: dependencies + ["MayflyApple", "ExampleSupport", "SocketTransport"],

@@ -1,24 +1,30 @@
 #if MAYFLY_APPLE_STUBS
+    import ActivityKit
+    import CallKit
     import Foundation
     import MayflyApple
+    import PushKit
     import UIKit
     import UserNotifications
 
     /// A phone on Linux: it plays iOS for an app's delegate by lines on standard input, and prints lines for the user on standard output.
     ///
-    /// `token HEX`, `notoken`: what Apple gives the phone. `refuse`, `permit`: what the user has set, or answers when the app asks.
+    /// `token HEX`, `notoken`: what Apple gives the phone. `permit`: the user has allowed notifications. `refuse`: refuses when asked, or
+    /// in Settings.
     /// `push ID JSON`: a push comes. `tap ID`, `press BUTTON ID`: on a notification. `screen`: lists the notifications and the badge.
+    /// `activity-token SESSION HEX`: of a Live Activity. `voip-token HEX`, `voip-invalid`, `ring JSON`: PushKit. `answer`, `hangup`: on the call's screen.
     /// `background`, `foreground`, `quit`. All others are the app's own.
     @MainActor
     public final class SimulatedPhone {
-        private let delegate: any UIApplicationDelegate & UNUserNotificationCenterDelegate
+        private let delegate: any UIApplicationDelegate
         private let service: UNNotificationServiceExtension?
         private let application = UIApplication.shared
         private var center: UNUserNotificationCenter { .current() }
+        private var notifications: any UNUserNotificationCenterDelegate { center.delegate! }
 
         /// - Parameter service: the app's notification service extension, on a phone a process of its own.
         public init(
-            _ delegate: any UIApplicationDelegate & UNUserNotificationCenterDelegate,
+            _ delegate: any UIApplicationDelegate,
             service: UNNotificationServiceExtension? = nil
         ) {
             (self.delegate, self.service) = (delegate, service)
@@ -57,6 +63,14 @@
             case ("tap", 2): await respond(to: words[1], UNNotificationDefaultActionIdentifier)
             case ("press", 3): await respond(to: words[2], words[1])
             case ("screen", 1): showScreen()
+            case ("activity-token", 3):
+                stubActivityToken(Self.bytes(words[2]), of: SessionAttributes.self) { $0.sessionID == words[1] }
+            case ("voip-token", 2):
+                registry?.delegate?.pushRegistry(registry!, didUpdate: PKPushCredentials(stub: Self.bytes(words[1])), for: .voIP)
+            case ("voip-invalid", 1): registry?.delegate?.pushRegistry(registry!, didInvalidatePushTokenFor: .voIP)
+            case ("ring", 2...): ring(line.split(separator: " ", maxSplits: 1).last.map(String.init) ?? "")
+            case ("answer", 1): callID.map { provider?.stubDelegate?.provider(provider!, perform: CXAnswerCallAction(call: $0)) }
+            case ("hangup", 1): callID.map { provider?.stubDelegate?.provider(provider!, perform: CXEndCallAction(call: $0)) }
             case ("background", 1): application.stubEnterBackground()
             case ("foreground", 1): application.stubEnterForeground()
             case ("quit", 1): application.stubTerminate()
@@ -65,10 +79,31 @@
             return true
         }
 
+        // MARK: Calls
+
+        private var registry: PKPushRegistry? { .stubLast }
+        private var provider: CXProvider? { .stubLast }
+        private var callID: UUID? { provider?.stubCalls.last?.id }
+
+        private func ring(_ json: String) {
+            guard let registry, let provider,
+                let payload = (try? JSONSerialization.jsonObject(with: Data(json.utf8))) as? [String: Any]
+            else { return Self.show("this app has no PushKit, or that is no JSON") }
+            let before = provider.stubCalls.count
+            registry.delegate?.pushRegistry(registry, didReceiveIncomingPushWith: PKPushPayload(stub: payload), for: .voIP) {}
+            // iOS ends an app that doesn't report a push to CallKit.
+            precondition(provider.stubCalls.count == before + 1, "the call was not reported")
+            let call = provider.stubCalls[before].update
+            Self.show("screen: \(call.localizedCallerName ?? "nobody") calls\(call.hasVideo ? " with video" : "")")
+        }
+
+        // MARK: Notifications
+
         private func set(_ status: UNAuthorizationStatus) {
             center.stub.withLock { state in
                 state.answer = status
-                if state.status != .notDetermined { state.status = status }
+                // Who refuses does so when the app asks, or later in Settings.
+                if status == .authorized || state.status != .notDetermined { state.status = status }
             }
         }
 
@@ -93,7 +128,7 @@
             if application.applicationState == .active {
                 let notification = UNNotification(stub: changed)
                 let options = await withCheckedContinuation { continuation in
-                    delegate.userNotificationCenter(center, willPresent: notification) {
+                    notifications.userNotificationCenter(center, willPresent: notification) {
                         // UIKit fails if this comes on another thread.
                         MainActor.preconditionIsolated()
                         continuation.resume(returning: $0)
@@ -114,7 +149,7 @@
             // iOS takes it off the screen.
             center.removeDeliveredNotifications(withIdentifiers: [identifier])
             await withCheckedContinuation { continuation in
-                delegate.userNotificationCenter(center, didReceive: UNNotificationResponse(stub: shown, action: action)) {
+                notifications.userNotificationCenter(center, didReceive: UNNotificationResponse(stub: shown, action: action)) {
                     MainActor.preconditionIsolated()
                     continuation.resume()
                 }

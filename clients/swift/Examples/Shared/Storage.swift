@@ -16,6 +16,53 @@ public protocol Storage: Sendable {
 
 extension SharedKeychain: Storage {}
 
+/// One value that an app keeps, such as its registrations.
+public struct Kept<Value: Codable & Sendable>: Sendable {
+    private let storage: any Storage
+    private var value: Value?
+    private let empty: Value
+
+    /// - Parameter empty: the value of a new phone.
+    public init(in storage: any Storage, empty: Value) { (self.storage, self.empty) = (storage, empty) }
+
+    /// Throws before the phone's first unlock after a start. A later call tries again.
+    public mutating func read() throws -> Value {
+        if let value { return value }
+        let loaded = try storage.load(Value.self).first ?? empty
+        value = loaded
+        return loaded
+    }
+
+    public mutating func change(_ change: (inout Value) -> Void) throws {
+        var new = try read()
+        change(&new)
+        try storage.save(new, as: "kept")
+        value = new
+    }
+
+    public mutating func delete() throws {
+        try storage.delete("kept")
+        value = nil
+    }
+}
+
+/// Runs registrations one after the other, so that no older token overwrites a newer one.
+public struct Turns: Sendable {
+    private var last: Task<Void, any Error>?
+
+    public init() {}
+
+    /// Starts `work` when the work before has ended, also if it failed.
+    public mutating func add(_ work: @escaping @Sendable () async throws -> Void) -> Task<Void, any Error> {
+        let task = Task { [last] in
+            _ = await last?.result
+            try await work()
+        }
+        last = task
+        return task
+    }
+}
+
 /// Stands for the Keychain where there is none. An app on a phone must not keep secrets in files.
 public struct FolderStorage: Storage {
     private let folder: URL

@@ -1,7 +1,7 @@
 import Foundation
 
-/// A phone's push address, as Apple gave it to the app. Nothing prints it.
-public struct PushToken: Hashable, Sendable {
+/// A phone's push address, as Apple gave it to the app. Nothing prints it. Keep it in the Keychain only.
+public struct PushToken: Hashable, Sendable, Codable {
     let secret: Secret
 
     /// Takes the token of `didRegisterForRemoteNotificationsWithDeviceToken`, of PushKit or of an activity, 1 to 100 bytes.

@@ -44,8 +44,15 @@
         @discardableResult
         func push(_ payload: [AnyHashable: Any]) throws -> String {
             let id = ["roomId", "requestId", "sessionId"].lazy.compactMap { payload[$0] as? String }.first ?? "push"
-            type("push \(id) \(String(decoding: try JSONSerialization.data(withJSONObject: payload), as: UTF8.self))")
+            type("push \(id) \(try json(payload))")
             return id
+        }
+
+        /// Hands the app a push of PushKit.
+        func ring(_ payload: [AnyHashable: Any]) throws { type("ring \(try json(payload))") }
+
+        private func json(_ payload: [AnyHashable: Any]) throws -> String {
+            String(decoding: try JSONSerialization.data(withJSONObject: payload), as: UTF8.self)
         }
 
         func type(_ line: String) { input.fileHandleForWriting.write(Data("\(line)\n".utf8)) }
@@ -53,7 +60,11 @@
         /// Waits for a line with this beginning, forgets the lines up to it, and returns what follows the beginning.
         @discardableResult
         func read(_ beginning: String) async throws -> String {
-            try await eventually("\(beginning) in \(lock.withLock { text })") { take(beginning) }
+            do {
+                return try await eventually { take(beginning) }
+            } catch {
+                throw Failure(description: "no line \(beginning) in 20 s, but \(lock.withLock { text })")
+            }
         }
 
         private func take(_ beginning: String) -> String? {

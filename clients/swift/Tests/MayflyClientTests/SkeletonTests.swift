@@ -86,7 +86,6 @@
 
             let second = try annsPhone.launch()
             second.type("permit")
-            second.type("ask")
             second.type("background")
             // The extension's process only reads.
             let handle = try second.push(push)

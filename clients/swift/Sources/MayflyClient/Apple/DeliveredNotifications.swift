@@ -14,9 +14,8 @@
             let center = UNUserNotificationCenter.current()
             let shown = await center.deliveredNotifications().map(\.request)
             let gone = shown.filter { isGone($0.content.userInfo) }.map(\.identifier)
-            guard !gone.isEmpty else { return 0 }
             center.removeDeliveredNotifications(withIdentifiers: gone)
-            // A badge of 0 removes all of the app's notifications. Without permission for badges it fails, and nothing is missing.
+            // Also if nothing is removed: iOS takes a tapped notification off the screen, and leaves the badge. A badge of 0 removes all of the app's notifications. Without permission for badges it fails, and nothing is missing.
             try? await center.setBadgeCount(shown.count - gone.count)
             return gone.count
         }

@@ -13,6 +13,8 @@
                 })
         }
 
-        deinit { observers.forEach { NotificationCenter.default.removeObserver($0) } }
+        deinit {
+            for observer in observers { NotificationCenter.default.removeObserver(observer) }
+        }
     }
 #endif

@@ -11,7 +11,12 @@
     open class PushAppDelegate: NSObject, UIApplicationDelegate, UNUserNotificationCenterDelegate {
         public let permission = NotificationPermission()
 
-        public override init() { super.init() }
+        private let observers = NotificationObservers()
+
+        public override init() {
+            super.init()
+            observers.add(UIApplication.willEnterForegroundNotification) { [weak self] in self?.returned() }
+        }
 
         // MARK: For the app
 
@@ -20,6 +25,9 @@
 
         /// The app starts, also in the background. Load what is kept.
         open func launched() {}
+
+        /// The app returns to the foreground. Pushes came meanwhile, and not all of them were reported.
+        open func returned() {}
 
         /// Apple gave this phone a token. It may be a new one.
         open func registered(_ deviceToken: Data) async {}

@@ -1,3 +1,5 @@
+// swift-format-ignore-file: AlwaysUseLowerCamelCase
+
 @_exported import Foundation
 
 // Stands for Apple's Security on Linux: a keychain in memory. Casts such as `as CFDictionary` bridge on Apple's systems, and change nothing here.

@@ -1,8 +1,8 @@
+// swift-format-ignore-file: AlwaysUseLowerCamelCase
+
 import Foundation
 
-// swift-format-ignore: AlwaysUseLowerCamelCase
 public let UNNotificationDefaultActionIdentifier = "com.apple.UNNotificationDefaultActionIdentifier"
-// swift-format-ignore: AlwaysUseLowerCamelCase
 public let UNNotificationDismissActionIdentifier = "com.apple.UNNotificationDismissActionIdentifier"
 
 open class UNNotificationContent: NSObject, NSCopying, NSMutableCopying {

@@ -1,0 +1,34 @@
+import MayflyClient
+import UIKit
+
+#if MAYFLY_APPLE_STUBS
+    import ExampleSupport
+    import MayflyApple
+#endif
+
+/// What iOS reports to the app. It needs no permission, and no token for alerts.
+@MainActor
+final class AppDelegate: NSObject, UIApplicationDelegate {
+    private let make: @MainActor () -> Calls
+    private(set) var calls: Calls?
+
+    init(_ make: @escaping @MainActor () -> Calls) {
+        self.make = make
+        super.init()
+    }
+
+    /// On a phone.
+    convenience override init() {
+        self.init {
+            let client = try! Client(baseURL: URL(string: "https://push.example.org")!, environment: .production)
+            return Calls(client: client, storage: Calls.keychain, waiting: { [] }, show: { _ in })
+        }
+    }
+
+    func application(
+        _ application: UIApplication, didFinishLaunchingWithOptions options: [UIApplication.LaunchOptionsKey: Any]?
+    ) -> Bool {
+        calls = make()
+        return true
+    }
+}

@@ -1,0 +1,130 @@
+import CallKit
+import Foundation
+import MayflyClient
+
+#if MAYFLY_APPLE_STUBS
+    import ExampleSupport
+    import MayflyApple
+#endif
+
+/// What an app for calls has between its screens, its calling service and Mayfly.
+@MainActor
+final class Calls {
+    /// What stays when iOS ends the app.
+    struct Memory: Codable, Sendable {
+        var uid: String?
+        /// A real app keeps what its login needs to get a new one.
+        var jwt: Secret?
+        /// PushKit's token of now, and the one that the broker has.
+        var token: PushToken?
+        var sent: PushToken?
+        var phone: Registration?
+        /// The phone's own names, by `uid`.
+        var names: [String: String] = [:]
+
+        /// Who may call.
+        var callers: HandleTable { phone?.table(.uid, names.keys) ?? HandleTable() }
+    }
+
+    /// A locked phone can read it: that is how most phones ring.
+    nonisolated static let keychain = SharedKeychain(service: "calls", accessGroup: "TEAM.org.example.calls")
+
+    private let client: Client
+    private var kept: Kept<Memory>
+    private let phone: PhoneCalls
+    private let waiting: @Sendable () async -> [String]
+    private let show: @Sendable (String) -> Void
+    private var turns = Turns()
+    private var ringing: [UUID: String] = [:]
+
+    /// Make it before the launch ends: iOS starts the app for a call.
+    ///
+    /// - Parameter waiting: asks the calling service which calls wait for this user.
+    init(
+        client: Client, storage: any Storage, waiting: @escaping @Sendable () async -> [String],
+        show: @escaping @Sendable (String) -> Void
+    ) {
+        (self.client, self.waiting, self.show) = (client, waiting, show)
+        kept = Kept(in: storage, empty: Memory())
+        let configuration = CXProviderConfiguration()
+        configuration.supportsVideo = true
+        configuration.supportedHandleTypes = [.generic]
+        let memory: @Sendable () -> Memory? = { try? storage.load(Memory.self).first }
+        phone = PhoneCalls(
+            configuration: configuration, callers: { memory()?.callers ?? HandleTable() }, unknownCaller: "Unknown caller",
+            name: { memory()?.names[$0] })
+        Task {
+            for await event in phone.events {
+                do { try await heard(event) } catch { show("failed: \(error)") }
+            }
+        }
+    }
+
+    private func heard(_ event: PhoneEvent) async throws {
+        switch event {
+        case .token(let token):
+            try kept.change { $0.token = token }
+            try await register()
+        case .tokenInvalid:
+            let memory = try kept.read()
+            try kept.change { ($0.token, $0.sent, $0.phone) = (nil, nil, nil) }
+            if let uid = memory.uid, let sent = memory.sent { try await accounts()?.deletePhones(uid: uid, token: sent) }
+            show("this phone doesn't ring")
+        case .ringing(let id, let call): await rings(id, call)
+        case .notShown(let call): show("missed \(call.caller ?? "a call")")
+        case .answered(let id): show("talking in \(ringing[id] ?? "a call that nobody knows yet")")
+        case .hungUp(let id): show("hung up \(ringing.removeValue(forKey: id) ?? "a call")")
+        case .audioStarted, .audioStopped: break
+        case .reset: ringing = [:]
+        }
+    }
+
+    /// The phone rings already. The calling service knows whether somebody waits.
+    private func rings(_ id: UUID, _ call: CallNotification) async {
+        let phone = try? kept.read().phone
+        let session = await waiting().first { session in phone.map { call.isAbout(session, $0) } ?? false }
+        guard let session else {
+            self.phone.end(id, .remoteEnded)
+            return show("nobody waits")
+        }
+        ringing[id] = session
+        show("ringing for \(session)")
+    }
+
+    /// Returns nil if nobody is logged in.
+    private func accounts() throws -> Accounts? {
+        try kept.read().jwt.map { jwt in Accounts(client: client) { jwt.value } }
+    }
+
+    func logIn(_ uid: String, _ jwt: Secret) async throws {
+        try kept.change { ($0.uid, $0.jwt) = (uid, jwt) }
+        try await register()
+    }
+
+    func name(_ uid: String, _ name: String) throws { try kept.change { $0.names[uid] = name } }
+
+    /// At each launch, and when PushKit has a new token.
+    private func register() async throws {
+        let task = turns.add { try await self.registerNow() }
+        try await task.value
+    }
+
+    private func registerNow() async throws {
+        let memory = try kept.read()
+        guard let uid = memory.uid, let token = memory.token, let accounts = try accounts() else { return }
+        let previous = memory.sent == token ? nil : memory.sent
+        let phone = try await accounts.registerPhone(token, uid: uid, previous: previous)
+        try kept.change { ($0.phone, $0.sent) = (phone, token) }
+        show("registered")
+    }
+
+    /// Otherwise the phone rings for a user who has left.
+    func logOut() async throws {
+        let memory = try kept.read()
+        if let uid = memory.uid, let sent = memory.sent { try await accounts()?.deletePhones(uid: uid, token: sent) }
+        try kept.delete()
+        // PushKit's token is the phone's, and serves the next user.
+        try kept.change { $0.token = memory.token }
+        show("logged out")
+    }
+}

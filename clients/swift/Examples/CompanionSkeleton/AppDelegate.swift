@@ -1,0 +1,70 @@
+import MayflyClient
+import UIKit
+import UserNotifications
+
+#if MAYFLY_APPLE_STUBS
+    import ExampleSupport
+    import MayflyApple
+#endif
+
+/// What iOS reports to the app, from launch to termination.
+@MainActor
+final class AppDelegate: PushAppDelegate {
+    let companion: Companion
+    private let show: @Sendable (String) -> Void
+
+    init(companion: Companion, show: @escaping @Sendable (String) -> Void) {
+        (self.companion, self.show) = (companion, show)
+        super.init()
+    }
+
+    /// On a phone.
+    convenience override init() {
+        let client = try! Client(baseURL: URL(string: "https://push.example.org")!, environment: .production)
+        self.init(companion: Companion(client: client, storage: Companion.keychain, show: { _ in }), show: { _ in })
+    }
+
+    override var categories: Set<UNNotificationCategory> { [ApprovalAction.category(allow: "Allow", deny: "Deny")] }
+
+    override func launched() { run { try await $0.launched() } }
+
+    override func returned() { run { try await $0.clearScreen() } }
+
+    override func registered(_ deviceToken: Data) async { await attempt { try await $0.register(PushToken(deviceToken)) } }
+
+    override func registrationFailed(_ error: any Error) { show("no token from Apple, the next launch asks again") }
+
+    override func presentation(of push: ReceivedPush) async -> UNNotificationPresentationOptions {
+        // A clearing push has a text for a phone whose app doesn't run. Here `received` does its work.
+        let notification = CompanionNotification(payload: push.payload, sessions: HandleTable())
+        return notification?.isClearing == true ? [] : [.banner, .list, .sound, .badge]
+    }
+
+    override func received(_ push: ReceivedPush) async -> Bool {
+        await attempt { try await $0.received(push) } ?? false
+    }
+
+    override func opened(_ push: ReceivedPush, action: String) async {
+        await attempt { try await $0.opened(push, action: action) }
+    }
+
+    /// After the login, where the user sees what notifications are for.
+    func askForPermission() async {
+        let isGranted = try? await permission.ask()
+        show(isGranted == true ? "notifications are on" : "notifications are off, see Settings")
+    }
+
+    private func run(_ work: @escaping @Sendable (Companion) async throws -> Void) {
+        Task { await attempt(work) }
+    }
+
+    @discardableResult
+    private func attempt<Value: Sendable>(_ work: @Sendable (Companion) async throws -> Value) async -> Value? {
+        do {
+            return try await work(companion)
+        } catch {
+            show("failed: \(error)")
+            return nil
+        }
+    }
+}

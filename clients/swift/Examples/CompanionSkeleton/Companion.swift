@@ -1,0 +1,191 @@
+import Foundation
+import MayflyClient
+
+#if MAYFLY_APPLE_STUBS
+    import ExampleSupport
+    import MayflyApple
+#endif
+
+/// What an app that watches an assistant has between its screens and Mayfly.
+actor Companion {
+    /// What stays when iOS ends the app.
+    struct Memory: Codable, Sendable {
+        /// A real app keeps what its login needs to get a new one.
+        var jwt: Secret?
+        var token: PushToken?
+        var device: Registration?
+        /// Live Activities, by session.
+        var activities: [String: Registration] = [:]
+        /// The phone's own names, by session.
+        var names: [String: String] = [:]
+
+        /// The names that a push may mean.
+        var sessions: HandleTable { device?.table(.session, names.keys) ?? HandleTable() }
+    }
+
+    /// App and extension need this group in their capability Keychain Sharing. `TEAM` is the team's id.
+    static let keychain = SharedKeychain(service: "companion", accessGroup: "TEAM.org.example.companion")
+
+    private let client: Client
+    private var kept: Kept<Memory>
+    private let show: @Sendable (String) -> Void
+    private var turns = Turns()
+    private var feed: SessionFeed?
+    private var lifecycle: AppLifecycle?
+
+    init(client: Client, storage: any Storage, show: @escaping @Sendable (String) -> Void) {
+        (self.client, self.show) = (client, show)
+        kept = Kept(in: storage, empty: Memory())
+    }
+
+    /// Returns nil if nobody is logged in.
+    private func accounts() throws -> Accounts? {
+        try kept.read().jwt.map { jwt in Accounts(client: client) { jwt.value } }
+    }
+
+    // MARK: From launch to logout
+
+    /// At each launch: the screen may be out of date, and the Live Activities went on.
+    func launched() async throws {
+        try await clearScreen()
+        for session in SessionActivities.sessionIDs { follow(session) }
+    }
+
+    /// iOS reports few background pushes, and none to an app that the user closed.
+    func clearScreen() async throws { await CompanionNotification.clearScreen(sessions: try kept.read().sessions) }
+
+    func logIn(_ jwt: Secret) async throws {
+        try kept.change { $0.jwt = jwt }
+        try await registerDevice()
+    }
+
+    /// Apple gave the phone a token: at each launch, and when it changes.
+    func register(_ token: PushToken) async throws {
+        try kept.change { $0.token = token }
+        try await registerDevice()
+    }
+
+    private func registerDevice() async throws {
+        let task = turns.add { try await self.registerNow() }
+        try await task.value
+    }
+
+    private func registerNow() async throws {
+        let before = try kept.read()
+        guard let accounts = try accounts(), let token = before.token else { return }
+        let device = try await accounts.registerDevice(token)
+        try kept.change { $0.device = device }
+        // Otherwise the phone would count as two.
+        if let old = before.device, old.id != device.id { try await accounts.delete(old) }
+        show("registered")
+    }
+
+    /// Otherwise the next user of the phone gets this one's pushes.
+    func logOut() async throws {
+        let memory = try kept.read()
+        await feed?.leave()
+        for session in SessionActivities.sessionIDs { await SessionActivities.end(session) }
+        let registrations = [memory.device].compactMap { $0 } + memory.activities.values
+        try await accounts()?.logOut(registrations)
+        try kept.delete()
+        // Apple's token is the phone's, and serves the next user.
+        try kept.change { $0.token = memory.token }
+        await DeliveredNotifications.remove { _ in true }
+        show("logged out")
+    }
+
+    // MARK: Sessions
+
+    /// The app's back end said which sessions there are.
+    func name(_ session: String, _ name: String) throws { try kept.change { $0.names[session] = name } }
+
+    /// Follows the sessions while the app is open.
+    func watch() async throws {
+        guard let accounts = try accounts() else { return show("log in first") }
+        let feed = await accounts.followSessions()
+        self.feed = feed
+        lifecycle = await AppLifecycle(feed)
+        Task {
+            for await news in feed { heard(news) }
+        }
+    }
+
+    private func heard(_ news: SessionNews) {
+        switch news {
+        case .connected: show("connected")
+        case .approvalRequested(let request, let session, _): show("asked \(request) in \(session)")
+        case .approvalAnswered(_, let session, let isApproved): show("\(isApproved ? "allowed" : "denied") in \(session)")
+        case .approvalOver(_, let session, _): show("no longer asked in \(session)")
+        case .progress(let session, _, _): show("progress in \(session)")
+        case .stateChanged(let session, _, let state): show("\(session) is \(state)")
+        case .claimRefused(let refusal): show("refused: \(refusal.detail)")
+        case .disconnected: show("connecting")
+        case .ended: show("no longer connected")
+        }
+    }
+
+    /// Makes this phone the session's active one.
+    func claim(_ session: String) async throws { await feed?.claim(session, device: "phone", token: try kept.read().token) }
+
+    /// Shows the session on the lock screen.
+    func startActivity(_ session: String) throws {
+        let name = try kept.read().names[session] ?? session
+        guard try SessionActivities.start(SessionAttributes(sessionID: session, name: name)) else {
+            return show("Live Activities are off")
+        }
+        follow(session)
+    }
+
+    private func follow(_ session: String) {
+        Task {
+            do {
+                guard let accounts = try accounts() else { return }
+                try await accounts.registerTokens(ofSession: session) { [weak self] in await self?.keep($0, of: session) }
+            } catch {
+                show("the Live Activity gets no updates: \(error)")
+            }
+        }
+    }
+
+    private func keep(_ activity: Registration, of session: String) {
+        do {
+            try kept.change { $0.activities[session] = activity }
+            show("activity registered")
+        } catch { show("the activity can't be kept") }
+    }
+
+    // MARK: Pushes
+
+    /// A push came in the background. Returns whether it changed anything.
+    func received(_ push: ReceivedPush) async throws -> Bool {
+        let notification = CompanionNotification(payload: push.payload, sessions: try kept.read().sessions)
+        guard let notification else { return false }
+        if case .handoff(let client) = notification.kind, let session = notification.sessionID {
+            show("\(session) went to \(client.rawValue)")
+            await SessionActivities.end(session)
+            if let activity = try kept.read().activities[session] {
+                try await accounts()?.delete(activity)
+                try kept.change { $0.activities[session] = nil }
+            }
+            return true
+        }
+        return await notification.clearScreen()
+    }
+
+    /// The user tapped a notification, or answered by its button.
+    func opened(_ push: ReceivedPush, action: String) async throws {
+        let memory = try kept.read()
+        if let isInTime = try await accounts()?.respond(action, to: push, from: memory.token) {
+            return show(isInTime ? "answered" : "too late")
+        }
+        let session = CompanionNotification(payload: push.payload, sessions: memory.sessions)?.sessionID
+        show(session.map { "open \(memory.names[$0] ?? $0)" } ?? "unknown push")
+    }
+}
+
+extension Accounts {
+    /// A registration that is gone already is as good as deleted.
+    fileprivate func delete(_ registration: Registration) async throws {
+        do { try await deleteToken(registration) } catch let error as MayflyError where error.refusal?.kind == .gone {}
+    }
+}

@@ -1,0 +1,51 @@
+import MayflyClient
+import UIKit
+import UserNotifications
+
+#if MAYFLY_APPLE_STUBS
+    import ExampleSupport
+    import MayflyApple
+#endif
+
+/// What iOS reports to the app, from launch to termination.
+@MainActor
+final class AppDelegate: PushAppDelegate {
+    let monitor: PrinterMonitor
+    private let show: @Sendable (String) -> Void
+
+    init(monitor: PrinterMonitor, show: @escaping @Sendable (String) -> Void) {
+        (self.monitor, self.show) = (monitor, show)
+        super.init()
+    }
+
+    /// On a phone.
+    convenience override init() {
+        let client = try! Client(baseURL: URL(string: "https://push.example.org")!, environment: .production)
+        self.init(monitor: PrinterMonitor(client: client, storage: PrinterMonitor.keychain, show: { _ in }), show: { _ in })
+    }
+
+    override func registered(_ deviceToken: Data) async {
+        do { try await monitor.register(PushToken(deviceToken)) } catch { show("failed: \(error)") }
+    }
+
+    override func registrationFailed(_ error: any Error) { show("no token from Apple, the next launch asks again") }
+
+    override func presentation(of push: ReceivedPush) async -> UNNotificationPresentationOptions {
+        // The open app updates its picture of the printer, too.
+        await tell(push)
+        return [.banner, .list, .sound]
+    }
+
+    override func opened(_ push: ReceivedPush, action: String) async { await tell(push) }
+
+    private func tell(_ push: ReceivedPush) async {
+        guard let news = try? await monitor.news(push) else { return show("unknown push") }
+        show("\(news.name) is \(news.status.rawValue)\(news.progress.map { ", \($0)%" } ?? "")")
+    }
+
+    /// After the user chose a printer: now the user sees what notifications are for.
+    func askForPermission() async {
+        let isGranted = try? await permission.ask()
+        show(isGranted == true ? "notifications are on" : "notifications are off, see Settings")
+    }
+}

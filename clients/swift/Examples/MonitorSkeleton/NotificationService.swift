@@ -1,0 +1,27 @@
+import MayflyClient
+import UserNotifications
+
+#if MAYFLY_APPLE_STUBS
+    import ExampleSupport
+    import MayflyApple
+#endif
+
+/// The app's notification service extension, in Xcode a target of its own.
+final class NotificationService: UNNotificationServiceExtension {
+    private let storage: any Storage
+
+    init(storage: any Storage) {
+        self.storage = storage
+        super.init()
+    }
+
+    convenience override init() { self.init(storage: PrinterMonitor.keychain) }
+
+    override func didReceive(
+        _ request: UNNotificationRequest, withContentHandler show: @escaping (UNNotificationContent) -> Void
+    ) {
+        // Without it the notification is shown as it came.
+        guard let memory = try? storage.load(PrinterMonitor.Memory.self).first else { return show(request.content) }
+        show(MonitorNotification.content(for: request, printers: memory.printers) { _ in memory.name })
+    }
+}

@@ -1,0 +1,106 @@
+import Foundation
+import MayflyClient
+
+#if MAYFLY_APPLE_STUBS
+    import ExampleSupport
+    import MayflyApple
+#endif
+
+/// What an app that watches a printer has between its screens and Mayfly.
+actor PrinterMonitor {
+    /// What stays when iOS ends the app.
+    struct Memory: Codable, Sendable {
+        /// A private monitor's login is one long-lived JWT.
+        var jwt: Secret?
+        var token: PushToken?
+        var device: Registration?
+        var printer: String?
+        /// The phone's own name of the printer.
+        var name = ""
+        var settings = MonitorSettings()
+
+        /// The printers that a push may mean.
+        var printers: HandleTable { device?.table(.printer, [printer].compactMap { $0 }) ?? HandleTable() }
+    }
+
+    /// App and extension need this group in their capability Keychain Sharing. `TEAM` is the team's id.
+    static let keychain = SharedKeychain(service: "monitor", accessGroup: "TEAM.org.example.monitor")
+
+    private let client: Client
+    private var kept: Kept<Memory>
+    private let show: @Sendable (String) -> Void
+    private var turns = Turns()
+
+    init(client: Client, storage: any Storage, show: @escaping @Sendable (String) -> Void) {
+        (self.client, self.show) = (client, show)
+        kept = Kept(in: storage, empty: Memory())
+    }
+
+    var settings: MonitorSettings { get throws { try kept.read().settings } }
+
+    /// Returns nil if nobody is logged in.
+    private func accounts() throws -> Accounts? {
+        try kept.read().jwt.map { jwt in Accounts(client: client) { jwt.value } }
+    }
+
+    func logIn(_ jwt: Secret) async throws {
+        try kept.change { $0.jwt = jwt }
+        try await register()
+    }
+
+    /// Apple gave the phone a token: at each launch, and when it changes.
+    func register(_ token: PushToken) async throws {
+        try kept.change { $0.token = token }
+        try await register()
+    }
+
+    /// A phone watches one printer.
+    func watch(_ printer: String, name: String) async throws {
+        try kept.change { ($0.printer, $0.name) = (printer, name) }
+        try await register()
+    }
+
+    private func register() async throws {
+        let task = turns.add { try await self.registerNow() }
+        try await task.value
+    }
+
+    private func registerNow() async throws {
+        let before = try kept.read()
+        guard let accounts = try accounts(), let token = before.token else { return }
+        let device = try await accounts.registerMonitor(token, printer: before.printer)
+        try kept.change { $0.device = device }
+        // A new token is a new device: it starts with all settings on, and the old one would ring, too.
+        if device.id != before.device?.id {
+            try await accounts.updateMonitor(device, before.settings)
+            if let old = before.device { try await accounts.deleteMonitor(old) }
+        }
+        show("registered")
+    }
+
+    /// The user turned a toggle. What fails is sent again by the next change.
+    func change(_ settings: MonitorSettings) async throws {
+        try kept.change { $0.settings = settings }
+        guard let device = try kept.read().device else { return }
+        try await accounts()?.updateMonitor(device, settings)
+        show("settings sent")
+    }
+
+    /// Otherwise the next user of the phone gets this one's pushes.
+    func logOut() async throws {
+        let memory = try kept.read()
+        try await accounts()?.logOut([memory.device].compactMap { $0 })
+        try kept.delete()
+        // Apple's token is the phone's, and serves the next user.
+        try kept.change { $0.token = memory.token }
+        await DeliveredNotifications.remove { _ in true }
+        show("logged out")
+    }
+
+    /// Reads a push that came or was tapped. Returns nil if it is about no printer of this phone.
+    func news(_ push: ReceivedPush) throws -> (name: String, status: PrinterStatus, progress: Int?)? {
+        let memory = try kept.read()
+        return MonitorNotification(payload: push.payload, printers: memory.printers)
+            .map { (memory.name, $0.status, $0.progress) }
+    }
+}
