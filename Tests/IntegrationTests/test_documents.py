@@ -158,6 +158,14 @@ def test_causes_in_the_app_and_on_the_phone_are_explained():
         assert len(found) == 1 and remedy in found[0], cause
 
 
+def test_capabilities_of_each_app_are_named():
+    """In the guides of companions and calls, as Xcode names them."""
+    for guide, names in {
+            "companion": ("Push Notifications", "Background Modes", "Remote notifications", "Time Sensitive Notifications", "NSSupportsLiveActivities"),
+            "calls": ("Push Notifications", "Background Modes", "Voice over IP")}.items():
+        assert not [name for name in names if name not in page(guide)], guide
+
+
 def anchors(document):
     """The anchors that GitHub makes of a document's headings."""
     text = re.sub(r"^```.*?^```", "", document.read_text(), flags=re.M | re.S)
