@@ -151,8 +151,15 @@ extension Drill {
         _ alone: Alone, fit: (DeviceName) -> Bool
     ) throws(StoreError) -> [(name: [UInt8], record: RegistrationRecord)] {
         let slots = try registrationSlots()
-        // A user has one name in all apps. A device without a printer needs no name.
-        let names = [(Policy.Kind.monitor, [UInt8]())] + alone.callers.flatMap { [(.companion, $0), (.calls, $0)] }
+        let names = Policy.Kind.allCases.flatMap { kind -> [(Policy.Kind, [UInt8])] in
+            switch kind {
+            case .rooms: []
+            // A device without a printer needs no name.
+            case .monitor: [(kind, [])]
+            // A user has one name in all apps.
+            case .companion, .calls: alone.callers.map { (kind, $0) }
+            }
+        }
         var found: [(name: [UInt8], record: RegistrationRecord)] = []
         for (kind, name) in names {
             for record in try registrations(.audience, name, kind, slots) {

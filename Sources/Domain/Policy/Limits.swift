@@ -307,7 +307,12 @@ extension AudienceLimits {
     // Rows of one day expire together, which hides when they were made. So lives must be longer than that.
     private static func lives(_ kind: Policy.Kind) -> [LimitRow] {
         let isCalls = kind == .calls
-        let session = kind == .monitor ? "a print" : isCalls ? "a call" : "a session"
+        let session =
+            switch kind {
+            case .rooms, .companion: "a session"
+            case .monitor: "a print"
+            case .calls: "a call"
+            }
         let end = "; it expires with all records of half a day, up to 12 hours sooner"
         return LimitRow.number(
             "deviceLifeSeconds", 172_800...2_592_000, "life of a device or phone; up to a day less",

@@ -80,7 +80,8 @@ public enum PoliciesError: Error, Sendable, Equatable, CustomStringConvertible {
 
 extension Policy {
     /// The policies in the binary, byte for byte the files in `policies/`. `trial` is derived from `rooms`.
-    public static let builtInNames = ["rooms", "companion", "monitor", "calls", "trial"]
+    public static let builtInNames = Kind.allCases.map(\.rawValue) + [trial]
+    private static let trial = "trial"
 
     /// Returns a built-in policy, or nil if none has that name.
     /// - Throws: `PolicyError` if the policy is invalid. A test checks that none is.
@@ -91,13 +92,13 @@ extension Policy {
 
     /// Returns the exact bytes of a built-in policy, or nil if none has that name.
     public static func builtInBytes(_ name: String) -> [UInt8]? {
-        switch name {
-        case "rooms": PackageResources.rooms_json
-        case "companion": PackageResources.companion_json
-        case "monitor": PackageResources.monitor_json
-        case "calls": PackageResources.calls_json
-        case "trial": trialBytes
-        default: nil
+        if name == trial { return trialBytes }
+        return switch Kind(rawValue: name) {
+        case .rooms: PackageResources.rooms_json
+        case .companion: PackageResources.companion_json
+        case .monitor: PackageResources.monitor_json
+        case .calls: PackageResources.calls_json
+        case nil: nil
         }
     }
 
