@@ -20,7 +20,10 @@
         private let service: UNNotificationServiceExtension?
         private let application = UIApplication.shared
         private var center: UNUserNotificationCenter { .current() }
-        private var notifications: any UNUserNotificationCenterDelegate { center.delegate! }
+        private var notifications: any UNUserNotificationCenterDelegate {
+            guard let delegate = center.delegate else { fatalError("the app has no delegate for notifications") }
+            return delegate
+        }
 
         /// - Parameter service: the app's notification service extension, on a phone a process of its own.
         public init(

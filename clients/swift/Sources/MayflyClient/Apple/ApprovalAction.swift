@@ -29,7 +29,8 @@
     extension Accounts {
         /// Answers an approval by a button of its notification, and removes the notification.
         ///
-        /// Returns nil if it was no such button, and false if the answer came too late. Throws as ``respond(to:approved:from:)``.
+        /// Returns nil if it was no such button, and false if the answer came too late. If the broker's answer is lost, it asks what became of the
+        /// approval. Throws as ``respond(to:approved:from:)``; then the notification stays for another try.
         /// - Parameters:
         ///   - action: `actionIdentifier` of the response.
         ///   - push: the notification's.
@@ -40,9 +41,21 @@
             guard let action = ApprovalAction(rawValue: action),
                 case .approval(let request, _) = CompanionNotification(payload: push.payload, sessions: HandleTable())?.kind
             else { return nil }
-            let isInTime = try await respond(to: request, approved: action == .allow, from: device)
+            let isInTime = try await answer(request, isApproved: action == .allow, from: device)
             await CompanionNotification.clearApproval(request)
             return isInTime
+        }
+
+        /// A lost answer says nothing: the approval itself shows whether the call arrived.
+        private func answer(_ request: String, isApproved: Bool, from device: PushToken?) async throws -> Bool {
+            do {
+                return try await respond(to: request, approved: isApproved, from: device)
+            } catch let error as MayflyError {
+                guard case .noAnswer = error else { throw error }
+                let status = try await approval(request).status
+                guard status != .pending else { throw error }
+                return status == (isApproved ? .approved : .denied)
+            }
         }
     }
 #endif

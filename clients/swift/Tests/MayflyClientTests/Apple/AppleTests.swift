@@ -6,6 +6,7 @@
     import MayflyApple
     import PushKit
     import Security
+    import SocketTransport
     import SwiftUI
     import Testing
     import UIKit
@@ -218,6 +219,34 @@
             deliver(clearing, as: request)
             await CompanionNotification.clearScreen(sessions: sessions)
             #expect(shown == ["other", "x"])
+        }
+
+        /// The network breaks off after the press of a button: before the call arrived, and after it.
+        @Test func aButtonWhoseAnswerIsLost() async throws {
+            let backEnd = try broker.backEnd()
+            let token = PushToken.random()
+            _ = try await broker.accounts(user).registerDevice(token)
+            let request = try #require(try await backEnd.report(.approvalRequest(), in: "s", of: user).requestID)
+            let asked = ReceivedPush(try await broker.payload(to: token), identifier: request)
+            func losing(_ isSent: Bool) throws -> Accounts {
+                try broker.accounts(
+                    user,
+                    ScriptedTransport { _, call in
+                        let isRespond = call.url.path.hasSuffix("/respond")
+                        if isRespond, !isSent { throw MayflyError.noAnswer("lost") }
+                        let answer = try await SocketTransport().send(call)
+                        if isRespond { throw MayflyError.noAnswer("lost") }
+                        return answer
+                    })
+            }
+            deliver(asked.payload, as: request)
+            let error = await #expect(throws: MayflyError.self) { try await losing(false).respond("MAYFLY_ALLOW", to: asked) }
+            #expect(error == .noAnswer("lost"))
+            #expect(shown == [request])
+            #expect(try await losing(true).respond("MAYFLY_ALLOW", to: asked) == true)
+            #expect(shown.isEmpty)
+            #expect(try await backEnd.approval(request).status == .approved)
+            #expect(try await losing(true).respond("MAYFLY_DENY", to: asked) == false)
         }
 
         @Test func aSessionsNotificationsAreCleared() async throws {
