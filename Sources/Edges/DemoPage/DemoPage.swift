@@ -5,6 +5,7 @@ public import AuditPage
 /// are links in `page`.
 public enum DemoPage {
     /// All files, `index.html` first. The service worker is beside it, since a worker serves only pages below its own folder.
+    /// `page/sw.js` is for `push.js`, which imports it.
     public static let files =
         [
             AuditPage.File(path: "index.html", bytes: PackageResources.index_html),

@@ -55,7 +55,8 @@ export class Phone {
             button('browse', 'Use this browser as his phone', () => this.useBrowser()), button('unlock', 'Unlock', () => this.unlock()), button('lock', 'Lock the phone', () => this.lock()),
             button('leave', 'Leave the chat', () => this.leave()), button('open', 'Open the chat', () => this.enter()),
             button('end', 'End the room', () => this.room.close())),
-            line('warning', 'p', { class: 'quiet' }), element('p', { class: 'quiet address' }, line('source', 'span'), line('address', 'span', { class: 'code' })));
+            line('warning', 'p', { class: 'quiet' }),
+            element('p', { class: 'quiet address' }, line('source', 'span'), line('address', 'span', { class: 'code' })));
         say(this.#parts.warning, "His notifications then come over the internet, from the browser maker's push service.");
         this.show();
     }
@@ -105,6 +106,7 @@ export class Phone {
         } };
         this.#session = this.room.join({ appState });
         this.#listen(this.#session);
+        this.#clear();
         this.show();
     }
 
@@ -218,7 +220,8 @@ export class Phone {
         say(parts.hint, this.code ? 'The join code, for Ben' : '');
         say(parts.text, this.push?.text ?? '');
         say(parts.source, this.isBrowser ? 'Its push address, from its push service: ' : 'Its push address, from Apple: ');
-        say(parts.address, this.isBrowser ? `${new URL(this.#token.endpoint).origin}/…` : `${this.#token.slice(0, 8)} … ${this.#token.slice(-8)}`);
+        say(parts.address,
+            this.isBrowser ? `${new URL(this.#token.endpoint).origin}/…` : `${this.#token.slice(0, 8)} … ${this.#token.slice(-8)}`);
         const mayBrowse = this.name === 'Ben' && !this.room && !this.isBrowser && 'serviceWorker' in navigator && 'PushManager' in window;
         say(parts.plan, this.plan);
         const shown = {
