@@ -1,4 +1,4 @@
-// Client of Mayfly's rooms for browsers, React Native and Node 22 or later. mayfly.d.ts documents what is exported.
+// Client of Mayfly's rooms for browsers, React Native and Node. mayfly.d.ts documents what is exported for apps; the rest is for accounts.js.
 // Secrets are in private fields and closures, so that no log, JSON or inspector prints them.
 
 const REQUEST_MS = 20_000; // A request without an answer for so long is lost.
@@ -21,12 +21,13 @@ const BACKOFF_MS = [500, 30_000];
 
 const KINDS = {
   __proto__: null,
-  room_not_found: "gone",
+  room_not_found: "gone", token_not_found: "gone", device_not_found: "gone", request_not_found: "gone",
   join_code_in_use: "conflict", room_already_accepted: "conflict",
   not_a_member: "unauthorized", member_required: "unauthorized", malformed_capability: "unauthorized",
-  too_many_requests: "exhausted", too_many_sockets: "exhausted",
+  no_jwt: "unauthorized", invalid_jwt: "unauthorized", jwt_expired: "unauthorized", another_user: "unauthorized", back_end_only: "unauthorized",
+  too_many_requests: "exhausted", too_many_sockets: "exhausted", too_many_registrations: "exhausted",
   storage_unavailable: "unavailable", ledger_unavailable: "unavailable", too_many_pushes: "unavailable", overloaded: "unavailable",
-  too_many_connections: "unavailable", shutting_down: "unavailable",
+  too_many_connections: "unavailable", jwt_keys_unavailable: "unavailable", shutting_down: "unavailable",
 };
 
 const kindOf = (code, status) =>
@@ -42,7 +43,7 @@ export class MayflyError extends Error {
   }
 }
 
-const invalid = (code, message) => new MayflyError("invalid", code, message);
+export const invalid = (code, message) => new MayflyError("invalid", code, message);
 
 /** The error of an answer or a message that Mayfly doesn't send. */
 function foreign(status, retryAfter) {
@@ -89,18 +90,18 @@ function objectOf(text) {
 
 // The types of what is read. Later brokers may send more fields, and other words.
 
-const isString = (value) => typeof value === "string";
-const isBoolean = (value) => typeof value === "boolean";
-const isNumber = (value) => Number.isFinite(value);
-const matching = (pattern) => (value) => isString(value) && pattern.test(value);
-const optional = (isRight) => (value) => value === undefined || isRight(value);
-const isWord = matching(/^[a-z_]{1,64}$/);
-const isID = matching(/^[\w-]{43}$/);
-const isRef = matching(/^[0-9a-f]{32}$/);
+export const isString = (value) => typeof value === "string";
+export const isBoolean = (value) => typeof value === "boolean";
+export const isNumber = (value) => Number.isFinite(value);
+export const matching = (pattern) => (value) => isString(value) && pattern.test(value);
+export const optional = (isRight) => (value) => value === undefined || isRight(value);
+export const isWord = matching(/^[a-z_]{1,64}$/);
+export const isID = matching(/^[\w-]{43}$/);
+export const isRef = matching(/^[0-9a-f]{32}$/);
 const isKey = matching(/^B[\w-]{86}$/); // An uncompressed point on P-256.
-const isTime = (value) => isString(value) && /^\d{4}-\d\d-\d\dT/.test(value) && !Number.isNaN(Date.parse(value));
+export const isTime = (value) => isString(value) && /^\d{4}-\d\d-\d\dT/.test(value) && !Number.isNaN(Date.parse(value));
 
-const has = (value, shape) => value !== undefined && Object.entries(shape).every(([name, isRight]) => isRight(value[name]));
+export const has = (value, shape) => typeof value === "object" && value !== null && Object.entries(shape).every(([name, isRight]) => isRight(value[name]));
 
 const PROBLEM = { code: isWord, detail: isString, field: optional(isString) };
 const MEMBERSHIP = { roomid: isID, member: optional(isID), ref: optional(isRef), expiresAt: isTime, joinExpiresAt: optional(isTime) };
@@ -108,11 +109,11 @@ const STATUS = {
   expiresAt: isTime, accepted: isBoolean, creatorPresent: isBoolean, joinerPresent: isBoolean, creatorHasToken: isBoolean, joinerHasToken: isBoolean,
 };
 const WEB_PUSH = { applicationServerKey: isKey, previous: optional(isKey), longest: isNumber };
+const ERROR = { code: isWord, error: isString, retryAfterSeconds: optional(isNumber) };
 const MESSAGES = {
   __proto__: null,
   joined: { expiresAt: isTime, peerPresent: isBoolean, delivery: isWord },
   peer_left: { delivery: optional(isWord) },
-  error: { code: isWord, error: isString, retryAfterSeconds: optional(isNumber) },
 };
 
 /** Returns the bytes of an answer's body as text, or undefined if they are too many or no UTF-8. React Native can't read a body in parts. */
@@ -173,7 +174,7 @@ const pause = (ms, signal) => new Promise((resolve, reject) => {
 
 const BASE64URL = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-function toBase64URL(bytes) {
+export function toBase64URL(bytes) {
   let [text, held, bits] = ["", 0, 0];
   for (const byte of bytes) {
     held = (held << 8) | byte;
@@ -183,7 +184,7 @@ function toBase64URL(bytes) {
   return bits ? text + BASE64URL[(held << (6 - bits)) & 63] : text;
 }
 
-function fromBase64URL(text) {
+export function fromBase64URL(text) {
   const bytes = new Uint8Array((text.length * 6) >> 3);
   let [held, bits, count] = [0, 0, 0];
   for (const letter of text) {
@@ -194,7 +195,7 @@ function fromBase64URL(text) {
   return bytes;
 }
 
-function random(count) {
+export function random(count) {
   if (!globalThis.crypto?.getRandomValues) {
     throw new MayflyError(
       "invalid", "no_random", "crypto.getRandomValues is missing, and Mayfly needs real randomness. On React Native import react-native-get-random-values.");
@@ -289,8 +290,11 @@ export class JoinCode {
 
 const joinidOf = (code) => (code instanceof JoinCode ? code.text : code);
 
+/** The key of a client's part for accounts.js. */
+export const internals = Symbol("internals");
+
 /** A token with its environment and app. A browser's subscription belongs to neither. */
-const withApp = (name, token, app) => (typeof token === "object" && token !== null ? { [name]: token } : { [name]: token, ...app });
+export const withApp = (name, token, app) => (typeof token === "object" && token !== null ? { [name]: token } : { [name]: token, ...app });
 
 // MARK: HTTP
 
@@ -318,6 +322,7 @@ export class Client {
   }
 
   get url() { return this.#url; }
+  get [internals]() { return { app: this.#app, call: (...call) => this.#call(...call) }; }
 
   async pushServices({ signal } = {}) {
     const shape = { webPush: optional((value) => value !== null && has(value, WEB_PUSH)) };
@@ -467,7 +472,8 @@ class Room {
 
   join({ appState } = {}) {
     const { roomid, client, member } = this.#membership;
-    return new RoomSession(this.broker.replace(/^http/, "ws") + "/ws", JSON.stringify({ type: "join_room", roomid, client, member }), appState);
+    const hello = JSON.stringify({ type: "join_room", roomid, client, member });
+    return new Session(this.broker, { ...PRESENCE, hello: () => hello }, appState);
   }
 
   /** Sends a call about this side. Calls without a body are about the room. */
@@ -477,7 +483,32 @@ class Room {
   }
 }
 
-// MARK: Presence over a WebSocket
+// MARK: Sessions over a WebSocket
+
+/** What is said in a room. */
+const PRESENCE = {
+  path: "/ws",
+  goodbye: '{"type":"leave_room"}',
+  shapes: MESSAGES,
+  most: MOST_MESSAGES,
+  hear(message) {
+    switch (message.type) {
+      case "joined": {
+        const { type, expiresAt, peerPresent, delivery } = message;
+        return { isConnected: true, event: { type, expiresAt: new Date(expiresAt), peerPresent, delivery } };
+      }
+      case "peer_joined":
+      case "peer_accepted": return { event: { type: message.type } };
+      case "peer_left": return { event: { type: message.type, delivery: message.delivery } };
+      case "room_closed": return { event: { type: message.type }, isLast: true };
+      case "error": return kindOf(message.code) === "gone" ? { event: { type: "room_gone" }, isLast: true } : { refusal: message };
+    }
+  },
+};
+
+/** Returns the error that a socket's `error` message reports. */
+export const refusalOf = ({ code, error, retryAfterSeconds }) =>
+  new MayflyError(kindOf(code), code, error.slice(0, LONGEST_TEXT), { retryAfter: bounded(retryAfterSeconds) });
 
 /** Calls `away` when the app is about to be suspended and `back` when it returns. Returns a function that ends this. */
 function watchLifeCycle(appState, away, back) {
@@ -501,9 +532,14 @@ function watchLifeCycle(appState, away, back) {
   return () => { for (const [target, name, action] of events) target.removeEventListener(name, action); };
 }
 
-class RoomSession {
+/**
+ * Keeps a socket open. A dialogue has the socket's `path`, a `hello()`, which may be promised, and a `goodbye`, shapes of messages, how many may come in
+ * FLOOD_MS, and `hear(message)`. That returns an event, and whether it is the last one, makes the session connected, or is a refusal.
+ */
+export class Session {
   #url;
-  #hello;
+  #dialogue;
+  #unsent = [];
   #socket;
   #hasJoined = false;
   #joinedAt = 0;
@@ -522,9 +558,9 @@ class RoomSession {
   #receivedSince = 0;
   #endLifeCycle = () => {};
 
-  constructor(url, hello, appState) {
+  constructor(broker, dialogue, appState) {
     if (!globalThis.WebSocket) throw invalid("no_websocket", "WebSocket is missing. Use Node 22 or later, or report presence over HTTP.");
-    [this.#url, this.#hello] = [url, hello];
+    [this.#url, this.#dialogue] = [broker.replace(/^http/, "ws") + dialogue.path, dialogue];
     this.#endLifeCycle = watchLifeCycle(appState, () => this.#leave(), () => this.#return());
     if (!this.#isAway) this.#connect();
   }
@@ -569,10 +605,17 @@ class RoomSession {
     for (const { resolve, reject } of this.#readers.splice(0)) this.next().then(resolve, reject);
   }
 
+  /** Sends a text, once it is connected. */
+  send(text) {
+    if (this.#hasJoined && this.#socket.readyState === 1) this.#socket.send(text);
+    else if (!this.#hasEnded && this.#unsent.push(text) > MOST_EVENTS) this.#unsent.shift();
+  }
+
   /** Leaves deliberately: the peer hears of it at once, and nobody is pushed to. */
   #leave() {
     this.#isAway = true;
-    if (this.#socket?.readyState === 1) this.#socket.send('{"type":"leave_room"}');
+    const { goodbye } = this.#dialogue;
+    if (goodbye && this.#socket?.readyState === 1) this.#socket.send(goodbye);
     this.#drop(1000);
   }
 
@@ -597,10 +640,17 @@ class RoomSession {
       return this.#end(invalid("websocket_refused", "This page or app may not open a WebSocket to the broker. Check its content security policy."));
     }
     this.#socket = socket;
-    socket.onopen = () => { if (socket === this.#socket) socket.send(this.#hello); };
+    socket.onopen = () => this.#greet(socket);
     socket.onmessage = ({ data }) => { if (socket === this.#socket) this.#receive(data); };
     socket.onclose = () => { if (socket === this.#socket) this.#lose(); };
     this.#expect(ANSWER_MS, () => this.#lose());
+  }
+
+  #greet(socket) {
+    const send = (hello) => { if (socket === this.#socket && socket.readyState === 1) socket.send(hello); };
+    const hello = this.#dialogue.hello();
+    if (isString(hello)) return send(hello);
+    hello.then(send).catch(() => { if (socket === this.#socket) this.#lose(); });
   }
 
   /** Forgets the socket. What it still reports is ignored. */
@@ -638,42 +688,31 @@ class RoomSession {
   #read(data) {
     const now = Date.now();
     if (now - this.#receivedSince > FLOOD_MS) [this.#receivedSince, this.#received] = [now, 0];
-    if (++this.#received > MOST_MESSAGES || !isString(data) || data.length > LARGEST_MESSAGE) return undefined;
+    if (++this.#received > this.#dialogue.most || !isString(data) || data.length > LARGEST_MESSAGE) return undefined;
     const message = objectOf(data);
-    return isString(message?.type) && has(message, MESSAGES[message.type] ?? {}) ? message : undefined;
+    return isString(message?.type) && has(message, message.type === "error" ? ERROR : this.#dialogue.shapes[message.type] ?? {}) ? message : undefined;
   }
 
   #receive(data) {
     const message = this.#read(data);
     if (!message) return this.#end(foreign(101));
     if (this.#hasJoined) this.#expect(IDLE_MS, () => this.#ask());
-    switch (message.type) {
-      case "joined":
-        [this.#hasJoined, this.#isLost] = [true, false];
-        this.#joinedAt = Date.now();
-        this.#expect(IDLE_MS, () => this.#ask());
-        return this.#emit({ type: "joined", expiresAt: new Date(message.expiresAt), peerPresent: message.peerPresent, delivery: message.delivery });
-      case "peer_joined":
-      case "peer_accepted": return this.#emit({ type: message.type });
-      case "peer_left": return this.#emit({ type: "peer_left", delivery: message.delivery });
-      case "room_closed":
-        this.#emit({ type: "room_closed" });
-        return this.#end();
-      case "error": return this.#refused(message);
+    const { isConnected, event, isLast, refusal } = this.#dialogue.hear(message) ?? {};
+    if (refusal) return this.#refused(refusal);
+    if (isConnected) {
+      [this.#hasJoined, this.#isLost, this.#joinedAt] = [true, false, Date.now()];
+      this.#expect(IDLE_MS, () => this.#ask());
+      for (const text of this.#unsent.splice(0)) this.send(text);
     }
+    if (event) this.#emit(event);
+    if (isLast) this.#end();
   }
 
-  /** The broker closes the socket after an error. */
-  #refused({ code, error, retryAfterSeconds }) {
-    const kind = kindOf(code);
-    if (kind === "gone") {
-      this.#emit({ type: "room_gone" });
-      return this.#end();
-    }
-    if (kind === "exhausted" || kind === "unavailable") {
-      this.#retryAfterMs = 1000 * (bounded(retryAfterSeconds) ?? 0);
-      return this.#lose();
-    }
-    this.#end(new MayflyError(kind, code, error.slice(0, LONGEST_TEXT), { retryAfter: bounded(retryAfterSeconds) }));
+  /** The broker closes the socket after such an error. */
+  #refused(refusal) {
+    const error = refusalOf(refusal);
+    if (error.kind !== "exhausted" && error.kind !== "unavailable") return this.#end(error);
+    this.#retryAfterMs = 1000 * (error.retryAfter ?? 0);
+    this.#lose();
   }
 }

@@ -75,7 +75,8 @@ export class HostileServer {
 }
 
 export class Broker {
-  static async start() {
+  /** With `users` it also serves companions, monitors and calls. */
+  static async start({ users = false } = {}) {
     const broker = new Broker();
     broker.folder = await mkdtemp(join(tmpdir(), "mayfly-js-"));
     const state = join(broker.folder, "state");
@@ -88,7 +89,11 @@ export class Broker {
     broker.simulator = run(
       "apns-simulator", "--listen", `127.0.0.1:${apple}`, "--control", `127.0.0.1:${control}`, "--certificate", `${state}/keys/simulator.pem`, ...app);
     broker.words = [
-      "serve", "--state", state, "--listen", `127.0.0.1:${port}`, "--operator-listen", `127.0.0.1:${operator}`, "--resolution", "1", "--policy", "trial",
+      "serve", "--state", state, "--listen", `127.0.0.1:${port}`, "--operator-listen", `127.0.0.1:${operator}`, "--resolution", "1",
+      ...(users
+        ? ["--policy", "trial,companion,monitor,calls", "--jwt-algorithm", "HS256", "--jwt-key", `${state}/keys/jwt.secret`,
+          "--webhook-secrets", `${state}/keys/webhook.secret`]
+        : ["--policy", "trial"]),
       "--apns-endpoint", `127.0.0.1:${apple}`, "--apns-ca", `${state}/keys/simulator-ca.pem`, ...app];
     await answers(`${broker.control}/pushes`, broker.simulator);
     await broker.run();
@@ -104,6 +109,12 @@ export class Broker {
 
   /** Ends the broker without a goodbye. */
   async kill() { await end(this.child); }
+
+  /** Returns a JWT of a user, or of a back end with `scope`. */
+  async jwt(user, ...more) {
+    const child = spawn(binary, ["jwt", "--sub", user, "--algorithm", "HS256", "--key", join(this.folder, "state/keys/jwt.secret"), ...more]);
+    return (await child.stdout.toArray()).join("").trim();
+  }
 
   /** The pushes that Apple would have got for a token. */
   async pushes(token) {

@@ -6,6 +6,7 @@ import { once } from "node:events";
 import { readFile } from "node:fs/promises";
 import { createServer } from "node:http";
 import { after, before, test } from "node:test";
+import { Accounts } from "../accounts.js";
 import { Client, JoinCode } from "../mayfly.js";
 import { Broker, eventually, freePort } from "./broker.js";
 
@@ -14,12 +15,13 @@ const blocks = [...README.matchAll(/^```js\n(.*?)^```/gms)].map(([, code]) => co
 const newToken = () => randomBytes(32).toString("hex");
 let broker;
 
-before(async () => { broker = await Broker.start(); });
+before(async () => { broker = await Broker.start({ users: true }); });
 after(() => broker.stop());
 
 /** Runs a program with these names defined. The blocks belong together, so later ones begin with what earlier ones made. */
 function run(code, names) {
-  const program = code.replace("https://push.example.org", broker.url).replaceAll("./mayfly.js", new URL("../mayfly.js", import.meta.url).href);
+  const program = code.replace("https://push.example.org", broker.url)
+    .replace(/\.\/(mayfly|accounts)\.js/g, (file) => new URL(`../${file}`, import.meta.url).href);
   globalThis.names = names;
   const url = `data:text/javascript,${encodeURIComponent(`const { ${Object.keys(names)} } = globalThis.names;\n${program}`)}#${randomBytes(4).toString("hex")}`;
   return import(url);
@@ -44,7 +46,7 @@ test("the first program makes a room and is told who comes", async () => {
 
 test("the second program tells the failures apart", async () => {
   const [, second] = blocks;
-  assert.equal(blocks.length, 3); // push.test.js runs the third.
+  assert.equal(blocks.length, 4); // push.test.js runs the last.
   const client = new Client(broker.url, { environment: "sandbox" });
   const used = JoinCode.random();
   const said = async (caller, code) => {
@@ -63,4 +65,24 @@ test("the second program tells the failures apart", async () => {
   assert.deepEqual(await said(new Client(`http://127.0.0.1:${page.address().port}`, { environment: "sandbox" }), used), ["This address is not the broker's."]);
   page.close();
   await room.close();
+});
+
+test("the third program answers an approval", async () => {
+  const [, , third] = blocks;
+  const [shown, jwt] = [[], await broker.jwt("ann")];
+  const show = (text, approve) => {
+    shown.push(text);
+    if (text === "approved") throw new Error("the app is closed"); // Otherwise it follows for ever.
+    approve?.();
+  };
+  const done = run(third, { login: { jwt: () => jwt }, token: newToken(), show });
+  const closed = assert.rejects(done, { message: "the app is closed" });
+  const backendJWT = await broker.jwt("back-end", "--scope", "broker.notify");
+  const backend = new Accounts(new Client(broker.url, { environment: "sandbox" }), () => backendJWT);
+  await eventually(async () => {
+    await backend.report("session-1", { type: "approval_request" }, { user: "ann" });
+    return shown.includes("session-1 asks");
+  }, "the question", 10);
+  await closed;
+  assert.ok(shown.includes("approved"));
 });
