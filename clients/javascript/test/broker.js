@@ -112,7 +112,8 @@ export class Broker {
 
   /** Returns a JWT of a user, or of a back end with `scope`. */
   async jwt(user, ...more) {
-    const child = spawn(binary, ["jwt", "--sub", user, "--algorithm", "HS256", "--key", join(this.folder, "state/keys/jwt.secret"), ...more]);
+    const words = ["jwt", "--sub", user, "--algorithm", "HS256", "--key", join(this.folder, "state/keys/jwt.secret"), ...more];
+    const child = spawn(binary, words, { env: environment });
     return (await child.stdout.toArray()).join("").trim();
   }
 
