@@ -95,7 +95,7 @@ public struct Accounts: Sendable {
     ///   - registrations: those of ``registerDevice(_:)``, ``registerActivity(_:activityID:sessionID:previous:)`` and
     ///     ``registerMonitor(_:printer:)``.
     ///   - phone: what ``registerPhone(_:uid:previous:)`` registered.
-    /// - Throws: the first error, after all were tried.
+    /// - Throws: the first error, after all were tried. ``MayflyError/invalidConfiguration(_:)`` for a registration of calls without `phone`.
     public func logOut(_ registrations: [Registration], phone: (uid: String, token: PushToken)? = nil) async throws {
         var failure: (any Error)?
         func attempt(_ delete: () async throws -> Void) async {
@@ -112,6 +112,8 @@ public struct Accounts: Sendable {
                 case .companion: try await deleteToken(registration)
                 case .monitor: try await deleteMonitor(registration)
                 // The broker deletes phones by their token.
+                case .calls where phone == nil:
+                    throw MayflyError.invalidConfiguration("Pass phone: to delete a registration for calls.")
                 case .calls: break
                 }
             }

@@ -110,6 +110,19 @@ struct AccountsTests {
         #expect(try await accounts.testPush(.calls).queued == 0)
     }
 
+    /// The broker deletes a phone by its token only.
+    @Test func aLogoutOfCallsNeedsThePhone() async throws {
+        let (accounts, token) = (try broker.accounts(user), PushToken.random())
+        let (phone, device) = (
+            try await accounts.registerPhone(token, uid: user), try await accounts.registerDevice(.random())
+        )
+        let error = await #expect(throws: MayflyError.self) { try await accounts.logOut([phone, device]) }
+        #expect(error == .invalidConfiguration("Pass phone: to delete a registration for calls."))
+        #expect(try await !accounts.companionStatus().hasDevice)
+        try await accounts.logOut([phone], phone: (user, token))
+        #expect(try await accounts.testPush(.calls).queued == 0)
+    }
+
     @Test func refusals() async throws {
         let client = try broker.client()
         func code(_ jwt: String, _ call: (Accounts) async throws -> Void) async -> ErrorCode? {
