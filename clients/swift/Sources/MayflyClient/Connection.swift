@@ -124,6 +124,10 @@ actor Connection<Script: Dialogue> {
     private var socket: (any WebSocket)?
     /// What is to be sent once the broker has accepted the first message.
     private var unsent: [Secret] = []
+    /// Counts sockets.
+    private var connections = 0
+    /// The socket, as counted, on which ``sendUnsent()`` runs.
+    private var sendingOn: Int?
     private var messages = 0
     private var flood = (count: 0, since: ContinuousClock.now)
     private var backoff = Backoff()
@@ -164,11 +168,25 @@ actor Connection<Script: Dialogue> {
         finish(Script.ended(.left))
     }
 
-    /// Sends `text` now, or once the broker has accepted the first message.
+    /// Sends `text` after what waits, once the broker has accepted the first message. Over ``mostUnsent`` the oldest is dropped.
     func send(_ text: String) async {
         guard !hasEnded else { return }
-        if isConnected, let socket, (try? await socket.send(text)) != nil { return }
         unsent = unsent.suffix(Self.mostUnsent - 1) + [Secret(text)]
+        // A failure also ends `receive`, and the next connection sends what is left.
+        try? await sendUnsent()
+    }
+
+    /// Sends what waits, in order.
+    private func sendUnsent() async throws {
+        let connection = connections
+        guard let socket, sendingOn != connection else { return }
+        sendingOn = connection
+        defer { if sendingOn == connection { sendingOn = nil } }
+        while isConnected, connections == connection, let next = unsent.first {
+            try await socket.send(next.value)
+            // It may have been dropped meanwhile.
+            if unsent.first == next { unsent.removeFirst() }
+        }
     }
 
     /// False once the connection is to end, even if ``resume()`` already waits for a new one.
@@ -249,6 +267,7 @@ actor Connection<Script: Dialogue> {
             try await socket.send(opening)
             try Task.checkCancellation()
             self.socket = socket
+            connections += 1
             let keepAlive = Task { await watch(socket) }
             defer {
                 self.socket = nil
@@ -258,10 +277,7 @@ actor Connection<Script: Dialogue> {
                 let text = try await socket.receive()
                 messages += 1
                 try take(text)
-                while isConnected, let next = unsent.first {
-                    try await socket.send(next.value)
-                    if unsent.first == next { unsent.removeFirst() }
-                }
+                try await sendUnsent()
             }
         } catch {
             await socket.close(code: 1000)
@@ -296,12 +312,12 @@ actor Connection<Script: Dialogue> {
 
     // MARK: Without a socket
 
-    /// Says that a connection without a socket exists, or goes on.
+    /// Reports presence for a channel without a socket.
     ///
     /// - Parameters:
-    ///   - event: what the app hears if it was not connected.
-    ///   - news: what it hears otherwise.
-    func report(_ event: Script.Event, orElse news: Script.Event?) {
+    ///   - event: the app's event if it was not connected.
+    ///   - news: the app's event if it was connected.
+    func report(_ event: Script.Event, ifConnected news: Script.Event?) {
         guard isConnected else { return noteConnected(event) }
         if let news { continuation.yield(news) }
     }

@@ -135,7 +135,7 @@ private struct RoomDialogue: Dialogue {
             let isPeerHere = delivery == .peerPresent
             let change: RoomEvent = isPeerHere ? .peerJoined : .peerLeft(delivery: delivery)
             connection.report(
-                .joined(peerPresent: isPeerHere, delivery: delivery), orElse: isPeerHere == wasPeerHere ? nil : change)
+                .joined(peerPresent: isPeerHere, delivery: delivery), ifConnected: isPeerHere == wasPeerHere ? nil : change)
             wasPeerHere = isPeerHere
             try await Task.sleep(for: timing.report)
         }

@@ -2,7 +2,7 @@ import Foundation
 
 /// What happens in a user's sessions.
 public enum SessionNews: Hashable, Sendable {
-    /// The feed is connected, with a JWT that is valid until then. Comes again after each reconnection: news in between were missed.
+    /// The feed is connected. Its JWT is valid until `until`. Sent again after each reconnection; earlier news may be missing.
     case connected(until: Date)
     case approvalRequested(requestID: String, sessionID: String, expiresAt: Date)
     case approvalAnswered(requestID: String, sessionID: String, approved: Bool)
@@ -51,7 +51,7 @@ public struct SessionFeed: AsyncSequence, LiveConnection {
 
     /// Makes this client the session's only active one. The device that was active before gets a push, `session_handoff`.
     ///
-    /// It waits for the connection. A refusal comes as ``SessionNews/claimRefused(_:)``.
+    /// It waits for the connection, after earlier claims. At most 64 wait; then the oldest is dropped. A refusal comes as ``SessionNews/claimRefused(_:)``.
     /// - Parameters:
     ///   - device: the client's own name for itself, 1 to 128 bytes.
     ///   - token: this device's, if it is registered. Then it gets the push of the next handoff.

@@ -139,6 +139,84 @@ struct SessionFeedTests {
         await feed.leave()
     }
 
+    /// Lets claims through, holds them, or breaks them off.
+    private actor Gate {
+        private var isOpen = false
+        private var error: (any Error)?
+        /// The devices of the claims that came, also of those that wait.
+        private(set) var devices: [String] = []
+
+        func open(failing error: (any Error)? = nil) { (isOpen, self.error) = (true, error) }
+
+        func pass(_ device: String) async throws {
+            devices.append(device)
+            while !isOpen { try await Task.sleep(for: .milliseconds(5)) }
+            let error = self.error
+            self.error = nil
+            if let error { throw error }
+        }
+    }
+
+    private struct GatedSocket: WebSocket {
+        let socket: any WebSocket
+        let gate: Gate
+
+        func send(_ text: String) async throws {
+            struct Claim: Decodable { let deviceId: String }
+            let claim = try? JSONDecoder().decode(Claim.self, from: Data(text.utf8))
+            if let claim { try await gate.pass(claim.deviceId) }
+            try await socket.send(text)
+        }
+
+        func receive() async throws -> String { try await socket.receive() }
+        func close(code: Int?) async { await socket.close(code: code) }
+    }
+
+    private func accounts(_ gate: Gate) throws -> Accounts {
+        let transport = ScriptedTransport(
+            connect: { _, url in GatedSocket(socket: try await SocketTransport().connect(url), gate: gate) },
+            { _, request in try await SocketTransport().send(request) })
+        return try broker.accounts(user, transport)
+    }
+
+    /// The socket closes under a claim.
+    @Test func aClaimOnItsWayIsDroppedInTheBackground() async throws {
+        let gate = Gate()
+        let accounts = try accounts(gate)
+        let feed = await accounts.followSessions()
+        let reader = await Reader(feed)
+        try await reader.expectConnected()
+        // It would be refused.
+        let claim = Task { await feed.claim("s", device: "", type: .web) }
+        try await eventually("a claim") { await gate.devices.isEmpty ? nil : true }
+        await feed.suspend()
+        await gate.open(failing: MayflyError.noAnswer("test"))
+        await claim.value
+        await feed.resume()
+        try await reader.expectConnected()
+        try await accounts.report(.state(.error), in: "s")
+        #expect(try await reader.next() == .stateChanged(sessionID: "s", from: nil, to: .error))
+        #expect(await gate.devices == [""])
+        await feed.leave()
+    }
+
+    @Test func claimsKeepTheirOrder() async throws {
+        let gate = Gate()
+        let feed = SessionFeed(try accounts(gate))
+        for device in ["1", "2"] { await feed.claim("s", device: device) }
+        await feed.resume()
+        let reader = await Reader(feed)
+        try await reader.expectConnected()
+        try await eventually("a claim") { await gate.devices.isEmpty ? nil : true }
+        let third = Task { await feed.claim("s", device: "3") }
+        try await Task.sleep(for: .milliseconds(200))
+        await gate.open()
+        await third.value
+        try await eventually("all claims") { await gate.devices.count == 3 ? true : nil }
+        #expect(await gate.devices == ["1", "2", "3"])
+        await feed.leave()
+    }
+
     @Test func aBrokerThatRestartsIsJoinedAgain() async throws {
         let broker = try TestBroker()
         let reader = await Reader(try await broker.accounts(user).followSessions())
