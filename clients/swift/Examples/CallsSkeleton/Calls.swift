@@ -71,7 +71,7 @@ final class Calls {
             if let uid = memory.uid, let sent = memory.sent { try await accounts()?.deletePhones(uid: uid, token: sent) }
             show("this phone doesn't ring")
         case .ringing(let id, let call): await rings(id, call)
-        case .notShown(let call): show("missed \(call.caller ?? "a call")")
+        case .notShown(let call, _): show("missed \(call.caller ?? "a call")")
         case .answered(let id): show("talking in \(ringing[id] ?? "a call that nobody knows yet")")
         case .hungUp(let id): show("hung up \(ringing.removeValue(forKey: id) ?? "a call")")
         case .audioStarted, .audioStopped: break

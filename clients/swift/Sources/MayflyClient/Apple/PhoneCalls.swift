@@ -14,8 +14,8 @@
         case tokenInvalid
         /// The phone rings. Ask the calling service whether the call still waits; if not, ``PhoneCalls/end(_:_:)``.
         case ringing(id: UUID, CallNotification)
-        /// iOS doesn't show the call: the caller is blocked, or a Focus is on.
-        case notShown(CallNotification)
+        /// iOS doesn't show the call. The error is CallKit's: a `CXErrorCodeIncomingCallError` says, for instance, that the caller is blocked.
+        case notShown(CallNotification, any Error)
         case answered(id: UUID)
         /// The user hung up, or refused the call.
         case hungUp(id: UUID)
@@ -31,7 +31,7 @@
     /// Make it at each launch before `didFinishLaunching` ends, since iOS starts the app for a call. Needs the background mode `voip`. Compiled on iOS only.
     @MainActor
     public final class PhoneCalls: NSObject, PKPushRegistryDelegate, CXProviderDelegate {
-        /// In their order. Use one loop.
+        /// Events in order. Only one loop may read them.
         public nonisolated let events: AsyncStream<PhoneEvent>
         private nonisolated let continuation: AsyncStream<PhoneEvent>.Continuation
         private nonisolated let callers: @Sendable () -> HandleTable
@@ -67,7 +67,7 @@
             update.hasVideo = call.media == .video
             // iOS calls this on a queue of its own.
             provider.reportNewIncomingCall(with: id, update: update) { @Sendable [continuation] error in
-                continuation.yield(error == nil ? .ringing(id: id, call) : .notShown(call))
+                continuation.yield(error.map { .notShown(call, $0) } ?? .ringing(id: id, call))
                 done()
             }
         }
@@ -90,7 +90,7 @@
         ) {
             let call = CallNotification(payload: payload.dictionaryPayload, callers: callers())
             let completion = Completion(run: completion)
-            // Without a turn of the run loop: iOS ends an app that hasn't reported the call when it waits.
+            // Report the call before this method returns. Otherwise iOS terminates the app.
             MainActor.assumeIsolated { report(call) { completion.run() } }
         }
 

@@ -397,7 +397,8 @@
             // Blocked: reported all the same, and nothing rings.
             provider.stubRefusal = CocoaError(.userCancelled)
             delegate.pushRegistry(registry, didReceiveIncomingPushWith: PKPushPayload(stub: pushes[0]), for: .voIP) {}
-            guard case .notShown = await events.next() else { throw Failure(description: "shown") }
+            guard case .notShown(_, let error) = await events.next() else { throw Failure(description: "shown") }
+            #expect((error as? CocoaError)?.code == .userCancelled)
             delegate.pushRegistry(registry, didInvalidatePushTokenFor: .voIP)
             guard case .tokenInvalid = await events.next() else { throw Failure(description: "still valid") }
             calls.providerDidReset(provider)
