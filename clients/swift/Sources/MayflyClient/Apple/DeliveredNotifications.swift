@@ -15,8 +15,11 @@
             let shown = await center.deliveredNotifications().map(\.request)
             let gone = shown.filter { isGone($0.content.userInfo) }.map(\.identifier)
             center.removeDeliveredNotifications(withIdentifiers: gone)
-            // Also if nothing is removed: iOS takes a tapped notification off the screen, and leaves the badge. A badge of 0 removes all of the app's notifications. Without permission for badges it fails, and nothing is missing.
-            try? await center.setBadgeCount(shown.count - gone.count)
+            // Read again: a badge of 0 removes all notifications, also one that came since.
+            let left = await center.deliveredNotifications().count { !isGone($0.request.content.userInfo) }
+            // Always set the badge: iOS keeps it when a notification is tapped.
+            // Fails without permission for badges, which is harmless.
+            try? await center.setBadgeCount(left)
             return gone.count
         }
     }
