@@ -165,7 +165,7 @@ final class TestBroker: @unchecked Sendable {
     func jwt(_ user: String, until end: Date) throws -> String {
         let head = Data(#"{"alg":"HS256","typ":"JWT"}"#.utf8).base64URL
         let signed = "\(head).\(Data(#"{"sub":"\#(user)","exp":\#(Int(end.timeIntervalSince1970))}"#.utf8).base64URL)"
-        return "\(signed).\(try code(signed, key: "jwt").base64URL)"
+        return "\(signed).\(try hmacSHA256(signed, key: "jwt").base64URL)"
     }
 
     /// Reports a call as a calling service does.
@@ -174,7 +174,7 @@ final class TestBroker: @unchecked Sendable {
             {"trigger":"call_initiated","data":{"sessionId":"\#(session)","type":"\#(type)","initiator":{"uid":"\#(caller)"},
             "receiver":{"uid":"\#(receiver)"},"receiverType":"user"}}
             """#
-        let signature = PushToken(try code(body, key: "webhook")).hex
+        let signature = PushToken(try hmacSHA256(body, key: "webhook")).hex
         let request = TransportRequest(
             method: "POST", url: url.appending(path: "webhooks/call"), headers: ["X-CometChat-Signature": signature],
             body: Data(body.utf8))
@@ -182,8 +182,8 @@ final class TestBroker: @unchecked Sendable {
         try #require(answer.status == 200, "\(String(decoding: answer.body, as: UTF8.self))")
     }
 
-    /// HMAC-SHA256 with a secret of the broker.
-    private func code(_ message: String, key: String) throws -> Data {
+    /// Signs with a secret of the broker.
+    private func hmacSHA256(_ message: String, key: String) throws -> Data {
         let secret = try String(contentsOf: folder.appending(path: "state/keys/\(key).secret"), encoding: .utf8)
         let (key, message) = (Array(secret.trimmingCharacters(in: .newlines).utf8), Array(message.utf8))
         #if canImport(CryptoKit)
