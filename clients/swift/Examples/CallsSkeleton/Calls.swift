@@ -49,7 +49,7 @@ final class Calls {
         let configuration = CXProviderConfiguration()
         configuration.supportsVideo = true
         configuration.supportedHandleTypes = [.generic]
-        let memory: @Sendable () -> Memory? = { try? storage.load(Memory.self).first }
+        let memory: @Sendable () -> Memory? = { try? Kept<Memory>.load(from: storage) }
         phone = PhoneCalls(
             configuration: configuration, callers: { memory()?.callers ?? HandleTable() }, unknownCaller: "Unknown caller",
             name: { memory()?.names[$0] })
@@ -66,9 +66,8 @@ final class Calls {
             try kept.change { $0.token = token }
             try await register()
         case .tokenInvalid:
-            let memory = try kept.read()
-            try kept.change { ($0.token, $0.sent, $0.phone) = (nil, nil, nil) }
-            if let uid = memory.uid, let sent = memory.sent { try await accounts()?.deletePhones(uid: uid, token: sent) }
+            try kept.change { $0.token = nil }
+            try await inTurn { try await self.deletePhone() }
             show("this phone doesn't ring")
         case .ringing(let id, let call): await rings(id, call)
         case .notShown(let call, _): show("missed \(call.caller ?? "a call")")
@@ -97,15 +96,19 @@ final class Calls {
     }
 
     func logIn(_ uid: String, _ jwt: Secret) async throws {
-        try kept.change { ($0.uid, $0.jwt) = (uid, jwt) }
-        try await register()
+        try await inTurn {
+            try self.kept.change { ($0.uid, $0.jwt) = (uid, jwt) }
+            try await self.registerNow()
+        }
     }
 
     func name(_ uid: String, _ name: String) throws { try kept.change { $0.names[uid] = name } }
 
     /// At each launch, and when PushKit has a new token.
-    private func register() async throws {
-        let task = turns.add { try await self.registerNow() }
+    private func register() async throws { try await inTurn { try await self.registerNow() } }
+
+    private func inTurn(_ work: @escaping @Sendable @MainActor () async throws -> Void) async throws {
+        let task = turns.add(work)
         try await task.value
     }
 
@@ -120,11 +123,17 @@ final class Calls {
 
     /// Otherwise the phone rings for a user who has left.
     func logOut() async throws {
+        try await inTurn {
+            try await self.deletePhone()
+            // PushKit's token is the phone's, and serves the next user.
+            try self.kept.change { $0 = Memory(token: $0.token) }
+        }
+        show("logged out")
+    }
+
+    private func deletePhone() async throws {
         let memory = try kept.read()
         if let uid = memory.uid, let sent = memory.sent { try await accounts()?.deletePhones(uid: uid, token: sent) }
-        try kept.delete()
-        // PushKit's token is the phone's, and serves the next user.
-        try kept.change { $0.token = memory.token }
-        show("logged out")
+        try kept.change { ($0.sent, $0.phone) = (nil, nil) }
     }
 }

@@ -8,19 +8,25 @@ import MayflyClient
 
 /// What an app that watches an assistant has between its screens and Mayfly.
 actor Companion {
+    /// A Live Activity at the broker. The next launch needs its token, which Apple may have changed meanwhile.
+    struct Activity: Codable, Sendable {
+        let token: PushToken
+        let registration: Registration
+    }
+
     /// What stays when iOS ends the app.
     struct Memory: Codable, Sendable {
         /// A real app keeps what its login needs to get a new one.
         var jwt: Secret?
         var token: PushToken?
-        var device: Registration?
+        var device = Registered()
         /// Live Activities, by session.
-        var activities: [String: Registration] = [:]
+        var activities: [String: Activity] = [:]
         /// The phone's own names, by session.
         var names: [String: String] = [:]
 
         /// The names that a push may mean.
-        var sessions: HandleTable { device?.table(.session, names.keys) ?? HandleTable() }
+        var sessions: HandleTable { device.current?.table(.session, names.keys) ?? HandleTable() }
     }
 
     /// App and extension need this group in their capability Keychain Sharing. `TEAM` is the team's id.
@@ -32,6 +38,8 @@ actor Companion {
     private var turns = Turns()
     private var feed: SessionFeed?
     private var lifecycle: AppLifecycle?
+    /// Registers the tokens of Live Activities, by session.
+    private var following: [String: Task<Void, Never>] = [:]
 
     init(client: Client, storage: any Storage, show: @escaping @Sendable (String) -> Void) {
         (self.client, self.show) = (client, show)
@@ -55,41 +63,49 @@ actor Companion {
     func clearScreen() async throws { await CompanionNotification.clearScreen(sessions: try kept.read().sessions) }
 
     func logIn(_ jwt: Secret) async throws {
-        try kept.change { $0.jwt = jwt }
-        try await registerDevice()
+        try await inTurn { me in
+            try me.kept.change { $0.jwt = jwt }
+            try await me.registerNow()
+        }
     }
 
     /// Apple gave the phone a token: at each launch, and when it changes.
     func register(_ token: PushToken) async throws {
         try kept.change { $0.token = token }
-        try await registerDevice()
+        try await inTurn { try await $0.registerNow() }
     }
 
-    private func registerDevice() async throws {
-        let task = turns.add { try await self.registerNow() }
+    private func inTurn(_ work: @escaping @Sendable (isolated Companion) async throws -> Void) async throws {
+        let task = turns.add { try await work(self) }
         try await task.value
     }
 
     private func registerNow() async throws {
-        let before = try kept.read()
-        guard let accounts = try accounts(), let token = before.token else { return }
+        guard let accounts = try accounts(), let token = try kept.read().token else { return }
         let device = try await accounts.registerDevice(token)
-        try kept.change { $0.device = device }
-        // Otherwise the phone would count as two.
-        if let old = before.device, old.id != device.id { try await accounts.delete(old) }
+        try kept.change { $0.device.set(device) }
+        // Otherwise the phone would count as two. What fails is deleted by the next launch, or by the logout.
+        for old in try kept.read().device.old {
+            try await accounts.delete(old)
+            try kept.change { $0.device.remove(old) }
+        }
         show("registered")
     }
 
     /// Otherwise the next user of the phone gets this one's pushes.
     func logOut() async throws {
-        let memory = try kept.read()
-        await feed?.leave()
-        for session in SessionActivities.sessionIDs { await SessionActivities.end(session) }
-        let registrations = [memory.device].compactMap { $0 } + memory.activities.values
-        try await accounts()?.logOut(registrations)
-        try kept.delete()
-        // Apple's token is the phone's, and serves the next user.
-        try kept.change { $0.token = memory.token }
+        try await inTurn { me in
+            await me.feed?.leave()
+            for session in SessionActivities.sessionIDs { await SessionActivities.end(session) }
+            // Apple drops the token of an activity that has ended, so a registration may break off.
+            for task in me.following.values { task.cancel() }
+            for task in me.following.values { await task.value }
+            me.following = [:]
+            let memory = try me.kept.read()
+            try await me.accounts()?.logOut(memory.device.all + memory.activities.values.map(\.registration))
+            // Apple's token is the phone's, and serves the next user.
+            try me.kept.change { $0 = Memory(token: $0.token) }
+        }
         await DeliveredNotifications.remove { _ in true }
         show("logged out")
     }
@@ -137,17 +153,21 @@ actor Companion {
     }
 
     private func follow(_ session: String) {
-        Task {
+        following[session] = Task {
             do {
                 guard let accounts = try accounts() else { return }
-                try await accounts.registerTokens(ofSession: session) { [weak self] in await self?.keep($0, of: session) }
+                let last = try kept.read().activities[session]?.token
+                try await accounts.registerTokens(ofSession: session, previous: last) { [weak self] in
+                    await self?.keep(Activity(token: $0, registration: $1), of: session)
+                }
             } catch {
                 show("the Live Activity gets no updates: \(error)")
             }
         }
     }
 
-    private func keep(_ activity: Registration, of session: String) {
+    /// The new registration goes on with the last one, so no other has to be deleted.
+    private func keep(_ activity: Activity, of session: String) {
         do {
             try kept.change { $0.activities[session] = activity }
             show("activity registered")
@@ -164,7 +184,7 @@ actor Companion {
             show("\(session) went to \(client.rawValue)")
             await SessionActivities.end(session)
             if let activity = try kept.read().activities[session] {
-                try await accounts()?.delete(activity)
+                try await accounts()?.delete(activity.registration)
                 try kept.change { $0.activities[session] = nil }
             }
             return true

@@ -21,7 +21,7 @@ final class NotificationService: UNNotificationServiceExtension {
         _ request: UNNotificationRequest, withContentHandler show: @escaping (UNNotificationContent) -> Void
     ) {
         // Without it the notification is shown as it came.
-        guard let memory = try? storage.load(Companion.Memory.self).first else { return show(request.content) }
+        guard let memory = try? Kept<Companion.Memory>.load(from: storage) else { return show(request.content) }
         show(CompanionNotification.content(for: request, sessions: memory.sessions) { memory.names[$0] })
     }
 }

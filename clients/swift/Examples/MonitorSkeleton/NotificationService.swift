@@ -21,7 +21,7 @@ final class NotificationService: UNNotificationServiceExtension {
         _ request: UNNotificationRequest, withContentHandler show: @escaping (UNNotificationContent) -> Void
     ) {
         // Without it the notification is shown as it came.
-        guard let memory = try? storage.load(PrinterMonitor.Memory.self).first else { return show(request.content) }
+        guard let memory = try? Kept<PrinterMonitor.Memory>.load(from: storage) else { return show(request.content) }
         show(MonitorNotification.content(for: request, printers: memory.printers) { _ in memory.name })
     }
 }

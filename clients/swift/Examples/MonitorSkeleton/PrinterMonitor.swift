@@ -13,14 +13,16 @@ actor PrinterMonitor {
         /// A private monitor's login is one long-lived JWT.
         var jwt: Secret?
         var token: PushToken?
-        var device: Registration?
+        var device = Registered()
+        /// Whether the device has these settings.
+        var hasSentSettings = false
         var printer: String?
         /// The phone's own name of the printer.
         var name = ""
         var settings = MonitorSettings()
 
         /// The printers that a push may mean.
-        var printers: HandleTable { device?.table(.printer, [printer].compactMap { $0 }) ?? HandleTable() }
+        var printers: HandleTable { device.current?.table(.printer, [printer].compactMap { $0 }) ?? HandleTable() }
     }
 
     /// App and extension need this group in their capability Keychain Sharing. `TEAM` is the team's id.
@@ -44,8 +46,10 @@ actor PrinterMonitor {
     }
 
     func logIn(_ jwt: Secret) async throws {
-        try kept.change { $0.jwt = jwt }
-        try await register()
+        try await inTurn { me in
+            try me.kept.change { $0.jwt = jwt }
+            try await me.registerNow()
+        }
     }
 
     /// Apple gave the phone a token: at each launch, and when it changes.
@@ -60,8 +64,10 @@ actor PrinterMonitor {
         try await register()
     }
 
-    private func register() async throws {
-        let task = turns.add { try await self.registerNow() }
+    private func register() async throws { try await inTurn { try await $0.registerNow() } }
+
+    private func inTurn(_ work: @escaping @Sendable (isolated PrinterMonitor) async throws -> Void) async throws {
+        let task = turns.add { try await work(self) }
         try await task.value
     }
 
@@ -69,30 +75,41 @@ actor PrinterMonitor {
         let before = try kept.read()
         guard let accounts = try accounts(), let token = before.token else { return }
         let device = try await accounts.registerMonitor(token, printer: before.printer)
-        try kept.change { $0.device = device }
-        // A new token is a new device: it starts with all settings on, and the old one would ring, too.
-        if device.id != before.device?.id {
-            try await accounts.updateMonitor(device, before.settings)
-            if let old = before.device { try await accounts.deleteMonitor(old) }
+        // A new token is a new device: it starts with all settings on, and the old one would ring, too. What fails below is done by the next launch.
+        try kept.change {
+            if device.id != $0.device.current?.id { $0.hasSentSettings = false }
+            $0.device.set(device)
+        }
+        try await sendSettings()
+        for old in try kept.read().device.old {
+            try await accounts.deleteMonitor(old)
+            try kept.change { $0.device.remove(old) }
         }
         show("registered")
     }
 
-    /// The user turned a toggle. What fails is sent again by the next change.
+    /// The user turned a toggle. What fails is sent again by the next change or launch.
     func change(_ settings: MonitorSettings) async throws {
-        try kept.change { $0.settings = settings }
-        guard let device = try kept.read().device else { return }
-        try await accounts()?.updateMonitor(device, settings)
+        try kept.change { ($0.settings, $0.hasSentSettings) = (settings, false) }
+        try await inTurn { try await $0.sendSettings() }
         show("settings sent")
+    }
+
+    private func sendSettings() async throws {
+        let memory = try kept.read()
+        guard !memory.hasSentSettings, let device = memory.device.current else { return }
+        try await accounts()?.updateMonitor(device, memory.settings)
+        try kept.change { $0.hasSentSettings = $0.settings == memory.settings }
     }
 
     /// Otherwise the next user of the phone gets this one's pushes.
     func logOut() async throws {
-        let memory = try kept.read()
-        try await accounts()?.logOut([memory.device].compactMap { $0 })
-        try kept.delete()
-        // Apple's token is the phone's, and serves the next user.
-        try kept.change { $0.token = memory.token }
+        try await inTurn { me in
+            let registrations = try me.kept.read().device.all
+            try await me.accounts()?.logOut(registrations)
+            // Apple's token is the phone's, and serves the next user.
+            try me.kept.change { $0 = Memory(token: $0.token) }
+        }
         await DeliveredNotifications.remove { _ in true }
         show("logged out")
     }

@@ -10,6 +10,8 @@ public protocol Storage: Sendable {
     /// Adds the value, or replaces it.
     func save(_ value: some Encodable, as id: String) throws
     func delete(_ id: String) throws
+    /// Returns the value under `id`. Returns nil if there is none, and throws if it can't be read.
+    func load<Value: Decodable>(_ type: Value.Type, as id: String) throws -> Value?
     /// Returns the values that can be read. Throws if the storage as a whole can't be read.
     func load<Value: Decodable>(_ type: Value.Type) throws -> [Value]
 }
@@ -25,10 +27,14 @@ public struct Kept<Value: Codable & Sendable>: Sendable {
     /// - Parameter empty: the value of a new phone.
     public init(in storage: any Storage, empty: Value) { (self.storage, self.empty) = (storage, empty) }
 
-    /// Throws before the phone's first unlock after a start. A later call tries again.
+    /// Returns what `storage` keeps, such as for an extension. Returns nil on a new phone.
+    public static func load(from storage: any Storage) throws -> Value? { try storage.load(Value.self, as: "kept") }
+
+    /// Throws before the phone's first unlock after a start, and for a value of another version of the app. A later call tries again.
     public mutating func read() throws -> Value {
         if let value { return value }
-        let loaded = try storage.load(Value.self).first ?? empty
+        // A failure is no new phone: the next change would replace its registrations.
+        let loaded = try Self.load(from: storage) ?? empty
         value = loaded
         return loaded
     }
@@ -39,14 +45,29 @@ public struct Kept<Value: Codable & Sendable>: Sendable {
         try storage.save(new, as: "kept")
         value = new
     }
-
-    public mutating func delete() throws {
-        try storage.delete("kept")
-        value = nil
-    }
 }
 
-/// Runs registrations one after the other, so that no older token overwrites a newer one.
+/// A phone's registration, and those before it that are to be deleted.
+public struct Registered: Codable, Sendable {
+    public private(set) var current: Registration?
+    /// A logout needs them until the broker has deleted them.
+    public private(set) var old: [Registration] = []
+
+    public init() {}
+
+    public var all: [Registration] { [current].compactMap { $0 } + old }
+
+    /// A new token may be a new registration.
+    public mutating func set(_ new: Registration) {
+        old.removeAll { $0.id == new.id }
+        if let current, current.id != new.id { old.append(current) }
+        current = new
+    }
+
+    public mutating func remove(_ registration: Registration) { old.removeAll { $0.id == registration.id } }
+}
+
+/// Runs registrations and the logout one after the other: no older token overwrites a newer one, and no user who has left is registered.
 public struct Turns: Sendable {
     private var last: Task<Void, any Error>?
 
@@ -87,6 +108,11 @@ public struct FolderStorage: Storage {
 
     public func delete(_ id: String) throws {
         if FileManager.default.fileExists(atPath: file(id).path) { try FileManager.default.removeItem(at: file(id)) }
+    }
+
+    public func load<Value: Decodable>(_ type: Value.Type, as id: String) throws -> Value? {
+        guard FileManager.default.fileExists(atPath: file(id).path) else { return nil }
+        return try JSONDecoder().decode(Value.self, from: Data(contentsOf: file(id)))
     }
 
     public func load<Value: Decodable>(_ type: Value.Type) throws -> [Value] {

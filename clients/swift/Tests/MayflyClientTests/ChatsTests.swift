@@ -48,6 +48,10 @@
 
             func delete(_ id: String) throws { lock.withLock { kept.removeAll { $0.id.uuidString == id } } }
 
+            func load<Value: Decodable>(_ type: Value.Type, as id: String) throws -> Value? {
+                try load(Chats.Chat.self).first { $0.id.uuidString == id } as? Value
+            }
+
             func load<Value: Decodable>(_ type: Value.Type) throws -> [Value] {
                 try lock.withLock {
                     if isLocked { throw CocoaError(.fileReadNoPermission) }

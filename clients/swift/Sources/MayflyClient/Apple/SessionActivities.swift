@@ -49,16 +49,19 @@
         /// Call it after the start of the activity, and for each of ``SessionActivities/sessionIDs`` at each launch.
         /// - Parameters:
         ///   - sessionID: 1 to 128 bytes.
-        ///   - registered: gets each token's registration, such as to keep it for the logout.
+        ///   - previous: the last token that was registered, perhaps by an earlier launch. Its registration and waiting updates move to the new token.
+        ///   - registered: gets each token and its registration. Keep both: the registration for the logout, the token for the next launch.
         public func registerTokens(
-            ofSession sessionID: String, registered: @Sendable (Registration) async -> Void = { _ in }
+            ofSession sessionID: String, previous: PushToken? = nil,
+            registered: @Sendable (PushToken, Registration) async -> Void = { _, _ in }
         ) async throws {
             let activities = Activity<SessionAttributes>.activities
             guard let activity = activities.first(where: { $0.attributes.sessionID == sessionID }) else { return }
-            var previous: PushToken?
+            var previous = previous
             for await data in activity.pushTokenUpdates {
                 let token = PushToken(data)
-                await registered(try await register(token, activity.id, sessionID, previous))
+                let other = previous == token ? nil : previous
+                await registered(token, try await register(token, activity.id, sessionID, other))
                 previous = token
             }
         }

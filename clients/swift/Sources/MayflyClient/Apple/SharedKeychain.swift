@@ -50,6 +50,18 @@
             if status != errSecItemNotFound { try Self.check(status) }
         }
 
+        /// Returns the value under `id`. Returns nil if there is none.
+        ///
+        /// - Throws: ``Failure``, or what the decoder throws if another version of the app wrote it.
+        public func load<Value: Decodable>(_ type: Value.Type = Value.self, as id: String) throws -> Value? {
+            let wanted = one(id).merging([kSecReturnData: true]) { $1 }
+            var found: CFTypeRef?
+            let status = SecItemCopyMatching(wanted as CFDictionary, &found)
+            if status == errSecItemNotFound { return nil }
+            try Self.check(status)
+            return try JSONDecoder().decode(Value.self, from: found as? Data ?? Data())
+        }
+
         /// Returns the values that can be read. Others stay, since another version of the app may have written them.
         ///
         /// - Throws: ``Failure`` if the Keychain as a whole can't be read.

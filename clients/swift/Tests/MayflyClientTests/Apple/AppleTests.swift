@@ -300,6 +300,9 @@
             // Damaged for this version of the app.
             try mine.save(["another": "version"], as: "3")
             #expect(Set(try mine.load(Value.self)) == [Value(id: "1", number: 3), Value(id: "2", number: 2)])
+            #expect(try mine.load(Value.self, as: "1") == Value(id: "1", number: 3))
+            #expect(try mine.load(Value.self, as: "4") == nil)
+            #expect(throws: DecodingError.self) { try mine.load(Value.self, as: "3") }
             #expect(try other.load(Value.self).isEmpty)
             let items = StubKeychain.shared.contents.filter { $0[kSecAttrService] as? String == user }
             #expect(items.count == 3)
@@ -325,7 +328,7 @@
             #expect(SessionActivities.sessionIDs.filter { $0 == session }.count == 1)
             let (registered, continuation) = AsyncStream.makeStream(of: Registration.self)
             let following = Task.detached {
-                try await accounts.registerTokens(ofSession: session) { continuation.yield($0) }
+                try await accounts.registerTokens(ofSession: session) { continuation.yield($1) }
             }
             let (first, second) = (PushToken.random(), PushToken.random())
             var registrations = registered.makeAsyncIterator()

@@ -1,0 +1,198 @@
+#if MAYFLY_APPLE_STUBS
+    import ActivityKit
+    import ExampleSupport
+    import Foundation
+    import MayflyApple
+    import PushKit
+    import SocketTransport
+    import Testing
+
+    @testable import CallsSkeleton
+    @testable import CompanionSkeleton
+    @testable import MayflyClient
+    @testable import MonitorSkeleton
+
+    extension AppleTests {
+        /// What an example has registered is found by its logout, also after lost calls and relaunches.
+        @MainActor
+        struct ExampleLogoutTests {
+            private let broker = TestBroker.shared
+            private let user = "user-\(UUID().uuidString)"
+            private let network = Network()
+            private let phone: Phone
+            private let storage: FolderStorage
+            private let lines = Lines()
+
+            init() throws {
+                phone = try Phone()
+                storage = try FolderStorage(phone.folder)
+            }
+
+            /// A network on which the calls of one method wait or are lost.
+            private final class Network: @unchecked Sendable {
+                private let lock = NSLock()
+                private var held: String?
+                private var lost: String?
+                private var waiting = 0
+
+                var hasWaiting: Bool { lock.withLock { waiting > 0 } }
+                func hold(_ method: String?) { lock.withLock { held = method } }
+                func lose(_ method: String?) { lock.withLock { lost = method } }
+
+                var transport: ScriptedTransport {
+                    ScriptedTransport { [self] _, request in
+                        lock.withLock { waiting += 1 }
+                        while lock.withLock({ held == request.method }) { try await Task.sleep(for: .milliseconds(5)) }
+                        let isLost = lock.withLock {
+                            waiting -= 1
+                            return lost == request.method
+                        }
+                        if isLost { throw MayflyError.unreachable("test") }
+                        return try await SocketTransport().send(request)
+                    }
+                }
+            }
+
+            /// What the app shows.
+            private final class Lines: @unchecked Sendable {
+                private let lock = NSLock()
+                private var lines: [String] = []
+                func add(_ line: String) { lock.withLock { lines.append(line) } }
+                func count(_ line: String) -> Int { lock.withLock { lines.count { $0 == line } } }
+            }
+
+            private func companion() throws -> Companion {
+                Companion(client: try broker.client(network.transport), storage: storage, show: lines.add)
+            }
+
+            private func monitor() throws -> PrinterMonitor {
+                PrinterMonitor(client: try broker.client(network.transport), storage: storage, show: lines.add)
+            }
+
+            /// Logs out while a registration waits for the network.
+            private func logOutMeanwhile(
+                _ register: @escaping @MainActor () async throws -> Void, _ logOut: @escaping @MainActor () async throws -> Void
+            ) async throws {
+                network.hold("POST")
+                let registering = Task { try await register() }
+                try await eventually("the registration") { network.hasWaiting ? true : nil }
+                let leaving = Task { try await logOut() }
+                try await Task.sleep(for: .milliseconds(300))
+                network.hold(nil)
+                try await registering.value
+                try await leaving.value
+                try await Task.sleep(for: .milliseconds(300))
+            }
+
+            @Test func aCompanionsRegistrationBeforeTheLogout() async throws {
+                let companion = try companion()
+                try await companion.logIn(Secret(try broker.jwt(user)))
+                try await logOutMeanwhile({ try await companion.register(.random()) }, { try await companion.logOut() })
+                #expect(try await !broker.accounts(user).companionStatus().hasDevice)
+            }
+
+            @Test func aMonitorsRegistrationBeforeTheLogout() async throws {
+                let monitor = try monitor()
+                try await monitor.watch("p-\(user)", name: "Workshop")
+                try await monitor.logIn(Secret(try broker.jwt(user)))
+                try await logOutMeanwhile({ try await monitor.register(.random()) }, { try await monitor.logOut() })
+                #expect(try await broker.backEnd().monitors(of: "p-\(user)") == [])
+            }
+
+            @Test func aPhonesRegistrationBeforeTheLogout() async throws {
+                let client = try broker.client(network.transport)
+                let calls = Calls(client: client, storage: storage, waiting: { [] }, show: lines.add)
+                try await calls.logIn(user, Secret(try broker.jwt(user)))
+                let registry = try #require(PKPushRegistry.stubLast)
+                let token = PKPushCredentials(stub: SimulatedPhone.bytes(PushToken.random().hex))
+                try await logOutMeanwhile(
+                    { registry.delegate?.pushRegistry(registry, didUpdate: token, for: .voIP) }, { try await calls.logOut() })
+                #expect(try await broker.accounts(user).testPush(.calls).queued == 0)
+            }
+
+            /// Apple changes the token, and the next call is lost. The next launch does what is left.
+            @Test(arguments: ["PATCH", "DELETE"])
+            func aMonitorsNewTokenAndALostCall(_ method: String) async throws {
+                let (backEnd, printer, token) = (try broker.backEnd(), "p-\(user)", PushToken.random())
+                var settings = MonitorSettings()
+                settings.onPaused = false
+                let first = try monitor()
+                try await first.logIn(Secret(try broker.jwt(user)))
+                try await first.watch(printer, name: "Workshop")
+                try await first.register(.random())
+                try await first.change(settings)
+                network.lose(method)
+                await #expect(throws: MayflyError.unreachable("test")) { try await first.register(token) }
+                network.lose(nil)
+                let second = try monitor()
+                try await second.register(token)
+                #expect(try await backEnd.monitors(of: printer).map(\.settings) == [settings])
+                try await second.logOut()
+                #expect(try await backEnd.monitors(of: printer) == [])
+            }
+
+            /// The same, and the user logs out before the next launch.
+            @Test(arguments: ["PATCH", "DELETE"])
+            func aMonitorsLogoutAfterALostCall(_ method: String) async throws {
+                let monitor = try monitor()
+                try await monitor.logIn(Secret(try broker.jwt(user)))
+                try await monitor.watch("p-\(user)", name: "Workshop")
+                try await monitor.register(.random())
+                network.lose(method)
+                await #expect(throws: MayflyError.unreachable("test")) { try await monitor.register(.random()) }
+                network.lose(nil)
+                try await monitor.logOut()
+                #expect(try await broker.backEnd().monitors(of: "p-\(user)") == [])
+            }
+
+            @Test func aCompanionsNewTokenAndALostCall() async throws {
+                let token = PushToken.random()
+                let first = try companion()
+                try await first.logIn(Secret(try broker.jwt(user)))
+                try await first.register(.random())
+                network.lose("DELETE")
+                await #expect(throws: MayflyError.unreachable("test")) { try await first.register(token) }
+                network.lose(nil)
+                let second = try companion()
+                try await second.register(token)
+                try await second.logOut()
+                #expect(try await !broker.accounts(user).companionStatus().hasDevice)
+            }
+
+            /// Apple changes the token of a Live Activity while the app doesn't run.
+            @Test func aLiveActivityAfterARelaunch() async throws {
+                let (session, accounts) = ("session-\(user)", try broker.accounts(user))
+                func give(_ token: PushToken) {
+                    stubActivityToken(SimulatedPhone.bytes(token.hex), of: SessionAttributes.self) { $0.sessionID == session }
+                }
+                let first = try companion()
+                try await first.logIn(Secret(try broker.jwt(user)))
+                try await first.startActivity(session)
+                give(.random())
+                try await eventually("a registration") { lines.count("activity registered") == 1 ? true : nil }
+                // The first app can't end within this process, and a stub has one reader: so the activity is another one.
+                await SessionActivities.end(session)
+                #expect(try SessionActivities.start(SessionAttributes(sessionID: session, name: "Build")))
+                let second = try companion()
+                try await second.launched()
+                give(.random())
+                try await eventually("a registration") { lines.count("activity registered") == 2 ? true : nil }
+                #expect(try await accounts.companionStatus().activities.map(\.sessionID) == [session])
+                try await second.logOut()
+                #expect(try await accounts.companionStatus().activities.isEmpty)
+            }
+
+            private struct Value: Codable, Equatable { var number: Int }
+
+            /// A value of another version of the app is no new phone: the next change would replace its registrations.
+            @Test func aKeptValueThatCannotBeRead() throws {
+                try storage.save(["another": "version"], as: "kept")
+                let before = try phone.keptText
+                var kept = Kept(in: storage, empty: Value(number: 0))
+                #expect(throws: (any Error).self) { try kept.read() }
+                #expect(throws: (any Error).self) { try kept.change { $0.number = 1 } }
+                #expect(try phone.keptText == before)
+            }
+        }
+    }
+#endif
