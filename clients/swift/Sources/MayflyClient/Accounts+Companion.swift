@@ -4,7 +4,7 @@ import Foundation
 extension Accounts {
     /// Answers an approval, once. All other devices clear it.
     ///
-    /// A lost answer is not asked for again, since the repeat of an answer is refused. ``approval(_:)`` says what became of it.
+    /// Not retried after a lost answer, because a second response is refused. Call ``approval(_:)`` for the result.
     /// - Parameters:
     ///   - requestID: of the push or ``SessionNews``, or the back end's own.
     ///   - approved: false denies.
@@ -57,8 +57,8 @@ extension Accounts {
     ///
     /// - Parameters:
     ///   - user: whose session it is. A back end must say so.
-    ///   - eventID: the caller's name for the event, 1 to 128 bytes. The same one again within twelve hours does nothing, so a lost answer is asked
-    ///     for again. Choose it yourself if your app may call again for the same event.
+    ///   - eventID: idempotency key, 1 to 128 bytes. A repeat within twelve hours does nothing, so lost answers are retried.
+    ///     Choose it yourself if your app may call again for the same event.
     @discardableResult
     public func report(
         _ event: SessionEvent, in sessionID: String, of user: String? = nil, eventID: String = UUID().uuidString

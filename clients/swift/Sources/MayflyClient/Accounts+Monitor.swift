@@ -22,8 +22,8 @@ extension Accounts {
     ///
     /// - Parameters:
     ///   - printer: as devices registered it.
-    ///   - eventID: the caller's name for the event, 1 to 128 bytes. The same one again within six days does nothing, so a lost answer is asked for
-    ///     again. Choose it yourself if your app may call again for the same event.
+    ///   - eventID: idempotency key, 1 to 128 bytes. A repeat within six days does nothing, so lost answers are retried.
+    ///     Choose it yourself if your app may call again for the same event.
     @discardableResult
     public func reportStatus(
         of printer: String, from old: PrinterStatus, to new: PrinterStatus, eventID: String = UUID().uuidString

@@ -4,8 +4,8 @@ import Foundation
 ///
 /// Register at each start: the same token keeps its id and handle key. Call ``logOut(_:phone:)`` at logout.
 ///
-/// A call whose answer is lost is repeated if the repeat can push nothing twice: registrations, settings, questions about a state, and reports, which
-/// carry an event id. Other calls throw ``MayflyError/noAnswer(_:)``.
+/// A call is repeated after a lost answer only if the repeat returns the same answer and pushes nothing twice. Reports have an event id for that.
+/// Other calls throw ``MayflyError/noAnswer(_:)``.
 public struct Accounts: Sendable {
     let client: Client
     private let jwt: @Sendable () async throws -> String
@@ -13,6 +13,7 @@ public struct Accounts: Sendable {
     /// - Parameters:
     ///   - client: the broker.
     ///   - jwt: returns a valid JWT of the app's login. It is called for each request and connection. Its errors are thrown unchanged.
+    ///     A ``SessionFeed`` reports them as ``SessionNews/disconnected`` and asks again.
     public init(client: Client, jwt: @escaping @Sendable () async throws -> String) {
         self.client = client
         self.jwt = jwt
@@ -122,7 +123,7 @@ public struct Accounts: Sendable {
         if let failure { throw failure }
     }
 
-    /// Pushes to the user's own devices, to see whether pushes arrive: three times in an hour's window for each device.
+    /// Sends a test push to the user's own devices. Each device accepts three an hour.
     ///
     /// - Throws: a refusal of the kind ``Refusal/Kind/exhausted`` for a fourth test within the hour.
     public func testPush(_ app: TestedApp) async throws -> PushCounts {

@@ -86,7 +86,7 @@ public struct CompanionNotification: Hashable, Sendable {
         sessionID = sessionHandle.flatMap(sessions.name)
     }
 
-    /// Whether this clearing push takes a notification off the screen, also the text of a clearing push itself.
+    /// Returns whether this clearing push removes a shown notification. It also removes a clearing push's own text.
     ///
     /// - Parameter shown: `userInfo` of a delivered notification.
     public func clears(_ shown: [AnyHashable: Any]) -> Bool {

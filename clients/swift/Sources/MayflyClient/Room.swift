@@ -2,7 +2,7 @@ import Foundation
 
 /// One side's credentials of a room. With them the side comes back after any break, until ``expiresAt``.
 ///
-/// Keep the value in the Keychain if it must survive the app's end; the library writes nothing to disk. Descriptions, mirrors and `dump` show no secret.
+/// Keep the value in the Keychain if it must survive the app's end; the library stores nothing by itself. Descriptions, mirrors and `dump` show no secret.
 public struct Room: Hashable, Sendable, Codable {
     /// Who made the room and who accepted it. The raw value is the broker's number of the side.
     public enum Side: Int, Sendable, Codable {

@@ -33,7 +33,7 @@
     }
 
     extension CompanionNotification {
-        /// Obeys a clearing push. Returns whether it removed anything.
+        /// Handles a clearing push. Returns whether it removed anything.
         @discardableResult
         public func clearScreen() async -> Bool { await DeliveredNotifications.remove { clears($0) } > 0 }
 
@@ -42,7 +42,7 @@
             await DeliveredNotifications.remove { $0["requestId"] as? String == requestID }
         }
 
-        /// Obeys the clearing pushes that came while no app ran. Call it at the launch and when the app returns to the foreground.
+        /// Handles the clearing pushes that came while no app ran. Call it at the launch and when the app returns to the foreground.
         public static func clearScreen(sessions: HandleTable) async {
             let clearing = await UNUserNotificationCenter.current().deliveredNotifications()
                 .compactMap { CompanionNotification(payload: $0.request.content.userInfo, sessions: sessions) }

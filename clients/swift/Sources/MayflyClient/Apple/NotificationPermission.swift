@@ -13,7 +13,7 @@
         public private(set) var status = UNAuthorizationStatus.notDetermined
         @ObservationIgnored private let observers = NotificationObservers()
 
-        /// Asks nobody, and reads the status soon.
+        /// Doesn't prompt the user. Reads the status in the background.
         public init() {
             observers.add(UIApplication.willEnterForegroundNotification) { [weak self] in self?.readSoon() }
             readSoon()
