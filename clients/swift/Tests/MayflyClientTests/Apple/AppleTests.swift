@@ -263,6 +263,19 @@
             #expect(shown == ["1"])
         }
 
+        /// An approval comes while the last notification is removed. A badge of 0 would remove it, too.
+        @Test func aNotificationThatComesMeanwhileStays() async throws {
+            deliver(["type": "complete"], as: "old")
+            let removed = await DeliveredNotifications.remove { shown in
+                guard shown["type"] as? String == "complete" else { return false }
+                UNUserNotificationCenter.current().stubDeliver(
+                    UNNotificationRequest(stubIdentifier: "new", payload: ["type": "approval", "requestId": "r"]))
+                return true
+            }
+            #expect(removed == 1 && shown == ["new"])
+            #expect(center.stub.withLock { $0.badge } == 1)
+        }
+
         @Test func theExtensionsAddNames() async throws {
             let (accounts, backEnd) = (try broker.accounts(user), try broker.backEnd())
             let (device, monitor) = (PushToken.random(), PushToken.random())
