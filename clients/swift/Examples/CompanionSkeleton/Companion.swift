@@ -96,11 +96,7 @@ actor Companion {
     func logOut() async throws {
         try await inTurn { me in
             await me.feed?.leave()
-            for session in SessionActivities.sessionIDs { await SessionActivities.end(session) }
-            // Apple drops the token of an activity that has ended, so a registration may break off.
-            for task in me.following.values { task.cancel() }
-            for task in me.following.values { await task.value }
-            me.following = [:]
+            for session in Set(SessionActivities.sessionIDs).union(me.following.keys) { await me.endActivity(session) }
             let memory = try me.kept.read()
             try await me.accounts()?.logOut(memory.device.all + memory.activities.values.map(\.registration))
             // Apple's token is the phone's, and serves the next user.
@@ -160,10 +156,20 @@ actor Companion {
                 try await accounts.registerTokens(ofSession: session, previous: last) { [weak self] in
                     await self?.keep(Activity(token: $0, registration: $1), of: session)
                 }
+            } catch is CancellationError {
+                // The activity has ended.
             } catch {
                 show("the Live Activity gets no updates: \(error)")
             }
         }
+    }
+
+    /// Also breaks off a registration on its way: Apple drops the token of an activity that has ended.
+    private func endActivity(_ session: String) async {
+        await SessionActivities.end(session)
+        let task = following.removeValue(forKey: session)
+        task?.cancel()
+        await task?.value
     }
 
     /// The new registration goes on with the last one, so no other has to be deleted.
@@ -182,7 +188,7 @@ actor Companion {
         guard let notification else { return false }
         if case .handoff(let client) = notification.kind, let session = notification.sessionID {
             show("\(session) went to \(client.rawValue)")
-            await SessionActivities.end(session)
+            await endActivity(session)
             if let activity = try kept.read().activities[session] {
                 try await accounts()?.delete(activity.registration)
                 try kept.change { $0.activities[session] = nil }

@@ -91,6 +91,19 @@
                 #expect(try await !broker.accounts(user).companionStatus().hasDevice)
             }
 
+            @Test func aLiveActivitysRegistrationBeforeTheLogout() async throws {
+                let (session, companion, accounts) = ("session-\(user)", try companion(), try broker.accounts(user))
+                try await companion.logIn(Secret(try broker.jwt(user)))
+                try await companion.startActivity(session)
+                try await logOutMeanwhile(
+                    {
+                        let token = SimulatedPhone.bytes(PushToken.random().hex)
+                        stubActivityToken(token, of: SessionAttributes.self) { $0.sessionID == session }
+                    }, { try await companion.logOut() })
+                #expect(try await accounts.companionStatus().activities.isEmpty)
+                #expect(lines.count("activity registered") == 0 && lines.count("logged out") == 1)
+            }
+
             @Test func aMonitorsRegistrationBeforeTheLogout() async throws {
                 let monitor = try monitor()
                 try await monitor.watch("p-\(user)", name: "Workshop")
