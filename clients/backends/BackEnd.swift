@@ -16,16 +16,18 @@ import Foundation
 
     let broker = ProcessInfo.processInfo.environment["BROKER"] ?? ""
 
-    func report(_ user: String, _ session: String, _ type: String, data: Object = [:]) async throws -> Object {
-        // The id makes a repeat harmless.
-        let event: Object = ["userId": user, "type": type, "data": data, "eventId": UUID().uuidString]
+    /// A repeat with the same `eventID` within twelve hours pushes nothing.
+    func report(
+        _ user: String, _ session: String, _ type: String, data: Object = [:], eventID: String = UUID().uuidString
+    ) async throws -> Object {
+        let event: Object = ["userId": user, "type": type, "data": data, "eventId": eventID]
         let name = session.addingPercentEncoding(withAllowedCharacters: .alphanumerics) ?? ""
         return try await send("POST", "/api/sessions/\(name)/events", body: encoded(event))
     }
 
-    /// Returns `approved`, `denied`, `timed_out` or `withdrawn`, after a minute at most.
-    func ask(_ user: String, _ session: String) async throws -> String {
-        let asked = try await report(user, session, "approval_request")
+    /// Returns `approved`, `denied`, `timed_out` or `withdrawn`. Takes a minute at most, or longer if it is told to retry later.
+    func ask(_ user: String, _ session: String, eventID: String = UUID().uuidString) async throws -> String {
+        let asked = try await report(user, session, "approval_request", eventID: eventID)
         while true {
             let answer = try await send("GET", "/api/approval/\(asked["requestId"] ?? "")")
             if let status = answer["status"] as? String, status != "pending" { return status }
@@ -33,39 +35,43 @@ import Foundation
         }
     }
 
-    /// Returns how many phones ring.
+    /// Returns how many phones ring: none if they have rung for this call.
     func ring(_ caller: String, _ receiver: String, _ call: String, type: String = "audio") async throws -> Int {
         let data: Object = [
             "sessionId": call, "type": type, "initiator": ["uid": caller], "receiver": ["uid": receiver], "receiverType": "user",
         ]
         let body = try encoded(["trigger": "call_initiated", "data": data])
-        let signature = try code("WEBHOOK_SECRET", body).map { String(format: "%02x", $0) }.joined()
+        let signature = try hmacSHA256("WEBHOOK_SECRET", body).map { String(format: "%02x", $0) }.joined()
         let answer = try await send("POST", "/webhooks/call", body: body, headers: ["X-CometChat-Signature": signature])
         return answer["rang"] as? Int ?? 0
     }
 
-    /// Lasts five minutes. The secret is that of the app's login, an HS256 key that the broker has, too.
+    /// Returns a JWT that is valid for five minutes, signed with the login's HS256 key.
     func jwt() throws -> String {
         let now = Int(Date().timeIntervalSince1970)
         let claims: Object = ["sub": "back-end", "scope": "broker.notify", "iat": now, "exp": now + 300]
         let text = try [encoded(["alg": "HS256", "typ": "JWT"]), encoded(claims)].map(base64URL).joined(separator: ".")
-        return try "\(text).\(base64URL(code("LOGIN_SECRET", Data(text.utf8))))"
+        return try "\(text).\(base64URL(hmacSHA256("LOGIN_SECRET", Data(text.utf8))))"
     }
 
-    /// Repeats what the broker had no time for. Other errors are thrown.
+    /// Retries lost answers, 429 and 503 twice, after `Retry-After` or a second. Throws other errors.
     func send(_ method: String, _ path: String, body: Data? = nil, headers: [String: String]? = nil) async throws -> Object {
         guard let url = URL(string: broker + path) else { throw Failure(answer: "BROKER is not a URL") }
         var request = URLRequest(url: url, timeoutInterval: 10)
         (request.httpMethod, request.httpBody) = (method, body)
         for tries in 1... {
             request.allHTTPHeaderFields = try headers ?? ["Authorization": "Bearer \(jwt())"]
-            let (data, response) = try await URLSession.shared.data(for: request)
-            guard let response = response as? HTTPURLResponse else { break }
-            if response.statusCode < 300 { return try JSONSerialization.jsonObject(with: data) as? Object ?? [:] }
-            guard [429, 503].contains(response.statusCode), tries < 3 else {
-                throw Failure(answer: String(decoding: data, as: UTF8.self))
-            }
-            try await Task.sleep(for: .seconds(Int(response.value(forHTTPHeaderField: "Retry-After") ?? "") ?? 1))
+            var seconds: Int?
+            do {
+                let (data, response) = try await URLSession.shared.data(for: request)
+                guard let response = response as? HTTPURLResponse else { break }
+                if response.statusCode < 300 { return try JSONSerialization.jsonObject(with: data) as? Object ?? [:] }
+                guard [429, 503].contains(response.statusCode), tries < 3 else {
+                    throw Failure(answer: String(decoding: data, as: UTF8.self))
+                }
+                seconds = Int(response.value(forHTTPHeaderField: "Retry-After") ?? "")
+            } catch is URLError where tries < 3 {}
+            try await Task.sleep(for: .seconds(seconds ?? 1))
         }
         throw Failure(answer: "No HTTP")
     }
@@ -77,7 +83,7 @@ import Foundation
             .replacingOccurrences(of: "=", with: "")
     }
 
-    func code(_ variable: String, _ message: Data) throws -> Data {
+    func hmacSHA256(_ variable: String, _ message: Data) throws -> Data {
         let path = ProcessInfo.processInfo.environment[variable] ?? ""
         let secret = try String(contentsOfFile: path, encoding: .utf8).trimmingCharacters(in: .whitespacesAndNewlines)
         #if canImport(CryptoKit)
@@ -89,7 +95,7 @@ import Foundation
 
     static func main() async {
         do {
-            print(try await run(CommandLine.arguments.dropFirst() + ["", "", "", ""]))
+            print(try await run(CommandLine.arguments.dropFirst() + ["", "", "", "", ""]))
         } catch {
             FileHandle.standardError.write(Data("\(error)\n".utf8))
             exit(1)
@@ -100,13 +106,15 @@ import Foundation
         let (backEnd, first, second, third) = (BackEnd(), words[2], words[3], words[4])
         switch words[1] {
         case "report":
-            let answer = try await backEnd.report(first, second, third)
+            // The status is for `task_complete`. Other events ignore it.
+            let eventID = words[5].isEmpty ? UUID().uuidString : words[5]
+            let answer = try await backEnd.report(first, second, third, data: ["status": "success"], eventID: eventID)
             return "\(answer["pushes"] ?? 0)"
         case "ask": return try await backEnd.ask(first, second)
         case "ring":
             let phones = try await backEnd.ring(first, second, third)
             return "\(phones)"
-        default: throw Failure(answer: "backend report USER SESSION TYPE | ask USER SESSION | ring CALLER RECEIVER CALL")
+        default: throw Failure(answer: "backend report USER SESSION TYPE [EVENT] | ask USER SESSION | ring CALLER RECEIVER CALL")
         }
     }
 }

@@ -36,59 +36,74 @@ func encoded(value any) []byte {
 	return text
 }
 
-func code(key []byte, text []byte) []byte {
+func hmacSHA256(key []byte, text []byte) []byte {
 	mac := hmac.New(sha256.New, key)
 	mac.Write(text)
 	return mac.Sum(nil)
 }
 
-// Lasts five minutes. The secret is that of the app's login, an HS256 key that the broker has, too.
+// Returns a JWT that is valid for five minutes, signed with the login's HS256 key.
 func jwt() string {
 	now, url := time.Now().Unix(), base64.RawURLEncoding
 	text := url.EncodeToString(encoded(object{"alg": "HS256", "typ": "JWT"})) + "." +
 		url.EncodeToString(encoded(object{"sub": "back-end", "scope": "broker.notify", "iat": now, "exp": now + 300}))
-	return text + "." + url.EncodeToString(code(secret("LOGIN_SECRET"), []byte(text)))
+	return text + "." + url.EncodeToString(hmacSHA256(secret("LOGIN_SECRET"), []byte(text)))
 }
 
-// Repeats what the broker had no time for. Other errors end the program.
-func send(method, path string, body []byte, header, value string) object {
+// Retries lost answers, 429 and 503 twice, after Retry-After or a second. Other errors end the program.
+// Sends a JWT if there is no webhook's signature.
+func send(method, path string, body []byte, signature string) object {
 	client := http.Client{Timeout: 10 * time.Second}
 	for tries := 1; ; tries++ {
 		request, err := http.NewRequest(method, os.Getenv("BROKER")+path, bytes.NewReader(body))
 		if err != nil {
 			log.Fatal(err)
 		}
-		request.Header.Set(header, value)
+		if signature != "" {
+			request.Header.Set("X-CometChat-Signature", signature)
+		} else {
+			request.Header.Set("Authorization", "Bearer "+jwt())
+		}
+		seconds := 1
+		var result object
 		answer, err := client.Do(request)
-		if err != nil {
+		if err == nil {
+			err = json.NewDecoder(answer.Body).Decode(&result)
+			answer.Body.Close()
+		}
+		if err == nil {
+			if answer.StatusCode < 300 {
+				return result
+			}
+			if answer.StatusCode != 429 && answer.StatusCode != 503 || tries == 3 {
+				log.Fatal(answer.Status, " ", result["code"])
+			}
+			if wait, err := strconv.Atoi(answer.Header.Get("Retry-After")); err == nil {
+				seconds = wait
+			}
+		} else if tries == 3 {
 			log.Fatal(err)
 		}
-		var result object
-		err = json.NewDecoder(answer.Body).Decode(&result)
-		answer.Body.Close()
-		if answer.StatusCode < 300 && err == nil {
-			return result
-		}
-		if answer.StatusCode != 429 && answer.StatusCode != 503 || tries == 3 {
-			log.Fatal(answer.Status, " ", result["code"])
-		}
-		seconds, _ := strconv.Atoi(answer.Header.Get("Retry-After"))
 		time.Sleep(time.Duration(seconds) * time.Second)
 	}
 }
 
-func report(user, session, kind string, data object) object {
-	id := make([]byte, 16) // It makes a repeat harmless.
-	rand.Read(id)
-	event := object{"userId": user, "type": kind, "data": data, "eventId": hex.EncodeToString(id)}
-	return send("POST", "/api/sessions/"+url.PathEscape(session)+"/events", encoded(event), "Authorization", "Bearer "+jwt())
+// A repeat with the same id within twelve hours pushes nothing. Without an id it gets a random one.
+func report(user, session, kind, id string, data object) object {
+	if id == "" {
+		bytes := make([]byte, 16)
+		rand.Read(bytes)
+		id = hex.EncodeToString(bytes)
+	}
+	event := object{"userId": user, "type": kind, "data": data, "eventId": id}
+	return send("POST", "/api/sessions/"+url.PathEscape(session)+"/events", encoded(event), "")
 }
 
-// Returns `approved`, `denied`, `timed_out` or `withdrawn`, after a minute at most.
-func ask(user, session string) string {
-	request := report(user, session, "approval_request", object{})["requestId"].(string)
+// Returns `approved`, `denied`, `timed_out` or `withdrawn`. Takes a minute at most, or longer if it is told to retry later.
+func ask(user, session, id string) string {
+	request := report(user, session, "approval_request", id, object{})["requestId"].(string)
 	for {
-		status := send("GET", "/api/approval/"+request, nil, "Authorization", "Bearer "+jwt())["status"].(string)
+		status := send("GET", "/api/approval/"+request, nil, "")["status"].(string)
 		if status != "pending" {
 			return status
 		}
@@ -96,23 +111,24 @@ func ask(user, session string) string {
 	}
 }
 
-// Returns how many phones ring.
+// Returns how many phones ring: none if they have rung for this call.
 func ring(caller, receiver, call, kind string) any {
 	data := object{"sessionId": call, "type": kind, "initiator": object{"uid": caller}, "receiver": object{"uid": receiver}, "receiverType": "user"}
 	body := encoded(object{"trigger": "call_initiated", "data": data})
-	return send("POST", "/webhooks/call", body, "X-CometChat-Signature", hex.EncodeToString(code(secret("WEBHOOK_SECRET"), body)))["rang"]
+	return send("POST", "/webhooks/call", body, hex.EncodeToString(hmacSHA256(secret("WEBHOOK_SECRET"), body)))["rang"]
 }
 
 func main() {
-	words := append(os.Args[1:], "", "", "", "")
+	words := append(os.Args[1:], "", "", "", "", "")
 	switch words[0] {
 	case "report":
-		fmt.Println(report(words[1], words[2], words[3], object{})["pushes"])
+		// The status is for `task_complete`. Other events ignore it.
+		fmt.Println(report(words[1], words[2], words[3], words[4], object{"status": "success"})["pushes"])
 	case "ask":
-		fmt.Println(ask(words[1], words[2]))
+		fmt.Println(ask(words[1], words[2], words[3]))
 	case "ring":
 		fmt.Println(ring(words[1], words[2], words[3], "audio"))
 	default:
-		log.Fatal("backend report USER SESSION TYPE | ask USER SESSION | ring CALLER RECEIVER CALL")
+		log.Fatal("backend report USER SESSION TYPE [EVENT] | ask USER SESSION | ring CALLER RECEIVER CALL")
 	}
 }

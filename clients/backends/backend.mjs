@@ -6,7 +6,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 
 const secret = (variable) => readFileSync(process.env[variable], 'utf8').trim();
 
-// Lasts five minutes. The secret is that of the app's login, an HS256 key that the broker has, too.
+// Returns a JWT that is valid for five minutes, signed with the login's HS256 key.
 function jwt() {
   const now = Math.floor(Date.now() / 1000);
   const text = [{ alg: 'HS256', typ: 'JWT' }, { sub: 'back-end', scope: 'broker.notify', iat: now, exp: now + 300 }]
@@ -14,27 +14,35 @@ function jwt() {
   return `${text}.${createHmac('sha256', secret('LOGIN_SECRET')).update(text).digest('base64url')}`;
 }
 
-// Repeats what the broker had no time for. Other errors are thrown.
+// Retries lost answers, 429 and 503 twice, after Retry-After or a second. Throws other errors.
 async function send(method, path, body, headers) {
   for (let tries = 1; ; tries += 1) {
-    const answer = await fetch(process.env.BROKER + path, {
-      method, body, headers: headers ?? { Authorization: `Bearer ${jwt()}` }, signal: AbortSignal.timeout(10_000),
-    });
-    if (answer.ok) return answer.json();
-    if (![429, 503].includes(answer.status) || tries === 3) throw new Error(`${answer.status} ${(await answer.json()).code}`);
+    let answer, result;
+    try {
+      answer = await fetch(process.env.BROKER + path, {
+        method, body, headers: headers ?? { Authorization: `Bearer ${jwt()}` }, signal: AbortSignal.timeout(10_000),
+      });
+      result = await answer.json();
+    } catch (lost) {
+      if (tries === 3) throw lost;
+      await sleep(1000);
+      continue;
+    }
+    if (answer.ok) return result;
+    if (![429, 503].includes(answer.status) || tries === 3) throw new Error(`${answer.status} ${result.code}`);
     await sleep(1000 * Number(answer.headers.get('Retry-After') ?? 1));
   }
 }
 
-export function report(user, session, type, data = {}) {
-  // The id makes a repeat harmless.
-  const event = { userId: user, type, data, eventId: randomUUID() };
+// A repeat with the same `eventId` within twelve hours pushes nothing.
+export function report(user, session, type, data = {}, eventId = randomUUID()) {
+  const event = { userId: user, type, data, eventId };
   return send('POST', `/api/sessions/${encodeURIComponent(session)}/events`, JSON.stringify(event));
 }
 
-// Returns `approved`, `denied`, `timed_out` or `withdrawn`, after a minute at most.
-export async function ask(user, session) {
-  const { requestId } = await report(user, session, 'approval_request');
+// Returns `approved`, `denied`, `timed_out` or `withdrawn`. Takes a minute at most, or longer if it is told to retry later.
+export async function ask(user, session, eventId) {
+  const { requestId } = await report(user, session, 'approval_request', {}, eventId);
   for (;;) {
     const { status } = await send('GET', `/api/approval/${requestId}`);
     if (status !== 'pending') return status;
@@ -42,7 +50,7 @@ export async function ask(user, session) {
   }
 }
 
-// Returns how many phones ring.
+// Returns how many phones ring: none if they have rung for this call.
 export async function ring(caller, receiver, call, type = 'audio') {
   const data = { sessionId: call, type, initiator: { uid: caller }, receiver: { uid: receiver }, receiverType: 'user' };
   const body = JSON.stringify({ trigger: 'call_initiated', data });
@@ -51,6 +59,8 @@ export async function ring(caller, receiver, call, type = 'audio') {
 }
 
 const [command, ...words] = process.argv.slice(2);
-const commands = { report: async (...words) => (await report(...words)).pushes, ask, ring };
-if (!(command in commands)) throw new Error('backend report USER SESSION TYPE | ask USER SESSION | ring CALLER RECEIVER CALL');
+// The status is for `task_complete`. Other events ignore it.
+const tell = async (user, session, type, eventId) => (await report(user, session, type, { status: 'success' }, eventId)).pushes;
+const commands = { report: tell, ask, ring };
+if (!(command in commands)) throw new Error('backend report USER SESSION TYPE [EVENT] | ask USER SESSION | ring CALLER RECEIVER CALL');
 console.log(await commands[command](...words));

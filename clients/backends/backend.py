@@ -8,6 +8,7 @@ import os
 import sys
 import time
 import uuid
+from http.client import HTTPException
 from urllib.error import HTTPError
 from urllib.parse import quote
 from urllib.request import Request, urlopen
@@ -21,44 +22,49 @@ def secret(variable):
 
 
 def jwt():
-    """Lasts five minutes. The secret is that of the app's login, an HS256 key that the broker has, too."""
+    """Returns a JWT that is valid for five minutes, signed with the login's HS256 key."""
     now = int(time.time())
     parts = {"alg": "HS256", "typ": "JWT"}, {"sub": "back-end", "scope": "broker.notify", "iat": now, "exp": now + 300}
     encoded = [base64.urlsafe_b64encode(part).rstrip(b"=") for part in (json.dumps(part).encode() for part in parts)]
-    code = hmac.digest(secret("LOGIN_SECRET"), b".".join(encoded), "sha256")
-    return b".".join([*encoded, base64.urlsafe_b64encode(code).rstrip(b"=")]).decode()
+    signature = hmac.digest(secret("LOGIN_SECRET"), b".".join(encoded), "sha256")
+    return b".".join([*encoded, base64.urlsafe_b64encode(signature).rstrip(b"=")]).decode()
 
 
 def send(method, path, body=None, headers=None):
-    """Repeats what the broker had no time for. Other errors are raised."""
+    """Retries lost answers, 429 and 503 twice, after Retry-After or a second. Raises other errors."""
     data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
     for is_last in (False, False, True):
         try:
-            headers = headers or {"Authorization": f"Bearer {jwt()}"}
-            with urlopen(Request(BROKER + path, data, headers, method=method), timeout=10) as answer:
+            # Retry-After may be longer than the life of a JWT.
+            request = Request(BROKER + path, data, headers or {"Authorization": f"Bearer {jwt()}"}, method=method)
+            with urlopen(request, timeout=10) as answer:
                 return json.load(answer)
         except HTTPError as error:
             if error.code not in (429, 503) or is_last:
                 raise
             time.sleep(int(error.headers.get("Retry-After", 1)))
+        except (HTTPException, OSError):
+            if is_last:
+                raise
+            time.sleep(1)
 
 
-def report(user, session, kind, **data):
-    # The id makes a repeat harmless.
-    event = {"userId": user, "type": kind, "data": data, "eventId": str(uuid.uuid4())}
+def report(user, session, kind, event_id=None, **data):
+    """A repeat with the same `event_id` within twelve hours pushes nothing."""
+    event = {"userId": user, "type": kind, "data": data, "eventId": event_id or str(uuid.uuid4())}
     return send("POST", f"/api/sessions/{quote(session, safe='')}/events", event)
 
 
-def ask(user, session):
-    """Returns `approved`, `denied`, `timed_out` or `withdrawn`, after a minute at most."""
-    request = report(user, session, "approval_request")["requestId"]
+def ask(user, session, event_id=None):
+    """Returns `approved`, `denied`, `timed_out` or `withdrawn`. Takes a minute at most, or longer if it is told to retry later."""
+    request = report(user, session, "approval_request", event_id)["requestId"]
     while (status := send("GET", f"/api/approval/{request}")["status"]) == "pending":
         time.sleep(1)
     return status
 
 
 def ring(caller, receiver, call, kind="audio"):
-    """Returns how many phones ring."""
+    """Returns how many phones ring: none if they have rung for this call."""
     data = {"sessionId": call, "type": kind, "initiator": {"uid": caller}, "receiver": {"uid": receiver}, "receiverType": "user"}
     body = json.dumps({"trigger": "call_initiated", "data": data}).encode()
     signature = hmac.new(secret("WEBHOOK_SECRET"), body, hashlib.sha256).hexdigest()
@@ -67,11 +73,12 @@ def ring(caller, receiver, call, kind="audio"):
 
 if __name__ == "__main__":
     match sys.argv[1:]:
-        case ["report", user, session, kind]:
-            print(report(user, session, kind)["pushes"])
+        case ["report", user, session, kind, *event_id]:
+            # The status is for `task_complete`. Other events ignore it.
+            print(report(user, session, kind, *event_id, status="success")["pushes"])
         case ["ask", user, session]:
             print(ask(user, session))
         case ["ring", caller, receiver, call]:
             print(ring(caller, receiver, call))
         case _:
-            sys.exit("backend report USER SESSION TYPE | ask USER SESSION | ring CALLER RECEIVER CALL")
+            sys.exit("backend report USER SESSION TYPE [EVENT] | ask USER SESSION | ring CALLER RECEIVER CALL")
