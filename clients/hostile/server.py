@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Serves corpus.json for the tests of both clients, on a free loopback port, which it prints. Ends when standard input ends.
 
-An answer of the corpus is at `/NAME/...`, whatever the call; a socket at `/NAME/ws` or `/NAME/ws/sessions`. Neither waits for anything: what a client does with them is up to the
-tests. README.md explains the corpus.
+An answer of the corpus is at `/NAME/...`, whatever the call; a socket at `/NAME/ws` or `/NAME/ws/sessions`. Neither waits for anything: what a client
+does with them is up to the tests. README.md explains the corpus.
 """
 
 import base64
