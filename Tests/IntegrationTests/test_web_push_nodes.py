@@ -147,8 +147,20 @@ def test_all_nodes_have_the_key_before_an_address_is_taken(pushes):
         delivered(browser, pushes.public)
 
 
-def test_one_of_two_who_enable_different_keys_at_a_time_is_refused(pushes):
-    """Both have read that nothing is recorded before either of them records its key. The nodes have both keys."""
+def test_keys_that_could_not_be_taken_back_are_reported(pushes):
+    """A node without the key joins meanwhile, as above. Then the database refuses to restore what was recorded before."""
+    pushes["a"].start()
+    pushes.schema.run("""CREATE FUNCTION join_late() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        IF NEW.value = '' THEN RAISE EXCEPTION 'refused'; END IF;
+        UPDATE node SET value = '' WHERE name = 'vapid.key of a'; RETURN NULL; END $$""")
+    pushes.schema.run("""CREATE TRIGGER join_late AFTER INSERT OR UPDATE ON node
+        FOR EACH ROW WHEN (NEW.name = 'vapid.key') EXECUTE FUNCTION join_late()""")
+    refused = pushes.push("enable", pushes.key)
+    assert refused.returncode == 1 and "without it: a." in refused.stderr and "could not be restored" in refused.stderr, refused
+
+
+def enable_at_once(pushes, keys):
+    """Each has read that nothing is recorded before any of them records its key. The nodes have both keys."""
     pushes.give(pushes["a"], pushes.new_key, pushes.key)
     pushes["a"].start()
     pushes["a"].stop()
@@ -157,19 +169,28 @@ def test_one_of_two_who_enable_different_keys_at_a_time_is_refused(pushes):
         return pushes.schema.run(
             "SELECT count(*) FROM pg_locks WHERE relation = (SELECT oid FROM pg_class WHERE relname = 'node' AND relnamespace = %s::regnamespace) "
             "AND NOT granted", pushes.schema.name)[0][0]
-    keys = pushes.key, pushes.new_key
     with psycopg.connect(pushes.schema.uri) as connection, ThreadPoolExecutor() as both:
         connection.execute("LOCK TABLE node IN SHARE MODE")  # Reads pass, writes wait.
         ends = [both.submit(pushes.push, "enable", key) for key in keys]
         eventually(lambda: waiting() == 2, 30, what="two that wait to record their keys")
         connection.rollback()
-        ends = [end.result() for end in ends]
+        return [end.result() for end in ends]
+
+
+def test_one_of_two_who_enable_different_keys_at_a_time_is_refused(pushes):
+    ends = enable_at_once(pushes, [pushes.key, pushes.new_key])
     refused = [end for end in ends if end.returncode]
     assert len(refused) == 1 and refused[0].returncode == 1, ends
-    assert "another key was recorded at the same moment" in refused[0].stderr, refused
+    assert "changed the recorded keys at the same time" in refused[0].stderr, refused
     # The key of the one that was not refused is in force.
     recorded = [hashlib.sha256(key.encode()).digest() for key in (pushes.public, pushes.new_public)]
     assert pushes.schema.run("SELECT value FROM node WHERE name = 'vapid.key'") == [(recorded[ends.index(refused[0]) ^ 1],)]
+
+
+def test_two_may_enable_the_same_key_at_a_time(pushes):
+    ends = enable_at_once(pushes, [pushes.key] * 2)
+    assert [end.returncode for end in ends] == [0, 0], ends
+    assert pushes.schema.run("SELECT value FROM node WHERE name = 'vapid.key'") == [(hashlib.sha256(pushes.public.encode()).digest(),)]
 
 
 # Promise: web-nodes-have-the-key

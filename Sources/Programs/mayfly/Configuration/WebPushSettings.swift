@@ -197,20 +197,32 @@ struct WebPushSettings: Sendable {
             let (recorded, given) = (Self.split(before), Self.split(digests))
             if let first = recorded.first, !given.contains(first) { throw otherKey }
             if state.database.isServer { try checkNodes(StoreSnapshot(state.database)) }
-            guard try await store.replaceMark(Self.mark, before, by: digests) else {
+            let isReplaced = try await store.replaceMark(Self.mark, before, by: digests)
+            // Another command may have recorded the same keys since.
+            if !isReplaced, try await store.mark(Self.mark) != digests {
                 throw CommandFailed(
-                    "another key was recorded at the same moment, by another `mayfly push`. Nothing was changed. Repeat this")
+                    "another `mayfly push` changed the recorded keys at the same time. This command changed nothing. Run it again"
+                )
             }
             // One that joined since has reported its keys, but may not have read the mark.
             do {
                 if state.database.isServer { try checkNodes(StoreSnapshot(state.database)) }
             } catch {
-                _ = try await store.replaceMark(Self.mark, digests, by: before)
+                if isReplaced { try await takeBack(to: before, in: store, because: error) }
                 throw error
             }
             let size = try await AddressSize.recorded(in: store)
             try await AddressSize.anyService.record(in: store)
             return (!recorded.allSatisfy(given.contains), size != .anyService)
+        }
+    }
+
+    /// Restores the recorded keys after `failure`.
+    private func takeBack(to before: [UInt8], in store: any Store, because failure: any Error) async throws {
+        do {
+            _ = try await store.replaceMark(Self.mark, digests, by: before)
+        } catch {
+            throw CommandFailed("\(failure). The keys that were recorded before could not be restored: \(error)")
         }
     }
 
