@@ -101,8 +101,12 @@ public actor SessionSocketHandler: LoopActor {
         guard authenticator.withdrawals == withdrawals else { return await socket.close(.goingAway) }
         // The same leeway as for calls.
         let (endMs, nowMs) = (principal.expiresMs + JSONWebClaims.leewayMs, companion.audiences.wallMs)
-        guard endMs > nowMs else { throw BrokerError.jwtExpired }
-        try table.add(socket, of: CompanionReceiver(principal))
+        let receiver = CompanionReceiver(principal)
+        try table.add(socket, of: receiver)
+        guard endMs > nowMs else {
+            table.remove(socket, of: receiver)
+            throw BrokerError.jwtExpired
+        }
         loop.cancel(waiting.end)
         // A socket that stays for a day must authenticate again.
         members[socket] = Member(principal: principal, end: end(of: socket, in: min(endMs - nowMs, 86_400_000)))
