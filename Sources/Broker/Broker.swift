@@ -90,7 +90,7 @@ public final class Broker: Sendable {
 
     /// - Parameters:
     ///   - shares: the quotas of all callers, which the server charges as well.
-    ///   - sockets: get messages and pings.
+    ///   - sockets: receives messages and pings.
     ///   - neighbors: nil if this node is alone.
     public init(
         loop: EventLoop, store: StoreAccess, keys: KeyRing, time: BrokerTime, policies: Policies, courier: any PushSender,

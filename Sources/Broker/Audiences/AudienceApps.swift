@@ -6,7 +6,7 @@ public struct AudienceApps: Sendable {
     public let monitor: Monitor?
     public let calls: Calls?
 
-    /// - Parameter sockets: get the companion's messages.
+    /// - Parameter sockets: receives the companion's messages.
     /// - Throws: what the store throws.
     public init(_ broker: Broker, sockets: any CompanionSockets) async throws {
         companion = try await Self.audiences(.companion, broker).map { Companion(audiences: $0, sockets: sockets) }

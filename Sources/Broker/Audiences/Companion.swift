@@ -13,7 +13,7 @@ public actor Companion: LoopActor, BrokerPart {
     public nonisolated let audiences: Audiences
     nonisolated let sockets: any CompanionSockets
 
-    /// - Parameter sockets: get messages.
+    /// - Parameter sockets: receives the companion's messages.
     public init(audiences: Audiences, sockets: any CompanionSockets) {
         loop = audiences.loop
         shared = audiences.shared

@@ -15,7 +15,7 @@ public actor Presence: LoopActor {
     private(set) var timers: [RoomSide: TimerID] = [:]
     /// For each room with sockets, the timer for the room's end.
     private(set) var roomEnds: [Digest: TimerID] = [:]
-    /// For each room in which a knock may become due without a caller, the means to knock. It has one copy of the room's id.
+    /// The caller's room id and `Rooms`, for each room that may need a knock after the caller has gone.
     private(set) var knockers: [Digest: Knocker] = [:]
     /// Reports over HTTP that wait for the probe of a side.
     private(set) var waitingReports: [RoomSide: [CheckedContinuation<Result<Delivery, BrokerError>, Never>]] = [:]
@@ -242,7 +242,7 @@ public actor Presence: LoopActor {
     }
 }
 
-/// Knocks in a room after its caller has gone.
+/// What a knock needs after its caller has gone.
 struct Knocker: Sendable {
     let room: RoomID
     weak let rooms: Rooms?

@@ -69,9 +69,9 @@ extension Push {
 
 /// The final result of a push.
 public enum Outcome: Sendable, Equatable {
-    /// Apple accepted the push.
+    /// The push service accepted the push.
     case delivered
-    /// `status` is that of Apple's last response, or 0 if there was none.
+    /// `status` is that of the push service's last response, as recorded (see `WebPushAnswer`). 0 without an answer.
     case failed(status: Int, reason: PushReason, verdict: Verdict)
 }
 

@@ -84,8 +84,8 @@ struct Conservation {
         return rest <= 0 || rest <= gaps.overlap(from: due, to: at)
     }
 
-    /// Returns whether a push that was opened at `opened` may end now. Gaps excuse two windows more than their length, since the entries before and
-    /// after one may be a window later than their time.
+    /// Returns whether a push that was opened at `opened` may end now. A gap excuses its length and two windows: the entries next to it may be dated
+    /// up to one window late.
     func isJobOnTime(opened: Int) -> Bool {
         let slack = gaps.overlap(from: opened, to: at) > 0 ? 2 * resolution : 0
         return isOnTime(due: opened, grace: Self.jobLimit + slack)

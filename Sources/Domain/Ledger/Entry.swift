@@ -27,9 +27,9 @@ public struct Entry: Sendable, Hashable {
         /// The keys of `epoch` and all earlier epochs are destroyed. Everything due before the epoch `swept` is purged.
         case keysRatcheted(epoch: UInt64, swept: UInt64)
         case tokenOpened(id: EntryID, job: JobID, template: EntryText)
-        /// `status`: APNs' HTTP status.
+        /// `status`: the push service's HTTP status, as recorded (see `WebPushAnswer`).
         case pushDelivered(job: JobID, status: UInt16)
-        /// `status`: APNs' HTTP status, or 0 without an answer.
+        /// `status`: the push service's HTTP status, as recorded (see `WebPushAnswer`). 0 without an answer.
         case pushFailed(job: JobID, status: UInt16, reason: PushReason)
         case tokenSealed(id: EntryID, untilMs: UInt64)
         case tokenPurged(id: EntryID, cause: PurgeCause)

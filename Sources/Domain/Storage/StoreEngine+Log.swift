@@ -134,8 +134,8 @@ extension StoreEngine {
             .blob(value))
     }
 
-    /// Sets a mark if it still is `old`. A missing mark is empty.
-    /// - Returns: false if it is another one.
+    /// Replaces a mark if its value is still `old`. A missing mark counts as empty.
+    /// - Returns: false if the value differs.
     func replaceMark(_ name: String, _ old: [UInt8], by new: [UInt8]) throws -> Bool {
         let changed =
             if old.isEmpty {

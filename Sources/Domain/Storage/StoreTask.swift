@@ -137,8 +137,8 @@ extension Store {
         try await keep(.write) { try $0.setMark(name, value) }
     }
 
-    /// Sets a mark if it still is `old`, which is empty for a missing mark.
-    /// - Returns: false if it is another one.
+    /// Replaces a mark if its value is still `old`. A missing mark counts as empty.
+    /// - Returns: false if the value differs.
     public func replaceMark(_ name: String, _ old: [UInt8], by new: [UInt8]) async throws(StoreError) -> Bool {
         try await keep(.write) { try $0.replaceMark(name, old, by: new) }
     }

@@ -13,9 +13,9 @@ public enum KnockOutcome: Sendable, Equatable {
 
 /// The outcome of a push.
 public struct JobOutcome: Sendable, Equatable {
-    /// APNs' HTTP status. 0 without an answer.
+    /// The push service's HTTP status, as recorded (see `WebPushAnswer`). 0 without an answer.
     public var status: UInt16
-    /// The reason for the ledger. Nil if APNs accepted the push.
+    /// The reason for the ledger. Nil if the push service accepted the push.
     public var reason: PushReason?
     /// True if the token must be purged, since it is no longer registered.
     public var purge: Bool

@@ -1,6 +1,7 @@
-/// Why a push was not delivered, whichever service it was for: Apple's reasons by Apple's names ("Handling notification responses from APNs"), and
-/// the broker's own. Web Push has no reasons, and its answers get those of Apple's that mean the same (`WebPushAnswer`), because the ledger must not
-/// show which service a phone uses. The list is closed, so that no text from outside enters the ledger. Unknown reasons are `other`.
+/// Why a push was not delivered: Apple's reasons under Apple's names ("Handling notification responses from APNs"), and the broker's own.
+///
+/// Web Push answers are mapped to Apple's reasons (`WebPushAnswer`), so that the ledger doesn't show which service a phone uses. The list is closed,
+/// so that no text from outside enters the ledger. Unknown reasons are `other`.
 public enum PushReason: String, Sendable, CaseIterable {
     case badCollapseID = "BadCollapseId"
     case badDeviceToken = "BadDeviceToken"

@@ -15,7 +15,7 @@ public final class SessionSocketTable: CompanionSockets {
     public init() {}
 
     /// Adds a socket that gets the news of a user or a back end.
-    /// - Throws: `.tooManySockets` if the user has the most already.
+    /// - Throws: `.tooManySockets` if the user has `maxSockets` sockets.
     func add(_ socket: WebSocketHandle, of listener: CompanionReceiver) throws {
         try listeners.withLock { listeners in
             // Refuse the new socket. If the oldest were closed instead, clients that reconnect would evict each other forever.

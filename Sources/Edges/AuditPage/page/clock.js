@@ -66,8 +66,8 @@ export class Clock {
     }
 
     /**
-     * Returns whether a push that was opened at `opened` is overdue. Gaps excuse two windows more than their length, since the entries before and
-     * after one may be a window later than their time.
+     * Returns whether a push that was opened at `opened` is overdue. A gap excuses its length and two windows: the entries next to it
+     * may be dated up to one window late.
      */
     isJobLate(opened) {
         const slack = this.gapsSince(opened) > 0 ? 2 * this.window : 0;
