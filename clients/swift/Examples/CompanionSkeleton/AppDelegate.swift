@@ -21,7 +21,7 @@ final class AppDelegate: PushAppDelegate {
     /// On a phone.
     convenience override init() {
         let client = try! Client(baseURL: URL(string: "https://push.example.org")!, environment: .production)
-        self.init(companion: Companion(client: client, storage: Companion.keychain, show: { _ in }), show: { _ in })
+        self.init(companion: Companion(client: client, storage: CompanionMemory.keychain, show: { _ in }), show: { _ in })
     }
 
     override var categories: Set<UNNotificationCategory> { [ApprovalAction.category(allow: "Allow", deny: "Deny")] }

@@ -8,32 +8,8 @@ import MayflyClient
 
 /// What an app that watches an assistant has between its screens and Mayfly.
 actor Companion {
-    /// A Live Activity at the broker. The next launch needs its token, which Apple may have changed meanwhile.
-    struct Activity: Codable, Sendable {
-        let token: PushToken
-        let registration: Registration
-    }
-
-    /// What stays when iOS ends the app.
-    struct Memory: Codable, Sendable {
-        /// A real app keeps what its login needs to get a new one.
-        var jwt: Secret?
-        var token: PushToken?
-        var device = Registered()
-        /// Live Activities, by session.
-        var activities: [String: Activity] = [:]
-        /// The phone's own names, by session.
-        var names: [String: String] = [:]
-
-        /// The names that a push may mean.
-        var sessions: HandleTable { device.current?.table(.session, names.keys) ?? HandleTable() }
-    }
-
-    /// App and extension need this group in their capability Keychain Sharing. `TEAM` is the team's id.
-    static let keychain = SharedKeychain(service: "companion", accessGroup: "TEAM.org.example.companion")
-
     private let client: Client
-    private var kept: Kept<Memory>
+    private var kept: Kept<CompanionMemory>
     private let show: @Sendable (String) -> Void
     private var turns = Turns()
     private var feed: SessionFeed?
@@ -43,7 +19,7 @@ actor Companion {
 
     init(client: Client, storage: any Storage, show: @escaping @Sendable (String) -> Void) {
         (self.client, self.show) = (client, show)
-        kept = Kept(in: storage, empty: Memory())
+        kept = Kept(in: storage, empty: CompanionMemory())
     }
 
     /// Returns nil if nobody is logged in.
@@ -100,7 +76,7 @@ actor Companion {
             let memory = try me.kept.read()
             try await me.accounts()?.logOut(memory.device.all + memory.activities.values.map(\.registration))
             // Apple's token is the phone's, and serves the next user.
-            try me.kept.change { $0 = Memory(token: $0.token) }
+            try me.kept.change { $0 = CompanionMemory(token: $0.token) }
         }
         await DeliveredNotifications.remove { _ in true }
         show("logged out")
@@ -154,7 +130,7 @@ actor Companion {
                 guard let accounts = try accounts() else { return }
                 let last = try kept.read().activities[session]?.token
                 try await accounts.registerTokens(ofSession: session, previous: last) { [weak self] in
-                    await self?.keep(Activity(token: $0, registration: $1), of: session)
+                    await self?.keep(CompanionMemory.Activity(token: $0, registration: $1), of: session)
                 }
             } catch is CancellationError {
                 // The activity has ended.
@@ -173,7 +149,7 @@ actor Companion {
     }
 
     /// The new registration goes on with the last one, so no other has to be deleted.
-    private func keep(_ activity: Activity, of session: String) {
+    private func keep(_ activity: CompanionMemory.Activity, of session: String) {
         do {
             try kept.change { $0.activities[session] = activity }
             show("activity registered")

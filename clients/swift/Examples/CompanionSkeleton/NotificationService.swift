@@ -15,13 +15,13 @@ final class NotificationService: UNNotificationServiceExtension {
         super.init()
     }
 
-    convenience override init() { self.init(storage: Companion.keychain) }
+    convenience override init() { self.init(storage: CompanionMemory.keychain) }
 
     override func didReceive(
         _ request: UNNotificationRequest, withContentHandler show: @escaping (UNNotificationContent) -> Void
     ) {
         // Without it the notification is shown as it came.
-        guard let memory = try? Kept<Companion.Memory>.load(from: storage) else { return show(request.content) }
+        guard let memory = try? Kept<CompanionMemory>.load(from: storage) else { return show(request.content) }
         show(CompanionNotification.content(for: request, sessions: memory.sessions) { memory.names[$0] })
     }
 }

@@ -21,7 +21,7 @@ final class AppDelegate: PushAppDelegate {
     /// On a phone.
     convenience override init() {
         let client = try! Client(baseURL: URL(string: "https://push.example.org")!, environment: .production)
-        self.init(chats: Chats(client: client, storage: Chats.keychain, show: { _ in }), show: { _ in })
+        self.init(chats: Chats(client: client, storage: Chat.keychain, show: { _ in }), show: { _ in })
     }
 
     override func launched() {

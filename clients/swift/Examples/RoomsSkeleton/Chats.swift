@@ -8,14 +8,6 @@ import MayflyClient
 
 /// All chats of one phone: what an app for anonymous chats has between its screens and Mayfly.
 actor Chats {
-    /// A chat that the user sees. It is `Codable`, so that the storage can keep it.
-    struct Chat: Codable, Sendable, Identifiable {
-        let id: UUID
-        /// The phone's own name for the other person. It never leaves the phone.
-        let nickname: String
-        var room: Room
-    }
-
     private let client: Client
     private let storage: any Storage
     private let push: PushRegistration
@@ -24,14 +16,6 @@ actor Chats {
     private var loading: Task<Void, Never>?
     private var session: RoomSession?
     private var lifecycle: AppLifecycle?
-
-    /// App and extension need this group in their capability Keychain Sharing. `TEAM` is the team's id.
-    static let keychain = SharedKeychain(service: "chats", accessGroup: "TEAM.org.example.app.chats")
-
-    /// The rooms with the phone's names for the other person, for `RoomNotification`.
-    static func known(in storage: any Storage) throws -> [(room: Room, nickname: String)] {
-        try storage.load(Chat.self).map { ($0.room, $0.nickname) }
-    }
 
     /// - Parameters:
     ///   - storage: keeps the chats when iOS ends the app, which it does to most apps in the background.

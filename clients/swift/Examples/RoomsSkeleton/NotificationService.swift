@@ -15,13 +15,13 @@ final class NotificationService: UNNotificationServiceExtension {
         super.init()
     }
 
-    convenience override init() { self.init(storage: Chats.keychain) }
+    convenience override init() { self.init(storage: Chat.keychain) }
 
     override func didReceive(
         _ request: UNNotificationRequest, withContentHandler show: @escaping (UNNotificationContent) -> Void
     ) {
         // Without them the notification is shown as it came.
-        let rooms = (try? Chats.known(in: storage)) ?? []
+        let rooms = (try? Chat.known(in: storage)) ?? []
         show(RoomNotification.content(for: request, rooms: rooms))
     }
 }

@@ -12,7 +12,7 @@
         private final class Phone: Storage, @unchecked Sendable {
             private let lock = NSLock()
             private var isLocked = true
-            private var kept: [Chats.Chat]
+            private var kept: [Chat]
             private var answered: [String] = []
             private var isHeld = true
             private(set) var transport: ScriptedTransport!
@@ -22,7 +22,7 @@
                 kept = try nicknames.map { name in
                     var room = try Room.sample(roomID: name)
                     room.expiresAt = expiresAt
-                    return Chats.Chat(id: UUID(), nickname: name, room: room)
+                    return Chat(id: UUID(), nickname: name, room: room)
                 }
                 transport = ScriptedTransport { [weak self] _, request in
                     while self?.lock.withLock({ self?.isHeld }) == true { try await Task.sleep(for: .milliseconds(1)) }
@@ -42,14 +42,14 @@
             func release() { lock.withLock { isHeld = false } }
 
             func save(_ value: some Encodable, as id: String) throws {
-                let chat = try #require(value as? Chats.Chat)
+                let chat = try #require(value as? Chat)
                 lock.withLock { kept = kept.filter { $0.id != chat.id } + [chat] }
             }
 
             func delete(_ id: String) throws { lock.withLock { kept.removeAll { $0.id.uuidString == id } } }
 
             func load<Value: Decodable>(_ type: Value.Type, as id: String) throws -> Value? {
-                try load(Chats.Chat.self).first { $0.id.uuidString == id } as? Value
+                try load(Chat.self).first { $0.id.uuidString == id } as? Value
             }
 
             func load<Value: Decodable>(_ type: Value.Type) throws -> [Value] {
