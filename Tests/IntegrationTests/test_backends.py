@@ -97,6 +97,39 @@ class BadProxy(ThreadingHTTPServer):
         self.server_close()
 
 
+class Redirector(ThreadingHTTPServer):
+    """Answers 503 with odd times to wait, then redirects. Keeps the paths of calls."""
+
+    def __init__(self):
+        paths = self.paths = []
+
+        class Handler(BaseHTTPRequestHandler):
+            def answer(self):
+                self.rfile.read(int(self.headers["Content-Length"] or 0))
+                paths.append(self.path)
+                wait = {1: "-1", 2: "tomorrow"}.get(len(paths))
+                self.send_response(503 if wait else 302)
+                self.send_header(*("Retry-After", wait) if wait else ("Location", "/stolen"))
+                self.send_header("Content-Length", "2")
+                self.end_headers()
+                self.wfile.write(b"{}")
+
+            do_GET = do_POST = answer
+
+            def log_message(self, *_):
+                pass
+
+        super().__init__(("127.0.0.1", 0), Handler)
+
+    def __enter__(self):
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+        return f"http://127.0.0.1:{self.server_port}", self.paths
+
+    def __exit__(self, *_):
+        self.shutdown()
+        self.server_close()
+
+
 @pytest.fixture
 def phone(world):
     user = "user-" + new_session()
@@ -120,6 +153,13 @@ def test_events_are_pushed(phone, back_end):
 def test_a_repeated_event_is_pushed_once(phone, back_end):
     session = new_session()
     assert [back_end.run("report", phone.name, session, "question_asked", "event-1") for _ in range(2)] == ["1", "0"]
+
+
+def test_a_redirect_gets_no_jwt(back_end):
+    with Redirector() as (url, paths):
+        child = back_end.start("ask", "user-1", "session-1", BROKER=url)
+        child.communicate(timeout=60)
+    assert child.returncode != 0 and len(paths) == 3 and "/stolen" not in paths, paths
 
 
 def test_a_lost_answer_is_asked_for_again(world, phone, back_end):

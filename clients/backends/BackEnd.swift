@@ -14,6 +14,15 @@ import Foundation
     typealias Object = [String: Any]
     struct Failure: Error { let answer: String }
 
+    /// The broker never redirects, and the JWT is for nobody else.
+    final class NoRedirects: NSObject, URLSessionTaskDelegate {
+        func urlSession(
+            _ session: URLSession, task: URLSessionTask, willPerformHTTPRedirection response: HTTPURLResponse,
+            newRequest request: URLRequest, completionHandler: @escaping @Sendable (URLRequest?) -> Void
+        ) { completionHandler(nil) }
+    }
+    static let session = URLSession(configuration: .ephemeral, delegate: NoRedirects(), delegateQueue: nil)
+
     let broker = ProcessInfo.processInfo.environment["BROKER"] ?? ""
 
     /// A repeat with the same `eventID` within twelve hours pushes nothing.
@@ -30,7 +39,8 @@ import Foundation
         let asked = try await report(user, session, "approval_request", eventID: eventID)
         while true {
             let answer = try await send("GET", "/api/approval/\(asked["requestId"] ?? "")")
-            if let status = answer["status"] as? String, status != "pending" { return status }
+            guard let status = answer["status"] as? String else { throw Failure(answer: "This is not the broker.") }
+            if status != "pending" { return status }
             try await Task.sleep(for: .seconds(1))
         }
     }
@@ -54,7 +64,7 @@ import Foundation
         return try "\(text).\(base64URL(hmacSHA256("LOGIN_SECRET", Data(text.utf8))))"
     }
 
-    /// Retries lost answers, 429 and 503 twice, after `Retry-After` or a second. Throws other errors.
+    /// Retries lost answers, 429 and 503 twice, after `Retry-After`, a minute at most, or a second. Throws other errors.
     func send(_ method: String, _ path: String, body: Data? = nil, headers: [String: String]? = nil) async throws -> Object {
         guard let url = URL(string: broker + path) else { throw Failure(answer: "BROKER is not a URL") }
         var request = URLRequest(url: url, timeoutInterval: 10)
@@ -63,7 +73,7 @@ import Foundation
             request.allHTTPHeaderFields = try headers ?? ["Authorization": "Bearer \(jwt())"]
             var seconds: Int?
             do {
-                let (data, response) = try await URLSession.shared.data(for: request)
+                let (data, response) = try await Self.session.data(for: request)
                 guard let response = response as? HTTPURLResponse else { break }
                 if response.statusCode < 300 { return try JSONSerialization.jsonObject(with: data) as? Object ?? [:] }
                 guard [429, 503].contains(response.statusCode), tries < 3 else {
@@ -71,7 +81,7 @@ import Foundation
                 }
                 seconds = Int(response.value(forHTTPHeaderField: "Retry-After") ?? "")
             } catch is URLError where tries < 3 {}
-            try await Task.sleep(for: .seconds(seconds ?? 1))
+            try await Task.sleep(for: .seconds(min(max(seconds ?? 1, 0), 60)))
         }
         throw Failure(answer: "No HTTP")
     }
@@ -85,7 +95,8 @@ import Foundation
 
     func hmacSHA256(_ variable: String, _ message: Data) throws -> Data {
         let path = ProcessInfo.processInfo.environment[variable] ?? ""
-        let secret = try String(contentsOfFile: path, encoding: .utf8).trimmingCharacters(in: .whitespacesAndNewlines)
+        // The first line: while a webhook's secret is replaced, the broker's file has two.
+        let secret = try String(contentsOfFile: path, encoding: .utf8).prefix { !$0.isNewline }
         #if canImport(CryptoKit)
             return Data(HMAC<SHA256>.authenticationCode(for: message, using: SymmetricKey(data: Data(secret.utf8))))
         #else

@@ -25,7 +25,9 @@ func secret(variable string) []byte {
 	if err != nil {
 		log.Fatal(err)
 	}
-	return bytes.TrimSpace(key)
+	// While a webhook's secret is replaced, the broker's file has two.
+	line, _, _ := bytes.Cut(key, []byte("\n"))
+	return bytes.TrimSpace(line)
 }
 
 func encoded(value any) []byte {
@@ -50,10 +52,10 @@ func jwt() string {
 	return text + "." + url.EncodeToString(hmacSHA256(secret("LOGIN_SECRET"), []byte(text)))
 }
 
-// Retries lost answers, 429 and 503 twice, after Retry-After or a second. Other errors end the program.
-// Sends a JWT if there is no webhook's signature.
+// Retries lost answers, 429 and 503 twice, after Retry-After, a minute at most, or a second. Other errors end the program.
+// Sends a JWT if there is no webhook's signature, and to nobody else: the broker never redirects.
 func send(method, path string, body []byte, signature string) object {
-	client := http.Client{Timeout: 10 * time.Second}
+	client := http.Client{Timeout: 10 * time.Second, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	for tries := 1; ; tries++ {
 		request, err := http.NewRequest(method, os.Getenv("BROKER")+path, bytes.NewReader(body))
 		if err != nil {
@@ -78,8 +80,11 @@ func send(method, path string, body []byte, signature string) object {
 			if answer.StatusCode != 429 && answer.StatusCode != 503 || tries == 3 {
 				log.Fatal(answer.Status, " ", result["code"])
 			}
-			if wait, err := strconv.Atoi(answer.Header.Get("Retry-After")); err == nil {
+			if wait, err := strconv.Atoi(answer.Header.Get("Retry-After")); err == nil && wait >= 0 {
 				seconds = wait
+				if wait > 60 {
+					seconds = 60
+				}
 			}
 		} else if tries == 3 {
 			log.Fatal(err)

@@ -1,10 +1,12 @@
 // A back end that reports events, asks for approvals and rings phones, with Node 20 alone.
 
 import { createHmac, randomUUID } from 'node:crypto';
-import { readFileSync } from 'node:fs';
+import { readFileSync, realpathSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { fileURLToPath } from 'node:url';
 
-const secret = (variable) => readFileSync(process.env[variable], 'utf8').trim();
+// The first line of a file: while a webhook's secret is replaced, the broker's file has two.
+const secret = (variable) => readFileSync(process.env[variable], 'utf8').split('\n')[0].trim();
 
 // Returns a JWT that is valid for five minutes, signed with the login's HS256 key.
 function jwt() {
@@ -14,13 +16,13 @@ function jwt() {
   return `${text}.${createHmac('sha256', secret('LOGIN_SECRET')).update(text).digest('base64url')}`;
 }
 
-// Retries lost answers, 429 and 503 twice, after Retry-After or a second. Throws other errors.
+// Retries lost answers, 429 and 503 twice, after Retry-After, a minute at most, or a second. Throws other errors. The broker never redirects.
 async function send(method, path, body, headers) {
   for (let tries = 1; ; tries += 1) {
     let answer, result;
     try {
       answer = await fetch(process.env.BROKER + path, {
-        method, body, headers: headers ?? { Authorization: `Bearer ${jwt()}` }, signal: AbortSignal.timeout(10_000),
+        method, body, headers: headers ?? { Authorization: `Bearer ${jwt()}` }, signal: AbortSignal.timeout(10_000), redirect: 'error',
       });
       result = await answer.json();
     } catch (lost) {
@@ -30,7 +32,8 @@ async function send(method, path, body, headers) {
     }
     if (answer.ok) return result;
     if (![429, 503].includes(answer.status) || tries === 3) throw new Error(`${answer.status} ${result.code}`);
-    await sleep(1000 * Number(answer.headers.get('Retry-After') ?? 1));
+    const wait = answer.headers.get('Retry-After') ?? '';
+    await sleep(/^\d+$/.test(wait) ? 1000 * Math.min(Number(wait), 60) : 1000);
   }
 }
 
@@ -44,7 +47,8 @@ export function report(user, session, type, data = {}, eventId = randomUUID()) {
 export async function ask(user, session, eventId) {
   const { requestId } = await report(user, session, 'approval_request', {}, eventId);
   for (;;) {
-    const { status } = await send('GET', `/api/approval/${requestId}`);
+    const { status } = await send('GET', `/api/approval/${encodeURIComponent(requestId)}`);
+    if (typeof status !== 'string') throw new Error('This is not the broker.');
     if (status !== 'pending') return status;
     await sleep(1000);
   }
@@ -58,9 +62,11 @@ export async function ring(caller, receiver, call, type = 'audio') {
   return (await send('POST', '/webhooks/call', body, { 'X-CometChat-Signature': signature })).rang;
 }
 
-const [command, ...words] = process.argv.slice(2);
+const [, program, command, ...words] = process.argv;
 // The status is for `task_complete`. Other events ignore it.
 const tell = async (user, session, type, eventId) => (await report(user, session, type, { status: 'success' }, eventId)).pushes;
 const commands = { report: tell, ask, ring };
-if (!(command in commands)) throw new Error('backend report USER SESSION TYPE [EVENT] | ask USER SESSION | ring CALLER RECEIVER CALL');
-console.log(await commands[command](...words));
+if (realpathSync(program) === fileURLToPath(import.meta.url)) {
+  if (!Object.hasOwn(commands, command)) throw new Error('backend report USER SESSION TYPE [EVENT] | ask USER SESSION | ring CALLER RECEIVER CALL');
+  console.log(await commands[command](...words));
+}

@@ -11,14 +11,21 @@ import uuid
 from http.client import HTTPException
 from urllib.error import HTTPError
 from urllib.parse import quote
-from urllib.request import Request, urlopen
+from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 BROKER = os.environ["BROKER"]
 
 
 def secret(variable):
+    """The first line of a file: while a webhook's secret is replaced, the broker's file has two."""
     with open(os.environ[variable], "rb") as file:
-        return file.read().strip()
+        return file.readline().strip()
+
+
+class NoRedirects(HTTPRedirectHandler):
+    """The broker never redirects, and the JWT is for nobody else."""
+    def redirect_request(self, *_):
+        return None
 
 
 def jwt():
@@ -31,18 +38,19 @@ def jwt():
 
 
 def send(method, path, body=None, headers=None):
-    """Retries lost answers, 429 and 503 twice, after Retry-After or a second. Raises other errors."""
+    """Retries lost answers, 429 and 503 twice, after Retry-After, a minute at most, or a second. Raises other errors."""
     data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
     for is_last in (False, False, True):
         try:
             # Retry-After may be longer than the life of a JWT.
             request = Request(BROKER + path, data, headers or {"Authorization": f"Bearer {jwt()}"}, method=method)
-            with urlopen(request, timeout=10) as answer:
+            with build_opener(NoRedirects).open(request, timeout=10) as answer:
                 return json.load(answer)
         except HTTPError as error:
             if error.code not in (429, 503) or is_last:
                 raise
-            time.sleep(int(error.headers.get("Retry-After", 1)))
+            wait = error.headers.get("Retry-After", "")
+            time.sleep(min(int(wait), 60) if wait.isdecimal() else 1)
         except (HTTPException, OSError):
             if is_last:
                 raise

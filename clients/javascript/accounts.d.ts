@@ -180,7 +180,10 @@ export type SessionNews =
   /** The connection is lost, or there was no JWT. The feed tries again by itself. */
   | { type: "disconnected" };
 
-/** News in order, for one reader. The newest 64 wait for it. It throws `MayflyError` if the broker refuses the JWT, and `foreign` if it is no broker. */
+/**
+ * News in order, for one reader. The newest 64 wait for it. It asks for another JWT if one has ended. It throws `MayflyError` if the broker refuses a JWT
+ * otherwise, and `foreign` if it is no broker.
+ */
 export interface SessionFeed extends AsyncIterableIterator<SessionNews> {
   next(): Promise<IteratorResult<SessionNews, undefined>>;
   /**

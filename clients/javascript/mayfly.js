@@ -711,7 +711,8 @@ export class Session {
   /** The broker closes the socket after such an error. */
   #refused(refusal) {
     const error = refusalOf(refusal);
-    if (error.kind !== "exhausted" && error.kind !== "unavailable") return this.#end(error);
+    // A cached JWT may end on its way. The next socket asks for another.
+    if (error.code !== "jwt_expired" && error.kind !== "exhausted" && error.kind !== "unavailable") return this.#end(error);
     this.#retryAfterMs = 1000 * (error.retryAfter ?? 0);
     this.#lose();
   }

@@ -29,7 +29,7 @@ struct DemoHandler: HTTPHandler {
         case (.get, "/pushes") where request.isFromItsPage: return await site.pushes()
         case (.get, "/holdings") where request.isFromItsPage: return site.holdings()
         default:
-            if let (phone, path) = site.phone(path), request.isFromItsPage { return await site.call(phone, path, request) }
+            if request.isFromItsPage, let (phone, path) = site.phone(path) { return await site.call(phone, path, request) }
             guard request.method == .get, let file = DemoPage.file(at: String(path.dropFirst())) else {
                 return await broker.respond(to: request)
             }
