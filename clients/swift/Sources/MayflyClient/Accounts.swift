@@ -91,7 +91,8 @@ public struct Accounts: Sendable {
 
     /// Deletes what this phone has registered. What is gone already counts as deleted.
     ///
-    /// Call it before the app forgets the login, and again if it throws: the next user of the phone would get this user's pushes.
+    /// Call it before the app forgets the login or another user logs in, and again if it throws: the next user of the phone would get this user's
+    /// pushes. With another user's JWT each registration seems gone.
     /// - Parameters:
     ///   - registrations: those of ``registerDevice(_:)``, ``registerActivity(_:activityID:sessionID:previous:)`` and
     ///     ``registerMonitor(_:printer:)``.
