@@ -242,7 +242,7 @@ public actor Presence: LoopActor {
     }
 }
 
-/// What a knock needs after its caller has gone.
+/// A room id for a later knock, after its caller has left. It doesn't keep `Rooms` alive.
 struct Knocker: Sendable {
     let room: RoomID
     weak let rooms: Rooms?

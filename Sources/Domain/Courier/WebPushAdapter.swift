@@ -96,7 +96,7 @@ final class WebPushAdapter: PushServiceAdapter {
     }
 }
 
-/// What a Web Push service answered. Services use different statuses for the same answer.
+/// The meaning of a Web Push service's answer. Services use different statuses for the same meaning.
 enum WebPushAnswer {
     case taken, invalid, refused, gone, tooLarge, throttled, busy
 
