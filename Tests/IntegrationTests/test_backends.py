@@ -97,22 +97,22 @@ class BadProxy(ThreadingHTTPServer):
         self.server_close()
 
 
-class Redirector(ThreadingHTTPServer):
-    """Answers 503 with odd times to wait, then redirects. Keeps the paths of calls."""
+class NoBroker(ThreadingHTTPServer):
+    """Gives one answer after the other, the last one again and again: a status, a header and a body. Keeps the paths of calls."""
 
-    def __init__(self):
+    def __init__(self, *answers):
         paths = self.paths = []
 
         class Handler(BaseHTTPRequestHandler):
             def answer(self):
                 self.rfile.read(int(self.headers["Content-Length"] or 0))
                 paths.append(self.path)
-                wait = {1: "-1", 2: "tomorrow"}.get(len(paths))
-                self.send_response(503 if wait else 302)
-                self.send_header(*("Retry-After", wait) if wait else ("Location", "/stolen"))
-                self.send_header("Content-Length", "2")
+                status, header, body = answers[min(len(paths), len(answers)) - 1]
+                self.send_response(status)
+                self.send_header(*header)
+                self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
-                self.wfile.write(b"{}")
+                self.wfile.write(body)
 
             do_GET = do_POST = answer
 
@@ -156,10 +156,19 @@ def test_a_repeated_event_is_pushed_once(phone, back_end):
 
 
 def test_a_redirect_gets_no_jwt(back_end):
-    with Redirector() as (url, paths):
+    odd = [(503, ("Retry-After", wait), b"{}") for wait in ("-1", "tomorrow")]
+    with NoBroker(*odd, (302, ("Location", "/stolen"), b"{}")) as (url, paths):
         child = back_end.start("ask", "user-1", "session-1", BROKER=url)
         child.communicate(timeout=60)
     assert child.returncode != 0 and len(paths) == 3 and "/stolen" not in paths, paths
+
+
+@pytest.mark.parametrize("status, body, calls", [(413, b"<h1>No</h1>", 1), (503, b"<h1>No</h1>", 3), (200, b'{"status": 1}', 1)])
+def test_what_is_no_broker_ends_it(back_end, status, body, calls):
+    with NoBroker((status, ("Content-Type", "text/html"), body)) as (url, paths):
+        child = back_end.start("ask", "user-1", "session-1", BROKER=url)
+        _, complained = child.communicate(timeout=60)
+    assert child.returncode != 0 and len(paths) <= calls + (status == 200) and "panic" not in complained, (paths, complained)
 
 
 def test_a_lost_answer_is_asked_for_again(world, phone, back_end):

@@ -70,14 +70,14 @@ func send(method, path string, body []byte, signature string) object {
 		var result object
 		answer, err := client.Do(request)
 		if err == nil {
+			// A proxy's refusal may be no JSON.
 			err = json.NewDecoder(answer.Body).Decode(&result)
 			answer.Body.Close()
-		}
-		if err == nil {
-			if answer.StatusCode < 300 {
+			if answer.StatusCode < 300 && err == nil {
 				return result
 			}
-			if answer.StatusCode != 429 && answer.StatusCode != 503 || tries == 3 {
+			isRefused := answer.StatusCode >= 300 && answer.StatusCode != 429 && answer.StatusCode != 503
+			if isRefused || tries == 3 {
 				log.Fatal(answer.Status, " ", result["code"])
 			}
 			if wait, err := strconv.Atoi(answer.Header.Get("Retry-After")); err == nil && wait >= 0 {
@@ -106,9 +106,12 @@ func report(user, session, kind, id string, data object) object {
 
 // Returns `approved`, `denied`, `timed_out` or `withdrawn`. Takes a minute at most, or longer if it is told to retry later.
 func ask(user, session, id string) string {
-	request := report(user, session, "approval_request", id, object{})["requestId"].(string)
+	request, isBroker := report(user, session, "approval_request", id, object{})["requestId"].(string)
 	for {
-		status := send("GET", "/api/approval/"+request, nil, "")["status"].(string)
+		status, isText := send("GET", "/api/approval/"+url.PathEscape(request), nil, "")["status"].(string)
+		if !isBroker || !isText {
+			log.Fatal("This is not the broker.")
+		}
 		if status != "pending" {
 			return status
 		}

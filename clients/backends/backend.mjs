@@ -24,7 +24,8 @@ async function send(method, path, body, headers) {
       answer = await fetch(process.env.BROKER + path, {
         method, body, headers: headers ?? { Authorization: `Bearer ${jwt()}` }, signal: AbortSignal.timeout(10_000), redirect: 'error',
       });
-      result = await answer.json();
+      // A proxy's refusal may be no JSON.
+      result = await (answer.ok ? answer.json() : answer.json().catch(() => ({})));
     } catch (lost) {
       if (tries === 3) throw lost;
       await sleep(1000);

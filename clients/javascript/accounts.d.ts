@@ -159,8 +159,8 @@ export class Accounts {
 
   /** Registers a phone's token, so that it rings for `uid`. `previous` is its token until now, which is destroyed. */
   registerPhone(token: PushToken, options: { uid: string; previous?: PushToken } & CallOptions): Promise<Registration>;
-  /** Destroys one token, or without `token` all of the user. Returns how many there were. */
-  deletePhones(options: { uid: string; token?: PushToken } & CallOptions): Promise<number>;
+  /** Destroys one token, or all of the user. Returns how many there were. */
+  deletePhones(options: { uid: string } & ({ token: PushToken; all?: undefined } | { all: true; token?: undefined }) & CallOptions): Promise<number>;
 
   /** Pushes to the user's own devices: three times an address in an hour's window. `printer` is for monitors. */
   testPush(app: "companion" | "monitor" | "calls", options?: { printer?: string } & CallOptions): Promise<PushCounts>;

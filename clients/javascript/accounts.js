@@ -190,8 +190,10 @@ export class Accounts {
     return this.#register("/api/voip/token", { ...this.#token("token", token), uid, previousToken: previous }, TOKEN, { signal });
   }
 
-  async deletePhones({ uid, token, signal } = {}) {
-    const body = { uid, ...(token === undefined ? { all: true } : { token }) };
+  async deletePhones({ uid, token, all, signal } = {}) {
+    // A forgotten token must not end all phones.
+    if ((token === undefined) !== (all === true)) throw invalid("invalid_token", "Pass token, or all: true for all phones of this user.");
+    const body = { uid, token, all };
     return (await this.#call("DELETE", "/api/voip/token", { body, shape: { ...DONE, purged: isCount }, signal })).purged;
   }
 

@@ -174,7 +174,8 @@ test("a phone rings", async () => {
   assert.equal((await accounts.testPush("calls")).queued, 1);
   await fails(accounts.registerPhone(newToken(), { uid: "somebody-else" }), { kind: "unauthorized", code: "another_user" });
   assert.equal(await accounts.deletePhones({ uid: user, token: old }), 0);
-  assert.equal(await accounts.deletePhones({ uid: user }), 1);
+  await fails(accounts.deletePhones({ uid: user, token: undefined }), { kind: "invalid", code: "invalid_token" });
+  assert.equal(await accounts.deletePhones({ uid: user, all: true }), 1);
 });
 
 test("a registration is kept, and shows no secret by itself", async () => {
@@ -234,7 +235,7 @@ describe("answers of another server", () => {
     [(one) => one.reportStatus("p", { from: "idle", to: "running" }), { success: true, pushes: 1 }],
     [(one) => one.reportProgress("p", 5), { success: true, pushes: 1 }],
     [(one) => one.registerPhone("a1", { uid: "u" }), { ...sealed, tokenId: phone }],
-    [(one) => one.deletePhones({ uid: "u" }), { success: true, purged: 1 }],
+    [(one) => one.deletePhones({ uid: "u", all: true }), { success: true, purged: 1 }],
     [(one) => one.testPush("calls"), { success: true, pushes: 1 }],
   ];
   let server, hostile, answer;
