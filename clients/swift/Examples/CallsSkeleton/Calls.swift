@@ -97,8 +97,18 @@ final class Calls {
 
     func logIn(_ uid: String, _ jwt: Secret) async throws {
         try await inTurn {
+            if try self.kept.read().uid.map({ $0 != uid }) ?? false { try await self.leaveLastUser() }
             try self.kept.change { ($0.uid, $0.jwt) = (uid, jwt) }
             try await self.registerNow()
+        }
+    }
+
+    /// With the next user's JWT the last one's phone can't be deleted.
+    private func leaveLastUser() async throws {
+        do { try await logOutNow() } catch let error as MayflyError where error.refusal?.kind == .unauthorized {
+            // The last user's login has ended, so only the broker can end the registration: when it expires.
+            show("the last user's calls go on")
+            try forgetUser()
         }
     }
 
@@ -123,13 +133,17 @@ final class Calls {
 
     /// Otherwise the phone rings for a user who has left.
     func logOut() async throws {
-        try await inTurn {
-            try await self.deletePhone()
-            // PushKit's token is the phone's, and serves the next user.
-            try self.kept.change { $0 = Memory(token: $0.token) }
-        }
+        try await inTurn { try await self.logOutNow() }
         show("logged out")
     }
+
+    private func logOutNow() async throws {
+        try await deletePhone()
+        try forgetUser()
+    }
+
+    /// PushKit's token is the phone's, and serves the next user.
+    private func forgetUser() throws { try kept.change { $0 = Memory(token: $0.token) } }
 
     private func deletePhone() async throws {
         let memory = try kept.read()

@@ -38,10 +38,20 @@ actor Companion {
     /// iOS reports few background pushes, and none to an app that the user closed.
     func clearScreen() async throws { await CompanionNotification.clearScreen(sessions: try kept.read().sessions) }
 
-    func logIn(_ jwt: Secret) async throws {
+    func logIn(_ user: String, _ jwt: Secret) async throws {
         try await inTurn { me in
-            try me.kept.change { $0.jwt = jwt }
+            if try me.kept.read().user.map({ $0 != user }) ?? false { try await me.leaveLastUser() }
+            try me.kept.change { ($0.user, $0.jwt) = (user, jwt) }
             try await me.registerNow()
+        }
+    }
+
+    /// With the next user's JWT the registrations would seem gone.
+    private func leaveLastUser() async throws {
+        do { try await logOutNow() } catch let error as MayflyError where error.refusal?.kind == .unauthorized {
+            // The last user's login has ended, so only the broker can end the registrations: when they expire.
+            show("the last user's pushes go on")
+            try await forgetUser()
         }
     }
 
@@ -70,16 +80,22 @@ actor Companion {
 
     /// Otherwise the next user of the phone gets this one's pushes.
     func logOut() async throws {
-        try await inTurn { me in
-            await me.feed?.leave()
-            for session in Set(SessionActivities.sessionIDs).union(me.following.keys) { await me.endActivity(session) }
-            let memory = try me.kept.read()
-            try await me.accounts()?.logOut(memory.device.all + memory.activities.values.map(\.registration))
-            // Apple's token is the phone's, and serves the next user.
-            try me.kept.change { $0 = CompanionMemory(token: $0.token) }
-        }
-        await DeliveredNotifications.remove { _ in true }
+        try await inTurn { try await $0.logOutNow() }
         show("logged out")
+    }
+
+    private func logOutNow() async throws {
+        await feed?.leave()
+        for session in Set(SessionActivities.sessionIDs).union(following.keys) { await endActivity(session) }
+        let memory = try kept.read()
+        try await accounts()?.logOut(memory.device.all + memory.activities.values.map(\.registration))
+        try await forgetUser()
+    }
+
+    private func forgetUser() async throws {
+        await DeliveredNotifications.remove { _ in true }
+        // Apple's token is the phone's, and serves the next user.
+        try kept.change { $0 = CompanionMemory(token: $0.token) }
     }
 
     // MARK: Sessions

@@ -14,6 +14,8 @@ struct CompanionMemory: Codable, Sendable {
         let registration: Registration
     }
 
+    /// Whose login it is.
+    var user: String?
     /// A real app keeps what its login needs to get a new one.
     var jwt: Secret?
     var token: PushToken?

@@ -9,7 +9,7 @@
     ///
     ///     CompanionSkeleton http://127.0.0.1:8787 FOLDER
     ///
-    /// FOLDER is the phone's storage. `login JWT` `name SESSION NAME` `watch` `claim SESSION` `activity SESSION` `activities` `logout`, and those of
+    /// FOLDER is the phone's storage. `login USER JWT` `name SESSION NAME` `watch` `claim SESSION` `activity SESSION` `activities` `logout`, and those of
     /// `SimulatedPhone`
     @main
     @MainActor
@@ -30,8 +30,8 @@
         private static func run(_ words: [String], _ delegate: AppDelegate) async throws -> Bool {
             let companion = delegate.companion
             switch (words[0], words.count) {
-            case ("login", 2):
-                try await companion.logIn(Secret(words[1]))
+            case ("login", 3):
+                try await companion.logIn(words[1], Secret(words[2]))
                 await delegate.askForPermission()
             case ("name", 3): try await companion.name(words[1], words[2])
             case ("watch", 1): try await companion.watch()

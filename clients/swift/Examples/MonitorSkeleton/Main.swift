@@ -9,7 +9,7 @@
     ///
     ///     MonitorSkeleton http://127.0.0.1:8787 FOLDER
     ///
-    /// FOLDER is the phone's storage. `login JWT` `watch PRINTER NAME` `toggle TITLE` `logout`, and those of `SimulatedPhone`
+    /// FOLDER is the phone's storage. `login USER JWT` `watch PRINTER NAME` `toggle TITLE` `logout`, and those of `SimulatedPhone`
     @main
     @MainActor
     struct Main {
@@ -29,7 +29,7 @@
         private static func run(_ words: [String], _ delegate: AppDelegate) async throws -> Bool {
             let monitor = delegate.monitor
             switch (words[0], words.count) {
-            case ("login", 2): try await monitor.logIn(Secret(words[1]))
+            case ("login", 3): try await monitor.logIn(words[1], Secret(words[2]))
             case ("watch", 3):
                 try await monitor.watch(words[1], name: words[2])
                 await delegate.askForPermission()

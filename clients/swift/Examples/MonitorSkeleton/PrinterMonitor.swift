@@ -10,6 +10,8 @@ import MayflyClient
 actor PrinterMonitor {
     /// What stays when iOS ends the app.
     struct Memory: Codable, Sendable {
+        /// Whose login it is.
+        var user: String?
         /// A private monitor's login is one long-lived JWT.
         var jwt: Secret?
         var token: PushToken?
@@ -45,10 +47,20 @@ actor PrinterMonitor {
         try kept.read().jwt.map { jwt in Accounts(client: client) { jwt.value } }
     }
 
-    func logIn(_ jwt: Secret) async throws {
+    func logIn(_ user: String, _ jwt: Secret) async throws {
         try await inTurn { me in
-            try me.kept.change { $0.jwt = jwt }
+            if try me.kept.read().user.map({ $0 != user }) ?? false { try await me.leaveLastUser() }
+            try me.kept.change { ($0.user, $0.jwt) = (user, jwt) }
             try await me.registerNow()
+        }
+    }
+
+    /// With the next user's JWT the registrations would seem gone.
+    private func leaveLastUser() async throws {
+        do { try await logOutNow() } catch let error as MayflyError where error.refusal?.kind == .unauthorized {
+            // The last user's login has ended, so only the broker can end the registrations: when they expire.
+            show("the last user's pushes go on")
+            try await forgetUser()
         }
     }
 
@@ -104,14 +116,19 @@ actor PrinterMonitor {
 
     /// Otherwise the next user of the phone gets this one's pushes.
     func logOut() async throws {
-        try await inTurn { me in
-            let registrations = try me.kept.read().device.all
-            try await me.accounts()?.logOut(registrations)
-            // Apple's token is the phone's, and serves the next user.
-            try me.kept.change { $0 = Memory(token: $0.token) }
-        }
-        await DeliveredNotifications.remove { _ in true }
+        try await inTurn { try await $0.logOutNow() }
         show("logged out")
+    }
+
+    private func logOutNow() async throws {
+        try await accounts()?.logOut(try kept.read().device.all)
+        try await forgetUser()
+    }
+
+    private func forgetUser() async throws {
+        await DeliveredNotifications.remove { _ in true }
+        // Apple's token is the phone's, and serves the next user.
+        try kept.change { $0 = Memory(token: $0.token) }
     }
 
     /// Reads a push that came or was tapped. Returns nil if it is about no printer of this phone.

@@ -99,10 +99,9 @@ public struct FolderStorage: Storage {
         // Made with its mode first, and replaced as a whole later.
         let new = file(id).appendingPathExtension("new")
         try? FileManager.default.removeItem(at: new)
-        guard
-            FileManager.default.createFile(
-                atPath: new.path, contents: try JSONEncoder().encode(value), attributes: [.posixPermissions: 0o600])
+        guard FileManager.default.createFile(atPath: new.path, contents: nil, attributes: [.posixPermissions: 0o600])
         else { throw CocoaError(.fileWriteUnknown) }
+        try JSONEncoder().encode(value).write(to: new)
         guard rename(new.path, file(id).path) == 0 else { throw CocoaError(.fileWriteUnknown) }
     }
 

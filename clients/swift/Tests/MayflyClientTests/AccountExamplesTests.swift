@@ -16,7 +16,7 @@
         private func companion(on phone: Phone, token: PushToken, jwt: String) async throws -> App {
             let app = try phone.launch("CompanionSkeleton")
             app.type("token \(token.hex)")
-            app.type("login \(jwt)")
+            app.type("login \(user) \(jwt)")
             try await app.read("registered")
             try await app.read("notifications are on")
             app.type("name s Build")
@@ -133,7 +133,7 @@
             first.type("notoken")
             try await first.read("no token from Apple")
             first.type("refuse")
-            first.type("login \(jwt)")
+            first.type("login \(user) \(jwt)")
             first.type("token \(old.hex)")
             try await first.read("registered")
             first.type("watch \(printer) Workshop")

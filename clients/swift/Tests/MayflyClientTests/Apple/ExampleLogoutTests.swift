@@ -86,14 +86,14 @@
 
             @Test func aCompanionsRegistrationBeforeTheLogout() async throws {
                 let companion = try companion()
-                try await companion.logIn(Secret(try broker.jwt(user)))
+                try await companion.logIn(user, Secret(try broker.jwt(user)))
                 try await logOutMeanwhile({ try await companion.register(.random()) }, { try await companion.logOut() })
                 #expect(try await !broker.accounts(user).companionStatus().hasDevice)
             }
 
             @Test func aLiveActivitysRegistrationBeforeTheLogout() async throws {
                 let (session, companion, accounts) = ("session-\(user)", try companion(), try broker.accounts(user))
-                try await companion.logIn(Secret(try broker.jwt(user)))
+                try await companion.logIn(user, Secret(try broker.jwt(user)))
                 try await companion.startActivity(session)
                 try await logOutMeanwhile(
                     {
@@ -107,7 +107,7 @@
             @Test func aMonitorsRegistrationBeforeTheLogout() async throws {
                 let monitor = try monitor()
                 try await monitor.watch("p-\(user)", name: "Workshop")
-                try await monitor.logIn(Secret(try broker.jwt(user)))
+                try await monitor.logIn(user, Secret(try broker.jwt(user)))
                 try await logOutMeanwhile({ try await monitor.register(.random()) }, { try await monitor.logOut() })
                 #expect(try await broker.backEnd().monitors(of: "p-\(user)") == [])
             }
@@ -130,7 +130,7 @@
                 var settings = MonitorSettings()
                 settings.onPaused = false
                 let first = try monitor()
-                try await first.logIn(Secret(try broker.jwt(user)))
+                try await first.logIn(user, Secret(try broker.jwt(user)))
                 try await first.watch(printer, name: "Workshop")
                 try await first.register(.random())
                 try await first.change(settings)
@@ -148,7 +148,7 @@
             @Test(arguments: ["PATCH", "DELETE"])
             func aMonitorsLogoutAfterALostCall(_ method: String) async throws {
                 let monitor = try monitor()
-                try await monitor.logIn(Secret(try broker.jwt(user)))
+                try await monitor.logIn(user, Secret(try broker.jwt(user)))
                 try await monitor.watch("p-\(user)", name: "Workshop")
                 try await monitor.register(.random())
                 network.lose(method)
@@ -161,7 +161,7 @@
             @Test func aCompanionsNewTokenAndALostCall() async throws {
                 let token = PushToken.random()
                 let first = try companion()
-                try await first.logIn(Secret(try broker.jwt(user)))
+                try await first.logIn(user, Secret(try broker.jwt(user)))
                 try await first.register(.random())
                 network.lose("DELETE")
                 await #expect(throws: MayflyError.unreachable("test")) { try await first.register(token) }
@@ -179,7 +179,7 @@
                     stubActivityToken(SimulatedPhone.bytes(token.hex), of: SessionAttributes.self) { $0.sessionID == session }
                 }
                 let first = try companion()
-                try await first.logIn(Secret(try broker.jwt(user)))
+                try await first.logIn(user, Secret(try broker.jwt(user)))
                 try await first.startActivity(session)
                 give(.random())
                 try await eventually("a registration") { lines.count("activity registered") == 1 ? true : nil }
@@ -193,6 +193,49 @@
                 #expect(try await accounts.companionStatus().activities.map(\.sessionID) == [session])
                 try await second.logOut()
                 #expect(try await accounts.companionStatus().activities.isEmpty)
+            }
+
+            /// The next user of the phone logs in, and nobody has logged out.
+            @Test func aNextUserOfACompanion() async throws {
+                let (next, token, companion) = ("next-\(user)", PushToken.random(), try companion())
+                try await companion.register(token)
+                for user in [user, next] { try await companion.logIn(user, Secret(try broker.jwt(user))) }
+                #expect(try await !broker.accounts(user).companionStatus().hasDevice)
+                #expect(try await broker.accounts(next).companionStatus().hasDevice)
+            }
+
+            @Test func aNextUserOfAMonitor() async throws {
+                let (next, monitor, backEnd) = ("next-\(user)", try monitor(), try broker.backEnd())
+                try await monitor.register(.random())
+                try await monitor.logIn(user, Secret(try broker.jwt(user)))
+                try await monitor.watch("p-\(user)", name: "Workshop")
+                try await monitor.logIn(next, Secret(try broker.jwt(next)))
+                #expect(try await backEnd.monitors(of: "p-\(user)") == [])
+                try await monitor.watch("p-\(next)", name: "Office")
+                #expect(try await backEnd.monitors(of: "p-\(next)").count == 1)
+            }
+
+            @Test func aNextUserOfAPhone() async throws {
+                let (next, client) = ("next-\(user)", try broker.client(network.transport))
+                let calls = Calls(client: client, storage: storage, waiting: { [] }, show: lines.add)
+                let registry = try #require(PKPushRegistry.stubLast)
+                let token = PKPushCredentials(stub: SimulatedPhone.bytes(PushToken.random().hex))
+                registry.delegate?.pushRegistry(registry, didUpdate: token, for: .voIP)
+                try await eventually("the token") { try phone.keptText.contains("token") ? true : nil }
+                for user in [user, next] { try await calls.logIn(user, Secret(try broker.jwt(user))) }
+                #expect(try await broker.accounts(user).testPush(.calls).queued == 0)
+                #expect(try await broker.accounts(next).testPush(.calls).queued == 1)
+            }
+
+            /// Nobody can delete with a JWT that has ended, and the next user must get in.
+            @Test func aNextUserAfterALoginThatEnded() async throws {
+                let (next, companion) = ("next-\(user)", try companion())
+                try await companion.register(.random())
+                try await companion.logIn(user, Secret(try broker.jwt(user)))
+                await #expect(throws: MayflyError.self) { try await companion.logIn(user, Secret("ended")) }
+                try await companion.logIn(next, Secret(try broker.jwt(next)))
+                #expect(lines.count("the last user's pushes go on") == 1)
+                #expect(try await broker.accounts(next).companionStatus().hasDevice)
             }
 
             private struct Value: Codable, Equatable { var number: Int }
