@@ -4,7 +4,7 @@ import shutil
 import socket
 import ssl
 import subprocess
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -26,7 +26,7 @@ EXAMPLES = {"nginx": REPOSITORY / "packaging/nginx/mayfly.conf", "haproxy": REPO
 class Example:
     """A running proxy with the example in it. `url` and friends are as a broker's."""
 
-    def __init__(self, kind, broker_port, folder):
+    def __init__(self, kind, broker_port, folder, connections=512):
         self.kind, self.port, self.folder = kind, free_port(), folder
         self.certificate = Certificate(folder)
         self.log = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -47,7 +47,8 @@ class Example:
             user = "user root;" if Path("/proc/self").stat().st_uid == 0 else ""
             kinds = "client_body proxy fastcgi uwsgi scgi".split()
             temporary = " ".join(f"{name}_temp_path {folder}/{name};" for name in kinds)
-            main.write_text(f"daemon off; pid {folder}/pid; error_log {folder}/error.log; {user}\nevents {{}}\n"
+            main.write_text(f"daemon off; pid {folder}/pid; error_log {folder}/error.log; {user}\n"
+                            f"events {{ worker_connections {connections}; }}\n"
                             f"http {{ {temporary} access_log {folder}/access.log;\ninclude {folder}/example; }}\n")
             command = [program, "-c", main, "-p", folder]
         else:
@@ -181,6 +182,26 @@ def test_nothing_of_a_request_is_written_down(example):
     told = [path.name for path in example.folder.rglob("*") if path.is_file() and secret in path.read_text(errors="replace")]
     assert not told, told
     assert secret not in example.logged()
+
+
+@pytest.mark.parametrize("connections", [40, 41])
+def test_a_full_nginx_writes_down_nobody(tmp_path, connections):
+    """A caller with whom nginx's connections run out: as the last one, or before the broker's end of it."""
+    secret = fresh().decode()
+    upgrade = (f"GET /ws?{secret} HTTP/1.1\r\nHost: a.test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+               "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n").encode()
+    with World(apns=False, trusted_proxies="127.0.0.1") as world, ExitStack() as peers:
+        proxy = Example("nginx", world.broker.port, tmp_path, connections)
+        peers.callback(proxy.close)
+        statuses = []
+        with suppress(OSError):
+            for _ in range(connections):
+                peer = peers.enter_context(Peer(proxy.port, proxy.certificate.context("http/1.1"), timeout=2))
+                peer.send(upgrade)
+                statuses.append(peer.receive()[9:12])
+        assert 10 < statuses.count(b"101") < connections / 2, statuses
+        told = {path.name: text for path in tmp_path.rglob("*.log") if secret in (text := path.read_text()) or "client:" in text}
+        assert not told, told
 
 
 def test_the_certificate_is_the_examples(example):
