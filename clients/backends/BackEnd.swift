@@ -64,7 +64,7 @@ import Foundation
         return try "\(text).\(base64URL(hmacSHA256("LOGIN_SECRET", Data(text.utf8))))"
     }
 
-    /// Retries lost answers, 429 and 503 twice, after `Retry-After`, a minute at most, or a second. Throws other errors.
+    /// Retries lost answers, 429 and 502 to 504 twice, after `Retry-After`, a minute at most, or a second. Throws other errors.
     func send(_ method: String, _ path: String, body: Data? = nil, headers: [String: String]? = nil) async throws -> Object {
         guard let url = URL(string: broker + path) else { throw Failure(answer: "BROKER is not a URL") }
         var request = URLRequest(url: url, timeoutInterval: 10)
@@ -76,7 +76,7 @@ import Foundation
                 let (data, response) = try await Self.session.data(for: request)
                 guard let response = response as? HTTPURLResponse else { break }
                 if response.statusCode < 300 { return try JSONSerialization.jsonObject(with: data) as? Object ?? [:] }
-                guard [429, 503].contains(response.statusCode), tries < 3 else {
+                guard [429, 502, 503, 504].contains(response.statusCode), tries < 3 else {
                     throw Failure(answer: String(decoding: data, as: UTF8.self))
                 }
                 seconds = Int(response.value(forHTTPHeaderField: "Retry-After") ?? "")

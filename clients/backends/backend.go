@@ -52,7 +52,7 @@ func jwt() string {
 	return text + "." + url.EncodeToString(hmacSHA256(secret("LOGIN_SECRET"), []byte(text)))
 }
 
-// Retries lost answers, 429 and 503 twice, after Retry-After, a minute at most, or a second. Other errors end the program.
+// Retries lost answers, 429 and 502 to 504 twice, after Retry-After, a minute at most, or a second. Other errors end the program.
 // Sends a JWT if there is no webhook's signature, and to nobody else: the broker never redirects.
 func send(method, path string, body []byte, signature string) object {
 	client := http.Client{Timeout: 10 * time.Second, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
@@ -76,7 +76,8 @@ func send(method, path string, body []byte, signature string) object {
 			if answer.StatusCode < 300 && err == nil {
 				return result
 			}
-			isRefused := answer.StatusCode >= 300 && answer.StatusCode != 429 && answer.StatusCode != 503
+			status := answer.StatusCode
+			isRefused := status >= 300 && status != 429 && (status < 502 || status > 504)
 			if isRefused || tries == 3 {
 				log.Fatal(answer.Status, " ", result["code"])
 			}

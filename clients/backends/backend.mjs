@@ -1,7 +1,7 @@
 // A back end that reports events, asks for approvals and rings phones, with Node 20 alone.
 
 import { createHmac, randomUUID } from 'node:crypto';
-import { readFileSync, realpathSync } from 'node:fs';
+import { existsSync, readFileSync, realpathSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 
@@ -16,7 +16,7 @@ function jwt() {
   return `${text}.${createHmac('sha256', secret('LOGIN_SECRET')).update(text).digest('base64url')}`;
 }
 
-// Retries lost answers, 429 and 503 twice, after Retry-After, a minute at most, or a second. Throws other errors. The broker never redirects.
+// Retries lost answers, 429 and 502 to 504 twice, after Retry-After, a minute at most, or a second. Throws other errors. The broker never redirects.
 async function send(method, path, body, headers) {
   for (let tries = 1; ; tries += 1) {
     let answer, result;
@@ -32,7 +32,7 @@ async function send(method, path, body, headers) {
       continue;
     }
     if (answer.ok) return result;
-    if (![429, 503].includes(answer.status) || tries === 3) throw new Error(`${answer.status} ${result.code}`);
+    if (![429, 502, 503, 504].includes(answer.status) || tries === 3) throw new Error(`${answer.status} ${result.code}`);
     const wait = answer.headers.get('Retry-After') ?? '';
     await sleep(/^\d+$/.test(wait) ? 1000 * Math.min(Number(wait), 60) : 1000);
   }
@@ -67,7 +67,8 @@ const [, program, command, ...words] = process.argv;
 // The status is for `task_complete`. Other events ignore it.
 const tell = async (user, session, type, eventId) => (await report(user, session, type, { status: 'success' }, eventId)).pushes;
 const commands = { report: tell, ask, ring };
-if (realpathSync(program) === fileURLToPath(import.meta.url)) {
+// A program that imports this may have no file.
+if (program && existsSync(program) && realpathSync(program) === fileURLToPath(import.meta.url)) {
   if (!Object.hasOwn(commands, command)) throw new Error('backend report USER SESSION TYPE [EVENT] | ask USER SESSION | ring CALLER RECEIVER CALL');
   console.log(await commands[command](...words));
 }

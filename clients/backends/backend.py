@@ -38,7 +38,7 @@ def jwt():
 
 
 def send(method, path, body=None, headers=None):
-    """Retries lost answers, 429 and 503 twice, after Retry-After, a minute at most, or a second. Raises other errors."""
+    """Retries lost answers, 429 and 502 to 504 twice, after Retry-After, a minute at most, or a second. Raises other errors."""
     data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
     for is_last in (False, False, True):
         try:
@@ -47,7 +47,7 @@ def send(method, path, body=None, headers=None):
             with build_opener(NoRedirects).open(request, timeout=10) as answer:
                 return json.load(answer)
         except HTTPError as error:
-            if error.code not in (429, 503) or is_last:
+            if error.code not in (429, 502, 503, 504) or is_last:
                 raise
             wait = error.headers.get("Retry-After", "")
             time.sleep(min(int(wait), 60) if wait.isdecimal() else 1)
