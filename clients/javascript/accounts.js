@@ -2,8 +2,8 @@
 // Secrets are in private fields and closures, so that no log, JSON or inspector prints them.
 
 import {
-  Session, fromBase64URL, has, hmacSHA256, internals, invalid, isBoolean, isID, isNumber, isRef, isString, isTime, isWord, matching, optional, random,
-  refusalOf, toBase64URL, withApp,
+  Session, fromBase64URL, has, hmacSHA256, internals, invalid, isBoolean, isID, isNumber, isRef, isString, isTime, isWord, matching, optional,
+  orAborted, random, refusalOf, toBase64URL, withApp,
 } from "./mayfly.js";
 
 const MOST_NEWS = 5_000; // Messages of a socket in ten seconds. Back ends may report hundreds of events at once.
@@ -211,7 +211,7 @@ export class Accounts {
   }
 
   async #call(method, path, options) {
-    const bearer = await this.#bearer();
+    const bearer = await orAborted(this.#bearer(), options.signal);
     return this.#client[internals].call(method, path, { ...options, bearer });
   }
 

@@ -157,6 +157,21 @@ function unreachable(isLate, { cause }) {
 /** Returns what a call throws once its caller has aborted it. React Native's signals have no reason. */
 const abortOf = (signal) => signal.reason ?? Object.assign(new Error("The call was aborted."), { name: "AbortError" });
 
+/** Returns what was promised, or throws once the signal is aborted. */
+export async function orAborted(promise, signal) {
+  let stop;
+  const aborted = new Promise((_, reject) => {
+    stop = () => reject(abortOf(signal));
+    if (signal?.aborted) stop();
+  });
+  signal?.addEventListener("abort", stop);
+  try {
+    return await Promise.race([promise, aborted]);
+  } finally {
+    signal?.removeEventListener("abort", stop);
+  }
+}
+
 /** Waits, or throws once the signal is aborted. */
 const pause = (ms, signal) => new Promise((resolve, reject) => {
   const stop = () => {
@@ -614,6 +629,8 @@ export class Session {
   /** Leaves deliberately: the peer hears of it at once, and nobody is pushed to. */
   #leave() {
     this.#isAway = true;
+    // What was meant for now must not be sent hours later.
+    this.#unsent = [];
     const { goodbye } = this.#dialogue;
     if (goodbye && this.#socket?.readyState === 1) this.#socket.send(goodbye);
     this.#drop(1000);

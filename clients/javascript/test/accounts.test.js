@@ -275,9 +275,46 @@ describe("answers of another server", () => {
     }
   });
 
+  test("a call that waits for its JWT can be aborted", async () => {
+    const accounts = new Accounts(client, () => new Promise(() => {}));
+    const abort = new AbortController();
+    const call = accounts.status({ signal: abort.signal });
+    abort.abort(new Error("enough"));
+    await assert.rejects(Promise.race([call, new Promise((resolve) => { setTimeout(resolve, 500); })]), { message: "enough" });
+  });
+
+  const AUTHENTICATED = { type: "authenticated", expiresAt: sealed.expiresAt };
+
+  test("claims that wait when the app leaves are dropped", async () => {
+    const real = globalThis.WebSocket;
+    const sent = [];
+    let socket;
+    globalThis.WebSocket = class {
+      readyState = 1;
+      constructor() { socket = this; }
+      send(text) { sent.push(JSON.parse(text)); }
+      close() {}
+    };
+    try {
+      let become;
+      const appState = { currentState: "active", addEventListener: (_, listener) => { become = listener; return { remove() {} }; } };
+      const feed = hostile.follow({ appState });
+      feed.claim("old", { device: "phone" });
+      become("background");
+      become("active");
+      feed.claim("new", { device: "phone" });
+      socket.onopen();
+      await eventually(() => sent.length === 1, "the JWT");
+      socket.onmessage({ data: JSON.stringify(AUTHENTICATED) });
+      assert.deepEqual(sent.slice(1).map(({ sessionId }) => sessionId), ["new"]);
+      feed.leave();
+    } finally {
+      globalThis.WebSocket = real;
+    }
+  });
+
   test("a feed reads only valid news", async () => {
     const real = globalThis.WebSocket;
-    const AUTHENTICATED = { type: "authenticated", expiresAt: sealed.expiresAt };
     let socket;
     globalThis.WebSocket = class {
       readyState = 1;
