@@ -204,7 +204,11 @@ public struct Client: Sendable {
                     if case .unreachable = error {} else { wasSent = true }
                     guard isRepeatable, wasSent else { throw error }
                     wait = backoff.wait()
-                    if started.duration(to: .now) + wait > repeatWindow { throw error }
+                    if started.duration(to: .now) + wait > repeatWindow {
+                        guard case .unreachable(let why) = error else { throw error }
+                        // Of this try only: an earlier one was sent.
+                        throw MayflyError.noAnswer(why)
+                    }
                 default: throw error
                 }
                 try await Task.sleep(for: wait)

@@ -204,6 +204,17 @@ struct RepeatTests {
         #expect(transport.requests.count == 4)
     }
 
+    /// The first try was sent, so the call may have been carried out.
+    @Test func aLostAnswerIsNotUnreachableLater() async throws {
+        let (base, _) = try client { number, _ in
+            throw number == 1 ? MayflyError.noAnswer("test") : MayflyError.unreachable("test")
+        }
+        var client = base
+        client.repeatWindow = .milliseconds(700)
+        let error = await #expect(throws: MayflyError.self) { try await client.createRoom(code: .random()) }
+        guard case .noAnswer = error else { throw Failure(description: "\(error as Any)") }
+    }
+
     @Test func repeatsEndWithTheirWindow() async throws {
         let (base, transport) = try client { _, _ in throw MayflyError.noAnswer("test") }
         var client = base
