@@ -74,8 +74,15 @@
             while true {
                 do {
                     return try await registerActivity(token, activityID: activityID, sessionID: sessionID, previous: previous)
-                } catch MayflyError.unreachable, MayflyError.noAnswer {
-                    try await Task.sleep(for: backoff.wait())
+                } catch let error as MayflyError {
+                    switch error {
+                    case .unreachable, .noAnswer: break
+                    // A proxy whose broker is down for a moment.
+                    case .unexpectedAnswer(status: 408), .unexpectedAnswer(status: 429), .unexpectedAnswer(status: 500...): break
+                    case .refused(let refusal) where refusal.retryAfter != nil: break
+                    default: throw error
+                    }
+                    try await Task.sleep(for: backoff.wait(atLeast: error.refusal?.retryAfter))
                 }
             }
         }

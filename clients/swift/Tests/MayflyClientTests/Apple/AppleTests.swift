@@ -360,6 +360,29 @@
             try await following.value
         }
 
+        /// The broker restarts behind its proxy when Apple gives the token, or is over its limit.
+        @Test func aLiveActivitysTokenDuringARestart() async throws {
+            let session = "session-\(user)"
+            let transport = ScriptedTransport { number, request in
+                switch number {
+                case 1: TransportResponse(status: 503, contentType: "text/html", retryAfter: nil, body: Data())
+                case 2: ScriptedTransport.problem(429, "too_many_requests", retryAfter: "1")
+                default: try await SocketTransport().send(request)
+                }
+            }
+            let accounts = try broker.accounts(user, transport)
+            #expect(try SessionActivities.start(SessionAttributes(sessionID: session, name: "Build")))
+            let following = Task.detached { try await accounts.registerTokens(ofSession: session) }
+            stubActivityToken(SimulatedPhone.bytes(PushToken.random().hex), of: SessionAttributes.self) {
+                $0.sessionID == session
+            }
+            try await eventually("the registration") {
+                try await broker.accounts(user).companionStatus().activities.map(\.sessionID) == [session] ? true : nil
+            }
+            await SessionActivities.end(session)
+            try await following.value
+        }
+
         // MARK: Calls
 
         /// A registered phone rings for a known and an unknown caller, and for a push without content.
