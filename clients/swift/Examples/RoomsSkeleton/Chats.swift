@@ -14,6 +14,7 @@ actor Chats {
     private let show: @Sendable (String) -> Void
     private var chats: [Chat] = []
     private var loading: Task<Void, Never>?
+    private var turns = Turns()
     private var session: RoomSession?
     private var lifecycle: AppLifecycle?
 
@@ -96,6 +97,12 @@ actor Chats {
 
     /// The user opens a chat: this side is present until the chat closes.
     func open(nickname: String) async {
+        // Otherwise the second of two quick taps would leave this side present in both chats, without pushes.
+        let task = turns.add { await self.openNow(nickname) }
+        _ = await task.result
+    }
+
+    private func openNow(_ nickname: String) async {
         await load()
         guard let chat = chats.first(where: { $0.nickname == nickname }) else { return show("unknown chat") }
         await session?.leave()

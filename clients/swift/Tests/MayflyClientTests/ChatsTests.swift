@@ -106,6 +106,29 @@
             #expect(Set(answers.filter { $0.hasPrefix("DELETE") }.map { $0.suffix(3) }).count == 3, "\(answers)")
         }
 
+        /// The user taps a second notification before the first chat is open. This side would stay present in both, and get no pushes there.
+        @Test func twoChatsOpenedAtOnce() async throws {
+            let (broker, phone) = (TestBroker.shared, try Phone([]))
+            phone.unlock()
+            let (client, rooms) = (
+                try broker.client(), [try await broker.room().0, try await broker.room().0, try await broker.room().0]
+            )
+            let chats = Chats(client: client, storage: phone, show: { _ in })
+            for (number, room) in rooms.enumerated() {
+                try phone.save(Chat(id: UUID(), nickname: "\(number)", room: room), as: "")
+            }
+            await chats.open(nickname: "0")
+            try await eventually("the first chat") { try await client.status(of: rooms[0]).creatorPresent ? true : nil }
+            await withTaskGroup { group in
+                for number in 1...2 { group.addTask { await chats.open(nickname: "\(number)") } }
+            }
+            try await eventually("one presence") {
+                var present = 0
+                for room in rooms where try await client.status(of: room).creatorPresent { present += 1 }
+                return present == 1 ? true : nil
+            }
+        }
+
         /// The phone's clock may be wrong. The broker says which rooms are over.
         @Test(arguments: [(-3_600.0, ["Ann"]), (-90_000.0, [])])
         func aClockThatIsAnHourAheadForgetsNothing(endsIn: Double, kept: [String]) async throws {
