@@ -15,9 +15,10 @@ final class Calls {
         var uid: String?
         /// A real app keeps what its login needs to get a new one.
         var jwt: Secret?
-        /// PushKit's token of now, and the one that the broker has.
+        /// PushKit's token of now.
         var token: PushToken?
-        var sent: PushToken?
+        /// The tokens that the broker may have, the newest last. An answer may be lost, or the app end before it.
+        var sent: [PushToken] = []
         var phone: Registration?
         /// The phone's own names, by `uid`.
         var names: [String: String] = [:]
@@ -64,11 +65,13 @@ final class Calls {
         switch event {
         case .token(let token):
             try kept.change { $0.token = token }
-            try await register()
+            startTurn { try await self.registerNow() }
         case .tokenInvalid:
             try kept.change { $0.token = nil }
-            try await inTurn { try await self.deletePhone() }
-            show("this phone doesn't ring")
+            startTurn {
+                try await self.deletePhone()
+                self.show("this phone doesn't ring")
+            }
         case .ringing(let id, let call): await rings(id, call)
         case .notShown(let call, _): show("missed \(call.caller ?? "a call")")
         case .answered(let id): show("talking in \(ringing[id] ?? "a call that nobody knows yet")")
@@ -114,8 +117,13 @@ final class Calls {
 
     func name(_ uid: String, _ name: String) throws { try kept.change { $0.names[uid] = name } }
 
-    /// At each launch, and when PushKit has a new token.
-    private func register() async throws { try await inTurn { try await self.registerNow() } }
+    /// Doesn't wait for it: a call that comes meanwhile must not wait for the broker.
+    private func startTurn(_ work: @escaping @Sendable @MainActor () async throws -> Void) {
+        let task = turns.add(work)
+        Task {
+            do { try await task.value } catch { show("failed: \(error)") }
+        }
+    }
 
     private func inTurn(_ work: @escaping @Sendable @MainActor () async throws -> Void) async throws {
         let task = turns.add(work)
@@ -125,9 +133,10 @@ final class Calls {
     private func registerNow() async throws {
         let memory = try kept.read()
         guard let uid = memory.uid, let token = memory.token, let accounts = try accounts() else { return }
-        let previous = memory.sent == token ? nil : memory.sent
-        let phone = try await accounts.registerPhone(token, uid: uid, previous: previous)
-        try kept.change { ($0.phone, $0.sent) = (phone, token) }
+        let others = memory.sent.filter { $0 != token }
+        try kept.change { $0.sent = others + [token] }
+        let phone = try await accounts.registerPhone(token, uid: uid, previous: others.last)
+        try kept.change { ($0.phone, $0.sent) = (phone, others.dropLast() + [token]) }
         show("registered")
     }
 
@@ -147,7 +156,9 @@ final class Calls {
 
     private func deletePhone() async throws {
         let memory = try kept.read()
-        if let uid = memory.uid, let sent = memory.sent { try await accounts()?.deletePhones(uid: uid, token: sent) }
-        try kept.change { ($0.sent, $0.phone) = (nil, nil) }
+        if let uid = memory.uid {
+            for token in memory.sent { try await accounts()?.deletePhones(uid: uid, token: token) }
+        }
+        try kept.change { ($0.sent, $0.phone) = ([], nil) }
     }
 }

@@ -68,14 +68,25 @@ actor Companion {
 
     private func registerNow() async throws {
         guard let accounts = try accounts(), let token = try kept.read().token else { return }
-        let device = try await accounts.registerDevice(token)
-        try kept.change { $0.device.set(device) }
+        if let last = try kept.read().device.unanswered, last != token { try await register(last, at: accounts) }
+        try await register(token, at: accounts)
         // Otherwise the phone would count as two. What fails is deleted by the next launch, or by the logout.
         for old in try kept.read().device.old {
             try await accounts.delete(old)
             try kept.change { $0.device.remove(old) }
         }
         show("registered")
+    }
+
+    private func register(_ token: PushToken, at accounts: Accounts) async throws {
+        try kept.change { $0.device.unanswered = token }
+        do {
+            let device = try await accounts.registerDevice(token)
+            try kept.change { $0.device.set(device) }
+        } catch {
+            try kept.change { $0.device.failed(error) }
+            throw error
+        }
     }
 
     /// Otherwise the next user of the phone gets this one's pushes.
@@ -87,6 +98,7 @@ actor Companion {
     private func logOutNow() async throws {
         await feed?.leave()
         for session in Set(SessionActivities.sessionIDs).union(following.keys) { await endActivity(session) }
+        if let accounts = try accounts(), let last = try kept.read().device.unanswered { try await register(last, at: accounts) }
         let memory = try kept.read()
         try await accounts()?.logOut(memory.device.all + memory.activities.values.map(\.registration))
         try await forgetUser()
@@ -104,8 +116,12 @@ actor Companion {
     func name(_ session: String, _ name: String) throws { try kept.change { $0.names[session] = name } }
 
     /// Follows the sessions while the app is open.
-    func watch() async throws {
+    func watch() async throws { try await inTurn { try await $0.watchNow() } }
+
+    private func watchNow() async throws {
         guard let accounts = try accounts() else { return show("log in first") }
+        // The logout ends one feed only.
+        await feed?.leave()
         let feed = await accounts.followSessions()
         self.feed = feed
         lifecycle = await AppLifecycle(feed)

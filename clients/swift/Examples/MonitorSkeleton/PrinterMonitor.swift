@@ -84,20 +84,31 @@ actor PrinterMonitor {
     }
 
     private func registerNow() async throws {
-        let before = try kept.read()
-        guard let accounts = try accounts(), let token = before.token else { return }
-        let device = try await accounts.registerMonitor(token, printer: before.printer)
-        // A new token is a new device: it starts with all settings on, and the old one would ring, too. What fails below is done by the next launch.
-        try kept.change {
-            if device.id != $0.device.current?.id { $0.hasSentSettings = false }
-            $0.device.set(device)
-        }
+        guard let accounts = try accounts(), let token = try kept.read().token else { return }
+        if let last = try kept.read().device.unanswered, last != token { try await register(last, at: accounts) }
+        try await register(token, at: accounts)
+        // The old device would ring, too. What fails below is done by the next launch.
         try await sendSettings()
         for old in try kept.read().device.old {
             try await accounts.deleteMonitor(old)
             try kept.change { $0.device.remove(old) }
         }
         show("registered")
+    }
+
+    private func register(_ token: PushToken, at accounts: Accounts) async throws {
+        try kept.change { $0.device.unanswered = token }
+        do {
+            let device = try await accounts.registerMonitor(token, printer: try kept.read().printer)
+            try kept.change {
+                // A new token is a new device: it starts with all settings on.
+                if device.id != $0.device.current?.id { $0.hasSentSettings = false }
+                $0.device.set(device)
+            }
+        } catch {
+            try kept.change { $0.device.failed(error) }
+            throw error
+        }
     }
 
     /// The user turned a toggle. What fails is sent again by the next change or launch.
@@ -121,6 +132,7 @@ actor PrinterMonitor {
     }
 
     private func logOutNow() async throws {
+        if let accounts = try accounts(), let last = try kept.read().device.unanswered { try await register(last, at: accounts) }
         try await accounts()?.logOut(try kept.read().device.all)
         try await forgetUser()
     }

@@ -52,6 +52,8 @@ public struct Registered: Codable, Sendable {
     public private(set) var current: Registration?
     /// A logout needs them until the broker has deleted them.
     public private(set) var old: [Registration] = []
+    /// The token of a registration without an answer, because it was lost or the app ended. Another call returns that registration.
+    public var unanswered: PushToken?
 
     public init() {}
 
@@ -61,7 +63,13 @@ public struct Registered: Codable, Sendable {
     public mutating func set(_ new: Registration) {
         old.removeAll { $0.id == new.id }
         if let current, current.id != new.id { old.append(current) }
-        current = new
+        (current, unanswered) = (new, nil)
+    }
+
+    /// A token that the broker refuses for good must not keep the user from leaving.
+    public mutating func failed(_ error: any Error) {
+        guard let refusal = (error as? MayflyError)?.refusal else { return }
+        if refusal.kind != .unauthorized, refusal.retryAfter == nil { unanswered = nil }
     }
 
     public mutating func remove(_ registration: Registration) { old.removeAll { $0.id == registration.id } }

@@ -33,11 +33,14 @@
                 private let lock = NSLock()
                 private var held: String?
                 private var lost: String?
+                private var unanswered: String?
                 private var waiting = 0
 
                 var hasWaiting: Bool { lock.withLock { waiting > 0 } }
                 func hold(_ method: String?) { lock.withLock { held = method } }
                 func lose(_ method: String?) { lock.withLock { lost = method } }
+                /// The broker carries the calls out, and their answers are lost.
+                func loseAnswers(_ method: String?) { lock.withLock { unanswered = method } }
 
                 var transport: ScriptedTransport {
                     ScriptedTransport { [self] _, request in
@@ -48,7 +51,9 @@
                             return lost == request.method
                         }
                         if isLost { throw MayflyError.unreachable("test") }
-                        return try await SocketTransport().send(request)
+                        let answer = try await SocketTransport().send(request)
+                        if lock.withLock({ unanswered == request.method }) { throw MayflyError.noAnswer("test") }
+                        return answer
                     }
                 }
             }
@@ -61,12 +66,20 @@
                 func count(_ line: String) -> Int { lock.withLock { lines.count { $0 == line } } }
             }
 
-            private func companion() throws -> Companion {
-                Companion(client: try broker.client(network.transport), storage: storage, show: lines.add)
+            private func client() throws -> Client {
+                var client = try broker.client(network.transport)
+                client.repeatWindow = .zero
+                return client
             }
 
+            private func companion() throws -> Companion { Companion(client: try client(), storage: storage, show: lines.add) }
+
             private func monitor() throws -> PrinterMonitor {
-                PrinterMonitor(client: try broker.client(network.transport), storage: storage, show: lines.add)
+                PrinterMonitor(client: try client(), storage: storage, show: lines.add)
+            }
+
+            private func calls() throws -> Calls {
+                Calls(client: try client(), storage: storage, waiting: { [] }, show: lines.add)
             }
 
             /// Logs out while a registration waits for the network.
@@ -193,6 +206,104 @@
                 #expect(try await accounts.companionStatus().activities.map(\.sessionID) == [session])
                 try await second.logOut()
                 #expect(try await accounts.companionStatus().activities.isEmpty)
+            }
+
+            /// Answers to registrations are lost, also when Apple has changed the token. The next launch has the last one, or the logout comes first.
+            @Test(arguments: [true, false])
+            func aCompanionsLostAnswers(isLaunchedAgain: Bool) async throws {
+                let first = try companion()
+                try await first.logIn(user, Secret(try broker.jwt(user)))
+                network.loseAnswers("POST")
+                for _ in 0..<2 { try? await first.register(.random()) }
+                network.loseAnswers(nil)
+                let second = try companion()
+                if isLaunchedAgain { try await second.register(.random()) }
+                try await second.logOut()
+                #expect(try await !broker.accounts(user).companionStatus().hasDevice)
+            }
+
+            @Test(arguments: [true, false])
+            func aMonitorsLostAnswers(isLaunchedAgain: Bool) async throws {
+                let first = try monitor()
+                try await first.logIn(user, Secret(try broker.jwt(user)))
+                try await first.watch("p-\(user)", name: "Workshop")
+                network.loseAnswers("POST")
+                for _ in 0..<2 { try? await first.register(.random()) }
+                network.loseAnswers(nil)
+                let second = try monitor()
+                if isLaunchedAgain { try await second.register(.random()) }
+                try await second.logOut()
+                #expect(try await broker.backEnd().monitors(of: "p-\(user)") == [])
+            }
+
+            /// Also between the answers to two other tokens.
+            @Test(arguments: [false, true])
+            func aPhonesLostAnswer(isBetweenOthers: Bool) async throws {
+                let calls = try calls()
+                try await calls.logIn(user, Secret(try broker.jwt(user)))
+                let registry = try #require(PKPushRegistry.stubLast)
+                func give(_ token: PushToken) {
+                    registry.delegate?.pushRegistry(
+                        registry, didUpdate: PKPushCredentials(stub: SimulatedPhone.bytes(token.hex)), for: .voIP)
+                }
+                if isBetweenOthers {
+                    give(.random())
+                    try await eventually("a registration") { lines.count("registered") == 1 ? true : nil }
+                }
+                network.loseAnswers("POST")
+                give(.random())
+                let failure = "failed: \(MayflyError.noAnswer("test"))"
+                try await eventually("the lost answer") { lines.count(failure) == 1 ? true : nil }
+                network.loseAnswers(nil)
+                if isBetweenOthers {
+                    give(.random())
+                    try await eventually("a registration") { lines.count("registered") == 2 ? true : nil }
+                }
+                try await calls.logOut()
+                #expect(try await broker.accounts(user).testPush(.calls).queued == 0)
+            }
+
+            /// A refused token is no registration, so nothing keeps the user from leaving.
+            @Test func aCompanionsLogoutAfterARefusedToken() async throws {
+                let companion = try companion()
+                try await companion.logIn(user, Secret(try broker.jwt(user)))
+                await #expect(throws: MayflyError.self) { try await companion.register(PushToken(Data())) }
+                try await companion.logOut()
+            }
+
+            @Test func aMonitorsLogoutAfterARefusedToken() async throws {
+                let monitor = try monitor()
+                try await monitor.logIn(user, Secret(try broker.jwt(user)))
+                await #expect(throws: MayflyError.self) { try await monitor.register(PushToken(Data())) }
+                try await monitor.logOut()
+            }
+
+            /// The phone rings while the broker doesn't answer a registration.
+            @Test func aCallDuringARegistration() async throws {
+                let calls = try calls()
+                try await calls.logIn(user, Secret(try broker.jwt(user)))
+                let registry = try #require(PKPushRegistry.stubLast)
+                network.hold("POST")
+                registry.delegate?.pushRegistry(
+                    registry, didUpdate: PKPushCredentials(stub: SimulatedPhone.bytes(PushToken.random().hex)), for: .voIP)
+                try await eventually("the registration") { network.hasWaiting ? true : nil }
+                registry.delegate?.pushRegistry(registry, didReceiveIncomingPushWith: PKPushPayload(stub: [:]), for: .voIP) {}
+                try await Task.sleep(for: .seconds(1))
+                #expect(lines.count("nobody waits") == 1)
+                network.hold(nil)
+                try await calls.logOut()
+            }
+
+            /// Each screen may ask for the feed.
+            @Test func noFeedGoesOnAfterTheLogout() async throws {
+                let companion = try companion()
+                try await companion.logIn(user, Secret(try broker.jwt(user)))
+                for count in 1...2 {
+                    try await companion.watch()
+                    try await eventually("the feed") { lines.count("connected") == count ? true : nil }
+                }
+                try await companion.logOut()
+                #expect(lines.count("no longer connected") == 2)
             }
 
             /// The next user of the phone logs in, and nobody has logged out.
