@@ -57,10 +57,12 @@ function utf8(text) {
 
 /** Returns a name as a part of a path. URLs resolve dots, also percent-encoded ones. */
 function inPath(name) {
-  const text = String(name);
-  if (text === "" || text === "." || text === "..") throw invalid("invalid_name", "A name that is empty, \".\" or \"..\" can't be in a URL. Use another name.");
-  utf8(text);
-  return encodeURIComponent(text);
+  // A forgotten name must not be the name "undefined".
+  if (!isString(name) || ["", ".", ".."].includes(name)) {
+    throw invalid("invalid_name", "A name that is no text, or empty, \".\" or \"..\", can't be in a URL. Use another name.");
+  }
+  utf8(name);
+  return encodeURIComponent(name);
 }
 
 const newID = () => toBase64URL(random(16));

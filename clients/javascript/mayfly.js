@@ -174,6 +174,7 @@ export async function orAborted(promise, signal) {
 
 /** Waits, or throws once the signal is aborted. */
 const pause = (ms, signal) => new Promise((resolve, reject) => {
+  if (signal?.aborted) return reject(abortOf(signal));
   const stop = () => {
     clearTimeout(timer);
     reject(abortOf(signal));
