@@ -229,6 +229,23 @@ import Vocabulary
         try await end(fixture, second)
     }
 
+    /// The same after a crash, while nobody has ended its term.
+    @Test func fewEntriesAreKeptForANodeThatHasCrashedAndWaits() async throws {
+        let (fixture, first, second) = try pair()
+        #expect(try await first.takeLease("a", address: "", after: 0))
+        #expect(try await second.join("b"))
+        try await first.record([.requestRefused(cause: .throttled, count: 5)])
+        try await fixture.publish(before: .max)
+        let schema = TestPostgres.name(fixture.folder)
+        _ = try TestPostgres.texts("UPDATE \(schema).log SET size = 100000")
+        try await first.published(upTo: 100_000)
+        fixture.clock.advance(2_000)
+        try await second.report(NodeReport(name: "b", steps: 1, ledgerSize: 0))
+        try await first.published(upTo: 100_000)
+        #expect(try await first.unpublished(after: 0).entries.isEmpty)
+        try await end(fixture, second)
+    }
+
     /// No node can renew while the database is away. Whoever reads first after an outage must not take the others for dead.
     @Test func anOutageIsNoSilence() async throws {
         let (fixture, first, second) = try pair()

@@ -250,19 +250,20 @@ extension PostgresDatabase {
             try queue("UPDATE log SET published = $1", .time(size))
             // Keep the entries that another node's folder lacks, unless that node has been silent for so long that it has stopped. A node that
             // doesn't serve yet may wait forever, so for it only the log's end is kept. It copies the rest from the leader.
-            let silent = try reports().filter { $0.silentMs > PostgresStore.longestSilenceMs }.map(\.name)
+            let reports = try reports()
+            let silent = reports.filter { $0.silentMs > PostgresStore.longestSilenceMs }.map(\.name)
+            let waiting = reports.filter(\.isWaiting).map(\.name)
             try queue(
                 """
-                DELETE FROM unpublished WHERE first + count <= (SELECT least(min(ledger_size) FILTER (WHERE held_until > 1),
+                DELETE FROM unpublished WHERE first + count <= (SELECT least(
+                min(ledger_size) FILTER (WHERE held_until > 1 AND name <> ALL (string_to_array($4, chr(10)))),
                 greatest(coalesce(min(ledger_size), $1), $1 - $3)) FROM member
                 WHERE name <> ALL (string_to_array($2, chr(10))) AND name <> (SELECT coalesce(holder, '') FROM lease))
-                """, .time(size), .text(silent.joined(separator: "\n")), .number(Self.keptForWaiting), expecting: nil)
+                """, .time(size), .text(silent.joined(separator: "\n")), .number(journal.keptForWaiting),
+                .text(waiting.joined(separator: "\n")), expecting: nil)
             try countBacklog()
         }
     }
-
-    /// How many of the last entries are kept for nodes that don't serve yet. A window of a busy deployment has about as many.
-    private static var keptForWaiting: Int { 65_536 }
 
     func isFolderCurrent() throws -> Bool { try !exists("SELECT 1 FROM log WHERE published < size") }
 }

@@ -26,6 +26,8 @@ public struct NodeReport: Sendable, Equatable {
     public var silentMs: UInt64 = 0
     /// Its term: `.over` if it doesn't serve.
     public var life = NodeLife.over
+    /// True if it has reported again after a crash, and has not joined since.
+    public var isWaiting = false
 
     public init(name: String, steps: UInt64, ledgerSize: UInt64) {
         (self.name, self.steps, self.ledgerSize) = (name, steps, ledgerSize)
@@ -271,6 +273,8 @@ extension PostgresDatabase {
             var report = NodeReport(name: row.text(0), steps: row.time(1), ledgerSize: row.time(2))
             report.silentMs = journal.unchangedMs(.report(of: report.name), stamp: row.time(3))
             report.life = journal.life(.term(of: report.name), stamp: row.time(4))
+            // A node that serves renews both at once. They are read a moment apart.
+            report.isWaiting = report.silentMs + 1_000 < journal.unchangedMs(.term(of: report.name), stamp: row.time(4))
             return (report, row.time(4))
         }
     }
