@@ -119,12 +119,7 @@ actor Deployment {
     func play(_ ms: UInt64) async throws {
         // Otherwise in the middle, at each node's next start.
         if chance.upTo(2) == 0 { world.takesSubscriptions.set(true) }
-        inbox.add(.start(nodes[0]))
-        // The first may have a key file, which must not come too late.
-        try await pass(5_000)
-        for node in nodes.dropFirst() { inbox.add(.start(node)) }
-        try await pass(Self.readyMs)
-        try checkReady()
+        try await begin()
         keepLiving()
         hasFaults = true
         inbox.add(.fault)
@@ -135,6 +130,16 @@ actor Deployment {
             if world.pace == .days { print("deployment: \((time.now - start) / 86_400_000) days; \(summary)") }
         }
         try await end()
+    }
+
+    /// Starts all nodes. Returns when they serve.
+    func begin() async throws {
+        try start(nodes[0])
+        // The first may have a key file, which must not come too late.
+        try await pass(5_000)
+        for node in nodes.dropFirst() { try start(node) }
+        try await pass(Self.readyMs)
+        try checkReady()
     }
 
     /// The number of calls, pushes and faults so far, by kind.
@@ -169,7 +174,7 @@ actor Deployment {
         if more { world.story.fail("a new seal has an old generation") }
     }
 
-    private func keepLiving() {
+    func keepLiving() {
         let (time, chance, life, phones, pace) = (time, chance, life, phones, world.pace)
         @Sendable func live() {
             if chance.upTo(6) == 0 { phones.act() } else { life.act() }
@@ -206,14 +211,24 @@ actor Deployment {
         }
         life.checkAll()
         try checkSecrets(rows: TestPostgres.rows(inSchemaNamed: schema, at: serverURI))
-        life.beQuiet()
-        try await pass(20_000)
-        phones.deleteAll()
-        life.closeAll()
+        try await closeAll()
         // Rooms whose creation got no answer end by themselves, and then their tokens are published.
         try await pass(world.pace.longestLifeSeconds * 1_000 + world.pace.afterlife)
         try checkRows()
         try checkPartitions()
+        try await finish()
+    }
+
+    /// From now on nothing new begins. Closes all rooms, and deletes all phones.
+    func closeAll() async throws {
+        life.beQuiet()
+        try await pass(20_000)
+        phones.deleteAll()
+        life.closeAll()
+    }
+
+    /// Stops all nodes, and checks what they leave.
+    func finish() async throws {
         isEnding = true
         for node in nodes {
             guard let run = node.run else { continue }
@@ -251,7 +266,7 @@ actor Deployment {
     }
 
     /// Lets time pass, and does what it brings.
-    private func pass(_ ms: UInt64) async throws {
+    func pass(_ ms: UInt64) async throws {
         let end = time.now + ms
         while true {
             await time.pass(end - time.now) { [inbox, story] in !inbox.isEmpty || story.failure != nil }
@@ -269,7 +284,7 @@ actor Deployment {
 
     // MARK: Nodes
 
-    private func start(_ node: SimulatedNode) throws {
+    func start(_ node: SimulatedNode) throws {
         guard node.run == nil else { return }
         if absences[node.machine.number] == nil { absences[node.machine.number] = story.beginTrouble(isAbsence: true) }
         if nodes.contains(where: { $0.run?.isReady == true }) { try node.meddle() }
@@ -400,6 +415,10 @@ actor Deployment {
         guard let run = victim() else { return }
         harmed = run.machine.number
         count(what.hasPrefix("to be ") ? String(what.dropFirst(6)) : what)
+        harm(run, what, act)
+    }
+
+    func harm(_ run: NodeRun, _ what: String, _ act: (NodeRun) -> Void) {
         story.tell("\(run.node.name) is \(what)")
         if absences[run.machine.number] == nil { absences[run.machine.number] = story.beginTrouble(isAbsence: true) }
         act(run)
@@ -428,9 +447,12 @@ actor Deployment {
     /// A process hangs, or its machine sleeps.
     private func hang(sleeps: Bool) {
         guard let run = victim() else { return }
-        let ms = someTime()
-        let (machine, life, time) = (run.machine, life, time)
         count(sleeps ? "sleeps" : "hangs")
+        hang(run, sleeps: sleeps, for: someTime())
+    }
+
+    func hang(_ run: NodeRun, sleeps: Bool, for ms: UInt64) {
+        let (machine, life, time) = (run.machine, life, time)
         machine.stop()
         time.after(15_000) { if !run.gate.isDead, machine.isStopped { life.reconnect(from: run) } }
         trouble("\(run.node.name) \(sleeps ? "sleeps" : "hangs")", for: ms) {
@@ -478,9 +500,13 @@ actor Deployment {
         let condition: SimulatedDatabase.Condition = chance.upTo(2) == 0 ? .refuses : .hangs
         let some = chance.upTo(2) == 0 ? nodes : [chance.pick(nodes)]
         count("database \(condition)")
+        troubleDatabase(condition, at: some, for: shortTime())
+    }
+
+    func troubleDatabase(_ condition: SimulatedDatabase.Condition, at some: [SimulatedNode], for ms: UInt64) {
         let database = world.database
         for node in some { database.set(condition, at: node.machine.number) }
-        trouble("the database \(condition) at \(some.map(\.name.description).joined(separator: ", "))", for: shortTime()) {
+        trouble("the database \(condition) at \(some.map(\.name.description).joined(separator: ", "))", for: ms) {
             for node in some {
                 database.set(.well, at: node.machine.number)
                 node.run?.neighbors?.greet()
@@ -527,7 +553,10 @@ actor Deployment {
     private func stepClock() {
         let (machine, step) = (chance.pick(nodes).machine, someStep())
         count("clock")
-        let ms = someTime()
+        stepClock(of: machine, by: step, for: someTime())
+    }
+
+    func stepClock(of machine: SimulatedMachine, by step: Int64, for ms: UInt64) {
         machine.step(step)
         life.clockStepped(at: machine.number, by: step, for: ms)
         trouble("the clock of node-\(machine.number + 1) steps by \(step) ms", for: ms) { machine.setRight() }
@@ -562,7 +591,7 @@ actor Deployment {
 
     // MARK: Checks
 
-    private func checkReady() throws {
+    func checkReady() throws {
         let late = nodes.filter { $0.run?.isReady != true }
         if late.isEmpty { return }
         let reasons = late.map { node in
@@ -572,7 +601,7 @@ actor Deployment {
     }
 
     /// Nothing is left of what has ended.
-    private func checkRows() throws {
+    func checkRows() throws {
         let left = try TestPostgres.rows(inSchemaNamed: schema, at: serverURI).filter { row in
             ["room ", "code ", "token ", "job ", "timer ", "session ", "registration "].contains { row.hasPrefix($0) }
         }

@@ -79,7 +79,8 @@ actor NodeRun: LoopActor {
         guard database.condition(at: machine.number) == .well else { throw StoreError.unavailable("the server can't be reached") }
         let starts = node.starts
         let journal = PostgresJournal(
-            uri: world.uri, resolution: world.pace.resolution, resumption: starts, now: { time.now },
+            uri: world.uri, resolution: world.pace.resolution, keptForWaiting: world.pace.keptForWaiting, resumption: starts,
+            now: { time.now },
             isBehind: { time.raise(to: $0) },
             clocks: PostgresClocks(
                 agreed: clock, monotonic: { machine.monotonic }, database: { database.clock }),

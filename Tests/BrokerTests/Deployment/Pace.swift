@@ -10,6 +10,9 @@ enum Pace: Sendable {
     /// The length of a window of the log, in seconds.
     var resolution: UInt64 { self == .minutes ? 5 : 60 }
 
+    /// How many of the log's last entries the database keeps for nodes that don't serve yet.
+    var keptForWaiting: Int { self == .minutes ? 50 : 65_536 }
+
     var timing: LedgerTiming {
         switch self {
         case .minutes: LedgerTiming(hourSeconds: resolution, daySeconds: resolution, batchSeals: 1)
