@@ -11,7 +11,7 @@ import MayflyClient
 @MainActor
 final class Calls {
     /// What stays when iOS ends the app.
-    struct Memory: Codable, Sendable {
+    nonisolated struct Memory: Codable, Sendable {
         var uid: String?
         /// A real app keeps what its login needs to get a new one.
         var jwt: Secret?

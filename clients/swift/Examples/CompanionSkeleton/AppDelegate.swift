@@ -18,10 +18,10 @@ final class AppDelegate: PushAppDelegate {
         super.init()
     }
 
-    /// On a phone.
+    /// On a phone. Xcode shows what it prints.
     convenience override init() {
-        let client = try! Client(baseURL: URL(string: "https://push.example.org")!, environment: .production)
-        self.init(companion: Companion(client: client, storage: CompanionMemory.keychain, show: { _ in }), show: { _ in })
+        let companion = Companion(client: .onPhone, storage: CompanionMemory.keychain, show: { print($0) })
+        self.init(companion: companion, show: { print($0) })
     }
 
     override var categories: Set<UNNotificationCategory> { [ApprovalAction.category(allow: "Allow", deny: "Deny")] }

@@ -217,7 +217,7 @@ actor Companion {
     }
 }
 
-extension Accounts {
+nonisolated extension Accounts {
     /// A registration that is gone already is as good as deleted.
     fileprivate func delete(_ registration: Registration) async throws {
         do { try await deleteToken(registration) } catch let error as MayflyError where error.refusal?.kind == .gone {}

@@ -7,7 +7,7 @@ import MayflyClient
 #endif
 
 /// What stays when iOS ends the app. App and extension both have this file.
-struct CompanionMemory: Codable, Sendable {
+nonisolated struct CompanionMemory: Codable, Sendable {
     /// A Live Activity at the broker. The next launch needs its token, which Apple may have changed meanwhile.
     struct Activity: Codable, Sendable {
         let token: PushToken

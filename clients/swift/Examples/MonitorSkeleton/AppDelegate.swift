@@ -18,10 +18,10 @@ final class AppDelegate: PushAppDelegate {
         super.init()
     }
 
-    /// On a phone.
+    /// On a phone. Xcode shows what it prints.
     convenience override init() {
-        let client = try! Client(baseURL: URL(string: "https://push.example.org")!, environment: .production)
-        self.init(monitor: PrinterMonitor(client: client, storage: PrinterMonitor.keychain, show: { _ in }), show: { _ in })
+        let monitor = PrinterMonitor(client: .onPhone, storage: PrinterMonitor.keychain, show: { print($0) })
+        self.init(monitor: monitor, show: { print($0) })
     }
 
     override func registered(_ deviceToken: Data) async {

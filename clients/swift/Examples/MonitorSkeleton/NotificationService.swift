@@ -7,7 +7,7 @@ import UserNotifications
 #endif
 
 /// The app's notification service extension, in Xcode a target of its own.
-final class NotificationService: UNNotificationServiceExtension {
+nonisolated final class NotificationService: UNNotificationServiceExtension {
     private let storage: any Storage
 
     init(storage: any Storage) {

@@ -9,7 +9,7 @@ import MayflyClient
 /// What an app that watches a printer has between its screens and Mayfly.
 actor PrinterMonitor {
     /// What stays when iOS ends the app.
-    struct Memory: Codable, Sendable {
+    nonisolated struct Memory: Codable, Sendable {
         /// Whose login it is.
         var user: String?
         /// A private monitor's login is one long-lived JWT.

@@ -18,10 +18,9 @@ final class AppDelegate: PushAppDelegate {
         super.init()
     }
 
-    /// On a phone.
+    /// On a phone. Xcode shows what it prints.
     convenience override init() {
-        let client = try! Client(baseURL: URL(string: "https://push.example.org")!, environment: .production)
-        self.init(chats: Chats(client: client, storage: Chat.keychain, show: { _ in }), show: { _ in })
+        self.init(chats: Chats(client: .onPhone, storage: Chat.keychain, show: { print($0) }), show: { print($0) })
     }
 
     override func launched() {

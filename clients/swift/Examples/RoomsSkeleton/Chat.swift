@@ -7,7 +7,7 @@ import MayflyClient
 #endif
 
 /// A chat that the user sees. It is `Codable`, so that the storage can keep it. App and extension both have this file.
-struct Chat: Codable, Sendable, Identifiable {
+nonisolated struct Chat: Codable, Sendable, Identifiable {
     let id: UUID
     /// The phone's own name for the other person. It never leaves the phone.
     let nickname: String

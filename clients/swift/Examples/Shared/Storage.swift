@@ -6,7 +6,7 @@ import MayflyClient
 #endif
 
 /// Keeps values beyond the app's end, each in an item of its own. On a phone it is `SharedKeychain`.
-public protocol Storage: Sendable {
+nonisolated public protocol Storage: Sendable {
     /// Adds the value, or replaces it.
     func save(_ value: some Encodable, as id: String) throws
     func delete(_ id: String) throws
@@ -16,10 +16,10 @@ public protocol Storage: Sendable {
     func load<Value: Decodable>(_ type: Value.Type) throws -> [Value]
 }
 
-extension SharedKeychain: Storage {}
+nonisolated extension SharedKeychain: Storage {}
 
 /// One value that an app keeps, such as its registrations.
-public struct Kept<Value: Codable & Sendable>: Sendable {
+nonisolated public struct Kept<Value: Codable & Sendable>: Sendable {
     private let storage: any Storage
     private var value: Value?
     private let empty: Value
@@ -48,7 +48,7 @@ public struct Kept<Value: Codable & Sendable>: Sendable {
 }
 
 /// A phone's registration, and those before it that are to be deleted.
-public struct Registered: Codable, Sendable {
+nonisolated public struct Registered: Codable, Sendable {
     public private(set) var current: Registration?
     /// A logout needs them until the broker has deleted them.
     public private(set) var old: [Registration] = []
@@ -76,7 +76,7 @@ public struct Registered: Codable, Sendable {
 }
 
 /// Runs registrations and the logout one after the other: no older token overwrites a newer one, and no user who has left is registered.
-public struct Turns: Sendable {
+nonisolated public struct Turns: Sendable {
     private var last: Task<Void, any Error>?
 
     public init() {}
@@ -90,43 +90,4 @@ public struct Turns: Sendable {
         last = task
         return task
     }
-}
-
-/// Stands for the Keychain where there is none. An app on a phone must not keep secrets in files.
-public struct FolderStorage: Storage {
-    private let folder: URL
-
-    /// Makes the folder, if there is none.
-    public init(_ folder: URL) throws {
-        self.folder = folder
-        try FileManager.default.createDirectory(
-            at: folder, withIntermediateDirectories: true, attributes: [.posixPermissions: 0o700])
-    }
-
-    public func save(_ value: some Encodable, as id: String) throws {
-        // Made with its mode first, and replaced as a whole later.
-        let new = file(id).appendingPathExtension("new")
-        try? FileManager.default.removeItem(at: new)
-        guard FileManager.default.createFile(atPath: new.path, contents: nil, attributes: [.posixPermissions: 0o600])
-        else { throw CocoaError(.fileWriteUnknown) }
-        try JSONEncoder().encode(value).write(to: new)
-        guard rename(new.path, file(id).path) == 0 else { throw CocoaError(.fileWriteUnknown) }
-    }
-
-    public func delete(_ id: String) throws {
-        if FileManager.default.fileExists(atPath: file(id).path) { try FileManager.default.removeItem(at: file(id)) }
-    }
-
-    public func load<Value: Decodable>(_ type: Value.Type, as id: String) throws -> Value? {
-        guard FileManager.default.fileExists(atPath: file(id).path) else { return nil }
-        return try JSONDecoder().decode(Value.self, from: Data(contentsOf: file(id)))
-    }
-
-    public func load<Value: Decodable>(_ type: Value.Type) throws -> [Value] {
-        let files = try FileManager.default.contentsOfDirectory(at: folder, includingPropertiesForKeys: nil)
-        return files.filter { $0.pathExtension == "json" }.compactMap { try? Data(contentsOf: $0) }
-            .compactMap { try? JSONDecoder().decode(Value.self, from: $0) }
-    }
-
-    private func file(_ id: String) -> URL { folder.appending(path: "\(id).json") }
 }

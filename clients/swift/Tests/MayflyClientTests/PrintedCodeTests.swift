@@ -2,11 +2,6 @@ import Foundation
 import MayflyClient
 import Testing
 
-/// The first line of the tutorial, which an app has in a file for Apple's systems only.
-private struct PrintedApp {
-    private let client = try! Client(baseURL: URL(string: "https://push.example.org")!, environment: .production)
-}
-
 /// What README prints for Linux, against a real broker on the transport that every client has.
 @Suite(.timeLimit(.minutes(1)))
 struct PrintedCodeTests {
@@ -34,7 +29,6 @@ struct PrintedCodeTests {
     }
 
     @Test func theProgramForLinuxKnocks() async throws {
-        _ = PrintedApp()
         let (code, token) = (JoinCode.random(), PushToken.random())
         let client = try Client(baseURL: broker.url, environment: .sandbox)
         let room = try await client.createRoom(code: code, token: token)

@@ -5,10 +5,11 @@ import Testing
 struct TutorialTests {
     @Test func itsCodeIsInTheExample() throws {
         let package = URL(fileURLWithPath: #filePath).appending(path: "../../..").standardized
-        let example = package.appending(path: "Examples/RoomsSkeleton")
         var code = ""
-        for name in try FileManager.default.contentsOfDirectory(atPath: example.path) {
-            code += normal(try String(contentsOf: example.appending(path: name), encoding: .utf8))
+        for folder in ["Examples/RoomsSkeleton", "Examples/Shared"].map({ package.appending(path: $0) }) {
+            for file in try FileManager.default.contentsOfDirectory(at: folder, includingPropertiesForKeys: nil) {
+                code += normal(try String(contentsOf: file, encoding: .utf8))
+            }
         }
         let printed = package.appending(path: "Tests/MayflyClientTests/PrintedCodeTests.swift")
         code += normal(try String(contentsOf: printed, encoding: .utf8))
