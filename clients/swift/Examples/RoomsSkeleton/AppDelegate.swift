@@ -27,10 +27,11 @@ final class AppDelegate: PushAppDelegate {
         Task { await chats.load() }
     }
 
-    override func registered(_ deviceToken: Data) async {
-        await chats.register(deviceToken)
-        show("registered")
+    override func returned() {
+        Task { await chats.returned() }
     }
+
+    override func registered(_ deviceToken: Data) async { await chats.register(deviceToken) }
 
     override func registrationFailed(_ error: any Error) { show("no token from Apple, the next launch asks again") }
 

@@ -5,31 +5,35 @@ import SwiftUI
     import MayflyApple
 #endif
 
-/// An open chat.
+/// A chat on the screen.
 struct ChatView: View {
-    let client: Client
-    let room: Room
-    @State private var isPeerHere = false
+    let chats: Chats
+    let chat: Chat
 
     var body: some View {
-        Text(isPeerHere ? "Ben is here" : "Waiting for Ben")
-            .task { await stay() }
+        Text(chats.presence.isPeerHere(in: chat.id) ? "\(chat.nickname) is here" : "Waiting for \(chat.nickname)")
+            .task { await chats.open(chat.id) }
+            .onDisappear { Task { await chats.close(chat.id) } }
     }
+}
 
-    /// Runs until the chat closes, which cancels the task, or the room ends.
-    private func stay() async {
-        let session = await client.join(room)
-        let lifecycle = AppLifecycle(session)
-        for await event in session {
-            switch event {
-            case .joined(let peerPresent, _): isPeerHere = peerPresent
-            case .peerJoined: isPeerHere = true
-            case .peerLeft: isPeerHere = false
-            case .ended(let ending): print("The chat is over: \(ending)")
-            case .peerAccepted, .disconnected: break
-            }
+/// Whether the other person is in the open chat, for its view.
+@MainActor
+@Observable
+final class Presence {
+    private var chat: Chat.ID?
+
+    nonisolated init() {}
+
+    func isPeerHere(in id: Chat.ID) -> Bool { chat == id }
+
+    func heard(_ event: RoomEvent, in id: Chat.ID) {
+        switch event {
+        case .joined(peerPresent: true, _), .peerJoined: chat = id
+        case .peerAccepted: break
+        // Also at the end of a chat that another one has replaced.
+        case .joined, .peerLeft, .disconnected, .ended: if chat == id { chat = nil }
         }
-        withExtendedLifetime(lifecycle) {}
     }
 }
 

@@ -11,7 +11,7 @@
     ///
     /// FOLDER is the phone's storage: another process with the same one goes on with its chats.
     ///
-    /// `create NAME` `accept CODE NAME` `open NAME` `delete NAME` `off` `ask` `settings`, and those of `SimulatedPhone`
+    /// `create NAME` `accept CODE NAME` `open NAME` `delete NAME` `off` `on` `ask` `settings`, and those of `SimulatedPhone`
     @main
     @MainActor
     struct Main {
@@ -35,10 +35,13 @@
                 show("code \(try await chats.create(nickname: words[1]).display)")
                 await delegate.askForPermission()
             case ("accept", 3):
-                try await accept(typed: words[1], nickname: words[2], chats, show)
-                await delegate.askForPermission()
-            case ("open", 2): await chats.open(nickname: words[1])
-            case ("delete", 2): try await chats.delete(nickname: words[1])
+                if try await accept(typed: words[1], nickname: words[2], chats, show) { await delegate.askForPermission() }
+            case ("open", 2), ("delete", 2):
+                guard let chat = await chats.all.first(where: { $0.nickname == words[1] }) else {
+                    show("unknown chat")
+                    break
+                }
+                if words[0] == "open" { await chats.open(chat.id) } else { try await chats.delete(chat.id) }
             case ("ask", 1):
                 await delegate.askForPermission()
                 await delegate.permission.refresh()
@@ -46,15 +49,19 @@
             case ("settings", 1):
                 delegate.permission.openSettings()
                 show("opened \(UIApplication.shared.stubOpened.last?.absoluteString ?? "nothing")")
-            case ("off", 1): await chats.turnPushesOff()
+            case ("off", 1): try await chats.turnPushesOff()
+            case ("on", 1): try await chats.turnPushesOn()
             default: return false
             }
             return true
         }
 
-        private static func accept(typed: String, nickname: String, _ chats: Chats, _ show: (String) -> Void) async throws {
+        private static func accept(
+            typed: String, nickname: String, _ chats: Chats, _ show: (String) -> Void
+        ) async throws -> Bool {
             do {
-                try await chats.accept(typed: typed, nickname: nickname)
+                if try await chats.accept(typed: typed, nickname: nickname) { return true }
+                show("that is no code")
             } catch let error as MayflyError {
                 switch error {
                 case .refused(let refusal) where refusal.kind == .gone: show("this code has expired")
@@ -65,6 +72,7 @@
                 case .invalidConfiguration(let why): show(why)
                 }
             }
+            return false
         }
     }
 #endif

@@ -15,6 +15,9 @@
             private var kept: [Chat]
             private var answered: [String] = []
             private var isHeld = true
+            private var isUnreachable = false
+            private var isOff = false
+            private var shown: [String] = []
             private(set) var transport: ScriptedTransport!
 
             /// - Parameter nicknames: also the ids of the rooms.
@@ -26,6 +29,7 @@
                 }
                 transport = ScriptedTransport { [weak self] _, request in
                     while self?.lock.withLock({ self?.isHeld }) == true { try await Task.sleep(for: .milliseconds(1)) }
+                    if self?.lock.withLock({ self?.isUnreachable }) == true { throw MayflyError.unreachable("test") }
                     let room = request.headers["Authorization"]?.split(separator: " ").last ?? "?"
                     self?.lock.withLock { self?.answered.append("\(request.method) \(request.url.path) \(room)") }
                     let body = #"{"ref":"00112233445566778899aabbccddeeff","expiresAt":"2030-01-01T00:00:00Z","purged":1}"#
@@ -36,21 +40,30 @@
             /// What the broker has answered, as "method path room".
             var answers: [String] { lock.withLock { answered } }
             var nicknames: [String] { lock.withLock { kept.map(\.nickname) } }
+            var lines: [String] { lock.withLock { shown } }
+            func id(_ nickname: String) throws -> Chat.ID {
+                try #require(lock.withLock { kept.first { $0.nickname == nickname }?.id })
+            }
 
             func unlock() { lock.withLock { isLocked = false } }
             /// The broker answers from now on.
-            func release() { lock.withLock { isHeld = false } }
+            func release(isUnreachable: Bool = false) { lock.withLock { (isHeld, self.isUnreachable) = (false, isUnreachable) } }
 
             func save(_ value: some Encodable, as id: String) throws {
-                let chat = try #require(value as? Chat)
-                lock.withLock { kept = kept.filter { $0.id != chat.id } + [chat] }
+                lock.withLock {
+                    guard let chat = value as? Chat else {
+                        isOff = true
+                        return
+                    }
+                    kept = kept.filter { $0.id != chat.id } + [chat]
+                }
             }
 
-            func delete(_ id: String) throws { lock.withLock { kept.removeAll { $0.id.uuidString == id } } }
-
-            func load<Value: Decodable>(_ type: Value.Type, as id: String) throws -> Value? {
-                try load(Chat.self).first { $0.id.uuidString == id } as? Value
+            func delete(_ id: String) throws {
+                lock.withLock { if id == "off" { isOff = false } else { kept.removeAll { $0.id.uuidString == id } } }
             }
+
+            func load<Value: Decodable>(_ type: Value.Type, as id: String) throws -> Value? { lock.withLock { isOff } as? Value }
 
             func load<Value: Decodable>(_ type: Value.Type) throws -> [Value] {
                 try lock.withLock {
@@ -59,10 +72,11 @@
                 }
             }
 
-            func chats(show: @escaping @Sendable (String) -> Void = { _ in }) throws -> Chats {
+            func chats(show: (@Sendable (String) -> Void)? = nil) throws -> Chats {
                 let url = URL(string: "https://push.example.org")!
                 return Chats(
-                    client: try Client(baseURL: url, environment: .sandbox, transport: transport), storage: self, show: show)
+                    client: try Client(baseURL: url, environment: .sandbox, transport: transport), storage: self,
+                    show: show ?? { line in self.lock.withLock { self.shown.append(line) } })
             }
         }
 
@@ -79,7 +93,8 @@
             let phone = try Phone(["Ann", "Ben"])
             let chats = try phone.chats()
             let load = try await loading(phone, chats)
-            let delete = Task { try await chats.delete(nickname: "Ben") }
+            let ben = try phone.id("Ben")
+            let delete = Task { try await chats.delete(ben) }
             // Time for a call that doesn't wait.
             try await Task.sleep(for: .milliseconds(200))
             phone.release()
@@ -97,13 +112,37 @@
             let (seen, continuation) = AsyncStream.makeStream(of: [String].self)
             let chats = try phone.chats { if $0 == "pushes are off" { continuation.yield(phone.answers) } }
             let load = try await loading(phone, chats)
-            let off = Task { await chats.turnPushesOff() }
+            let off = Task { try await chats.turnPushesOff() }
             try await Task.sleep(for: .milliseconds(200))
             phone.release()
             await load.value
-            await off.value
+            try await off.value
             let answers = try #require(await seen.first { _ in true })
             #expect(Set(answers.filter { $0.hasPrefix("DELETE") }.map { $0.suffix(3) }).count == 3, "\(answers)")
+        }
+
+        @Test func pushesStayOffUntilTheUserTurnsThemOn() async throws {
+            let phone = try Phone(["Ann"])
+            phone.unlock()
+            phone.release()
+            try await phone.chats().turnPushesOff()
+            let next = try phone.chats()
+            await next.register(Data([1]))
+            #expect(!phone.answers.contains("PUT /api/room/token Ann"))
+            try await next.turnPushesOn()
+            #expect(phone.answers.last == "PUT /api/room/token Ann")
+        }
+
+        @Test func theAppsReturnSendsATokenThatDidNotArrive() async throws {
+            let phone = try Phone(["Ann"])
+            phone.unlock()
+            phone.release(isUnreachable: true)
+            let chats = try phone.chats()
+            await chats.register(Data([1]))
+            #expect(!phone.lines.contains("registered"))
+            phone.release()
+            await chats.returned()
+            #expect(phone.answers == ["PUT /api/room/token Ann"])
         }
 
         /// The user taps a second notification before the first chat is open. This side would stay present in both, and get no pushes there.
@@ -117,10 +156,11 @@
             for (number, room) in rooms.enumerated() {
                 try phone.save(Chat(id: UUID(), nickname: "\(number)", room: room), as: "")
             }
-            await chats.open(nickname: "0")
+            await chats.open(try phone.id("0"))
             try await eventually("the first chat") { try await client.status(of: rooms[0]).creatorPresent ? true : nil }
+            let ids = [try phone.id("1"), try phone.id("2")]
             await withTaskGroup { group in
-                for number in 1...2 { group.addTask { await chats.open(nickname: "\(number)") } }
+                for id in ids { group.addTask { await chats.open(id) } }
             }
             try await eventually("one presence") {
                 var present = 0

@@ -50,8 +50,6 @@
             try await ben.read("Ann came")
             ann.type("tap \(handle)")
             try await ann.read("push about Ben")
-            try await ann.read("Ben is here")
-            try await ben.read("Ann came")
 
             ann.type("delete Ben")
             try await ann.read("deleted, 2 tokens destroyed")
@@ -108,6 +106,8 @@
             try await third.read("pushes are off")
             third.type("delete Ben")
             try await third.read("deleted, 0 tokens destroyed")
+            third.type("on")
+            try await third.read("done on")
             #expect(try annsPhone.kept.isEmpty)
         }
 
@@ -178,7 +178,12 @@
             // Nobody is asked twice.
             ann.type("ask")
             try await ann.read("permission denied")
+            // Nobody is asked after words that are no code, either.
+            ben.type("accept nothing Ann")
+            try await ben.read("that is no code")
+            ben.type("refuse")
             ben.type("accept \(code) Ann")
+            try await ben.read("notifications are off")
             try await ben.read("done accept")
             ben.type("open Ann")
             try await ben.read("waiting for Ann")

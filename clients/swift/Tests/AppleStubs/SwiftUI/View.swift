@@ -90,10 +90,17 @@ public struct Toggle: StubLeaf {
     public init(_ titleKey: LocalizedStringKey, isOn: Binding<Bool>) { (stubTitle, stubIsOn) = (titleKey.stubText, isOn) }
 }
 
-public struct Modified<Content: View>: StubLeaf {
+@MainActor
+private protocol StubModifier {
+    var stubTask: (@Sendable () async -> Void)? { get }
+    var stubDisappear: (() -> Void)? { get }
+}
+
+public struct Modified<Content: View>: StubLeaf, StubModifier {
     public let stubParts: [any View]
     public let stubIsDisabled: Bool
     public let stubTask: (@Sendable () async -> Void)?
+    public var stubDisappear: (() -> Void)?
 }
 
 extension View {
@@ -104,6 +111,9 @@ extension View {
         priority: TaskPriority = .userInitiated, @_inheritActorContext _ action: @escaping @Sendable () async -> Void
     ) -> some View {
         Modified<Self>(stubParts: [self], stubIsDisabled: false, stubTask: action)
+    }
+    public func onDisappear(perform action: (() -> Void)? = nil) -> some View {
+        Modified<Self>(stubParts: [self], stubIsDisabled: false, stubTask: nil, stubDisappear: action)
     }
 }
 
@@ -146,5 +156,12 @@ extension View {
     public var stubTree: [any View] {
         if let leaf = self as? any StubLeaf { return [self] + leaf.stubParts.flatMap { $0.stubTree } }
         return [self] + body.stubTree
+    }
+
+    public func stubAppear() async {
+        for case let part as any StubModifier in stubTree { await part.stubTask?() }
+    }
+    public func stubDisappear() {
+        for case let part as any StubModifier in stubTree { part.stubDisappear?() }
     }
 }
