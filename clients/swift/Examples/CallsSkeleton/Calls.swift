@@ -19,12 +19,13 @@ final class Calls {
         var token: PushToken?
         /// The tokens that the broker may have, the newest last. An answer may be lost, or the app end before it.
         var sent: [PushToken] = []
-        var phone: Registration?
+        var phone: Registration? { didSet { setCallers() } }
         /// The phone's own names, by `uid`.
-        var names: [String: String] = [:]
+        var names: [String: String] = [:] { didSet { setCallers() } }
+        /// Who may call. It is kept, since a push must be reported at once.
+        private(set) var callers = HandleTable()
 
-        /// Who may call.
-        var callers: HandleTable { phone?.table(.uid, names.keys) ?? HandleTable() }
+        private mutating func setCallers() { callers = phone?.table(.uid, names.keys) ?? HandleTable() }
     }
 
     /// A locked phone can read it: that is how most phones ring.
@@ -36,6 +37,7 @@ final class Calls {
     private let waiting: @Sendable () async -> [String]
     private let show: @Sendable (String) -> Void
     private var turns = Turns()
+    private var isRegistered = false
     private var ringing: [UUID: String] = [:]
 
     /// Make it before the launch ends: iOS starts the app for a call.
@@ -50,6 +52,8 @@ final class Calls {
         let configuration = CXProviderConfiguration()
         configuration.supportsVideo = true
         configuration.supportedHandleTypes = [.generic]
+        // Nobody can be called back from there: iOS knows the push's handle, and no user.
+        configuration.includesCallsInRecents = false
         let memory: @Sendable () -> Memory? = { try? Kept<Memory>.load(from: storage) }
         phone = PhoneCalls(
             configuration: configuration, callers: { memory()?.callers ?? HandleTable() }, unknownCaller: "Unknown caller",
@@ -75,6 +79,7 @@ final class Calls {
         case .ringing(let id, let call): await rings(id, call)
         case .notShown(let call, _): show("missed \(call.caller ?? "a call")")
         case .answered(let id): show("talking in \(ringing[id] ?? "a call that nobody knows yet")")
+        case .muted(let id, let isMuted): show("\(ringing[id] ?? "a call") is \(isMuted ? "muted" : "heard")")
         case .hungUp(let id): show("hung up \(ringing.removeValue(forKey: id) ?? "a call")")
         case .audioStarted, .audioStopped: break
         case .reset: ringing = [:]
@@ -83,10 +88,11 @@ final class Calls {
 
     /// The phone rings already. The calling service knows whether somebody waits.
     private func rings(_ id: UUID, _ call: CallNotification) async {
-        let phone = try? kept.read().phone
-        let session = await waiting().first { session in phone.map { call.isAbout(session, $0) } ?? false }
+        // An unreadable memory doesn't say that nobody waits.
+        guard let memory = try? kept.read() else { return show("ringing for a call that can't be looked up") }
+        let session = await waiting().first { session in memory.phone.map { call.isAbout(session, $0) } ?? false }
         guard let session else {
-            self.phone.end(id, .remoteEnded)
+            phone.end(id, .remoteEnded)
             return show("nobody waits")
         }
         ringing[id] = session
@@ -125,18 +131,23 @@ final class Calls {
         }
     }
 
+    /// The app returns to the foreground, perhaps with a network again.
+    func returned() { if !isRegistered { startTurn { try await self.registerNow() } } }
+
     private func inTurn(_ work: @escaping @Sendable @MainActor () async throws -> Void) async throws {
         let task = turns.add(work)
         try await task.value
     }
 
     private func registerNow() async throws {
+        isRegistered = false
         let memory = try kept.read()
         guard let uid = memory.uid, let token = memory.token, let accounts = try accounts() else { return }
         let others = memory.sent.filter { $0 != token }
         try kept.change { $0.sent = others + [token] }
         let phone = try await accounts.registerPhone(token, uid: uid, previous: others.last)
         try kept.change { ($0.phone, $0.sent) = (phone, others.dropLast() + [token]) }
+        isRegistered = true
         show("registered")
     }
 

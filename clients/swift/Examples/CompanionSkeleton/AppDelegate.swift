@@ -28,16 +28,14 @@ final class AppDelegate: PushAppDelegate {
 
     override func launched() { run { try await $0.launched() } }
 
-    override func returned() { run { try await $0.clearScreen() } }
+    override func returned() { run { try await $0.returned() } }
 
     override func registered(_ deviceToken: Data) async { await attempt { try await $0.register(PushToken(deviceToken)) } }
 
     override func registrationFailed(_ error: any Error) { show("no token from Apple, the next launch asks again") }
 
     override func presentation(of push: ReceivedPush) async -> UNNotificationPresentationOptions {
-        // A clearing push has a text for a phone whose app doesn't run. Here `received` does its work.
-        let notification = CompanionNotification(payload: push.payload, sessions: HandleTable())
-        return notification?.isClearing == true ? [] : [.banner, .list, .sound, .badge]
+        await attempt { try await $0.isForScreen(push) } == true ? [.banner, .list, .sound, .badge] : []
     }
 
     override func received(_ push: ReceivedPush) async -> Bool {

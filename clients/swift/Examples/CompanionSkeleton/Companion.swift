@@ -1,5 +1,6 @@
 import Foundation
 import MayflyClient
+import UserNotifications
 
 #if MAYFLY_APPLE_STUBS
     import ExampleSupport
@@ -12,6 +13,7 @@ actor Companion {
     private var kept: Kept<CompanionMemory>
     private let show: @Sendable (String) -> Void
     private var turns = Turns()
+    private var isRegistered = false
     private var feed: SessionFeed?
     private var lifecycle: AppLifecycle?
     /// Registers the tokens of Live Activities, by session.
@@ -24,7 +26,14 @@ actor Companion {
 
     /// Returns nil if nobody is logged in.
     private func accounts() throws -> Accounts? {
-        try kept.read().jwt.map { jwt in Accounts(client: client) { jwt.value } }
+        guard try kept.read().jwt != nil else { return nil }
+        // Read for each call, since a feed outlives a JWT.
+        return Accounts(client: client) { try await self.jwt() }
+    }
+
+    private func jwt() throws -> String {
+        guard let jwt = try kept.read().jwt else { throw MayflyError.invalidConfiguration("Nobody is logged in.") }
+        return jwt.value
     }
 
     // MARK: From launch to logout
@@ -35,8 +44,14 @@ actor Companion {
         for session in SessionActivities.sessionIDs { follow(session) }
     }
 
+    /// The app returns to the foreground, perhaps with a network again.
+    func returned() async throws {
+        try await clearScreen()
+        if !isRegistered { try await inTurn { try await $0.registerNow() } }
+    }
+
     /// iOS reports few background pushes, and none to an app that the user closed.
-    func clearScreen() async throws { await CompanionNotification.clearScreen(sessions: try kept.read().sessions) }
+    private func clearScreen() async throws { await CompanionNotification.clearScreen(sessions: try kept.read().sessions) }
 
     func logIn(_ user: String, _ jwt: Secret) async throws {
         try await inTurn { me in
@@ -67,6 +82,7 @@ actor Companion {
     }
 
     private func registerNow() async throws {
+        isRegistered = false
         guard let accounts = try accounts(), let token = try kept.read().token else { return }
         if let last = try kept.read().device.unanswered, last != token { try await register(last, at: accounts) }
         try await register(token, at: accounts)
@@ -75,6 +91,7 @@ actor Companion {
             try await accounts.delete(old)
             try kept.change { $0.device.remove(old) }
         }
+        isRegistered = true
         show("registered")
     }
 
@@ -190,6 +207,15 @@ actor Companion {
 
     // MARK: Pushes
 
+    /// Whether an open app shows a push.
+    func isForScreen(_ push: ReceivedPush) throws -> Bool {
+        let notification = CompanionNotification(payload: push.payload, sessions: try kept.read().sessions)
+        // A type of a later broker.
+        guard let notification else { return true }
+        // Who knows the token can send pushes about unknown sessions. A clearing push has a text for a phone whose app doesn't run.
+        return notification.sessionID != nil && !notification.isClearing
+    }
+
     /// A push came in the background. Returns whether it changed anything.
     func received(_ push: ReceivedPush) async throws -> Bool {
         let notification = CompanionNotification(payload: push.payload, sessions: try kept.read().sessions)
@@ -209,11 +235,26 @@ actor Companion {
     /// The user tapped a notification, or answered by its button.
     func opened(_ push: ReceivedPush, action: String) async throws {
         let memory = try kept.read()
-        if let isInTime = try await accounts()?.respond(action, to: push, from: memory.token) {
-            return show(isInTime ? "answered" : "too late")
+        do {
+            if let isInTime = try await accounts()?.respond(action, to: push, from: memory.token) {
+                return show(isInTime ? "answered" : "too late")
+            }
+        } catch {
+            await askAgain(push)
+            throw error
         }
         let session = CompanionNotification(payload: push.payload, sessions: memory.sessions)?.sessionID
         show(session.map { "open \(memory.names[$0] ?? $0)" } ?? "unknown push")
+    }
+
+    /// iOS took the notification off the screen when its button was pressed.
+    private func askAgain(_ push: ReceivedPush) async {
+        let content = UNMutableNotificationContent()
+        content.title = "Not answered, try again"
+        content.categoryIdentifier = CompanionCategory.approval.rawValue
+        content.userInfo = push.payload
+        let request = UNNotificationRequest(identifier: push.identifier ?? UUID().uuidString, content: content, trigger: nil)
+        try? await UNUserNotificationCenter.current().add(request)
     }
 }
 

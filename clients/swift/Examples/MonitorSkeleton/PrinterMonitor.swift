@@ -34,6 +34,7 @@ actor PrinterMonitor {
     private var kept: Kept<Memory>
     private let show: @Sendable (String) -> Void
     private var turns = Turns()
+    private var isRegistered = false
 
     init(client: Client, storage: any Storage, show: @escaping @Sendable (String) -> Void) {
         (self.client, self.show) = (client, show)
@@ -76,6 +77,9 @@ actor PrinterMonitor {
         try await register()
     }
 
+    /// The app returns to the foreground, perhaps with a network again.
+    func returned() async throws { if !isRegistered { try await register() } }
+
     private func register() async throws { try await inTurn { try await $0.registerNow() } }
 
     private func inTurn(_ work: @escaping @Sendable (isolated PrinterMonitor) async throws -> Void) async throws {
@@ -84,6 +88,7 @@ actor PrinterMonitor {
     }
 
     private func registerNow() async throws {
+        isRegistered = false
         guard let accounts = try accounts(), let token = try kept.read().token else { return }
         if let last = try kept.read().device.unanswered, last != token { try await register(last, at: accounts) }
         try await register(token, at: accounts)
@@ -93,6 +98,7 @@ actor PrinterMonitor {
             try await accounts.deleteMonitor(old)
             try kept.change { $0.device.remove(old) }
         }
+        isRegistered = true
         show("registered")
     }
 

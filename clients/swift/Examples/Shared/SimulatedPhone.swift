@@ -12,7 +12,7 @@
     /// `token HEX`, `notoken`: what Apple gives the phone. `permit`: the user has allowed notifications. `refuse`: refuses when asked, or
     /// in Settings.
     /// `push ID JSON`: a push comes. `tap ID`, `press BUTTON ID`: on a notification. `screen`: lists the notifications and the badge.
-    /// `activity-token SESSION HEX`: of a Live Activity. `voip-token HEX`, `voip-invalid`, `ring JSON`: PushKit. `answer`, `hangup`: on the call's screen.
+    /// `activity-token SESSION HEX`: of a Live Activity. `voip-token HEX`, `voip-invalid`, `ring JSON`: PushKit. `answer`, `mute`, `hangup`: on the call's screen.
     /// `background`, `foreground`, `quit`. All others are the app's own.
     @MainActor
     public final class SimulatedPhone {
@@ -74,6 +74,8 @@
             case ("ring", 2...): ring(line.split(separator: " ", maxSplits: 1).last.map(String.init) ?? "")
             case ("answer", 1): callID.map { provider?.stubDelegate?.provider(provider!, perform: CXAnswerCallAction(call: $0)) }
             case ("hangup", 1): callID.map { provider?.stubDelegate?.provider(provider!, perform: CXEndCallAction(call: $0)) }
+            case ("mute", 1):
+                callID.map { provider?.stubDelegate?.provider(provider!, perform: CXSetMutedCallAction(call: $0, muted: true)) }
             case ("background", 1): application.stubEnterBackground()
             case ("foreground", 1): application.stubEnterForeground()
             case ("quit", 1): application.stubTerminate()

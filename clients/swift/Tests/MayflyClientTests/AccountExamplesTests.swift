@@ -78,6 +78,9 @@
 
             again.type("logout")
             try await again.read("logged out")
+            // It knows no session any more.
+            try again.push(question)
+            try await again.read("no banner")
             #expect(try await accounts.companionStatus().hasDevice)
             phone.type("logout")
             try await phone.read("logged out")
@@ -179,6 +182,7 @@
             #expect(try await backEnd.monitors(of: printer).isEmpty)
             try second.push(half)
             try await second.read("unknown push")
+            try await second.read("no banner")
             #expect(try !phone.keptText.contains(jwt))
         }
 
@@ -202,6 +206,8 @@
             try await first.read("ringing for \(call(1))")
             first.type("answer")
             try await first.read("talking in \(call(1))")
+            first.type("mute")
+            try await first.read("\(call(1)) is muted")
             first.type("hangup")
             try await first.read("hung up \(call(1))")
             // A stranger rings, too, and has hung up.

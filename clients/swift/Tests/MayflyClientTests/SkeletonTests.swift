@@ -196,7 +196,7 @@
             ann.type("background")
             try await ben.read("Ann left")
             ann.type("settings")
-            try await ann.read("opened app-settings:")
+            try await ann.read("opened app-settings:notifications")
             ann.type("permit")
             ann.type("foreground")
             ann.type("ask")

@@ -13,6 +13,7 @@
     public final class AppLifecycle {
         private let connection: any LiveConnection
         private let observers = NotificationObservers()
+        private var assertion = UIBackgroundTaskIdentifier.invalid
 
         /// - Parameter connection: a ``RoomSession`` or a ``SessionFeed``.
         public init(_ connection: any LiveConnection) {
@@ -26,12 +27,21 @@
 
         private func didEnterBackground() {
             // iOS suspends the app within seconds. The assertion keeps it running until the broker knows.
-            let application = UIApplication.shared
-            let assertion = application.beginBackgroundTask(withName: "Mayfly disconnects", expirationHandler: nil)
+            endAssertion()
+            assertion = UIApplication.shared.beginBackgroundTask(withName: "Mayfly disconnects") { [weak self] in
+                // iOS ends an app that goes on.
+                self?.endAssertion()
+            }
             Task {
                 await connection.suspend()
-                application.endBackgroundTask(assertion)
+                endAssertion()
             }
+        }
+
+        private func endAssertion() {
+            guard assertion != .invalid else { return }
+            UIApplication.shared.endBackgroundTask(assertion)
+            assertion = .invalid
         }
 
         private func willEnterForeground() {

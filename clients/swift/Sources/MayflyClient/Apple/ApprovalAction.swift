@@ -30,18 +30,27 @@
         /// Answers an approval by a button of its notification, and removes the notification.
         ///
         /// Returns nil if it was no such button, and false if the answer came too late. If the broker's answer is lost, it asks what became of the
-        /// approval. Throws as ``respond(to:approved:from:)``; then the notification stays for another try.
+        /// approval. Throws as ``respond(to:approved:from:)``. iOS has removed the notification by then, so show another one.
         /// - Parameters:
         ///   - action: `actionIdentifier` of the response.
         ///   - push: the notification's.
         ///   - device: this phone's token, so that it gets no clearing push.
+        ///   - limit: then it throws ``MayflyError/noAnswer(_:)``. iOS gives an app about 30 seconds for a button.
         public func respond(
-            _ action: String, to push: ReceivedPush, from device: PushToken? = nil
+            _ action: String, to push: ReceivedPush, from device: PushToken? = nil, within limit: Duration = .seconds(20)
         ) async throws -> Bool? {
             guard let action = ApprovalAction(rawValue: action),
                 case .approval(let request, _) = CompanionNotification(payload: push.payload, sessions: HandleTable())?.kind
             else { return nil }
-            let isInTime = try await answer(request, isApproved: action == .allow, from: device)
+            let isInTime = try await withThrowingTaskGroup(of: Bool.self) { group in
+                group.addTask { try await answer(request, isApproved: action == .allow, from: device) }
+                group.addTask {
+                    try await Task.sleep(for: limit)
+                    throw MayflyError.noAnswer("no answer to the approval in \(limit)")
+                }
+                defer { group.cancelAll() }
+                return try await group.next()!
+            }
             await CompanionNotification.clearApproval(request)
             return isInTime
         }

@@ -37,9 +37,9 @@
         /// Reads the status again.
         public func refresh() async { status = await Self.current() }
 
-        /// Opens the app's page in Settings, where a user who refused can change it.
+        /// Opens the app's notifications in Settings, where a user who refused can change it.
         public func openSettings() {
-            if let url = URL(string: UIApplication.openSettingsURLString) { UIApplication.shared.open(url) }
+            if let url = URL(string: UIApplication.openNotificationSettingsURLString) { UIApplication.shared.open(url) }
         }
 
         private func readSoon() {

@@ -17,6 +17,8 @@
         /// iOS doesn't show the call. The error is CallKit's: a `CXErrorCodeIncomingCallError` says, for instance, that the caller is blocked.
         case notShown(CallNotification, any Error)
         case answered(id: UUID)
+        /// The user pressed the button on iOS's screen of the call.
+        case muted(id: UUID, Bool)
         /// The user hung up, or refused the call.
         case hungUp(id: UUID)
         /// The audio session may be used from now on, and no earlier.
@@ -65,6 +67,9 @@
             update.localizedCallerName = call.caller.flatMap(name) ?? unknownCaller
             update.remoteHandle = CXHandle(type: .generic, value: call.callerHandle)
             update.hasVideo = call.media == .video
+            // iOS would show buttons that no event reports.
+            (update.supportsHolding, update.supportsGrouping, update.supportsUngrouping) = (false, false, false)
+            update.supportsDTMF = false
             // iOS calls this on a queue of its own.
             provider.reportNewIncomingCall(with: id, update: update) { @Sendable [continuation] error in
                 continuation.yield(error.map { .notShown(call, $0) } ?? .ringing(id: id, call))
@@ -102,6 +107,11 @@
 
         public nonisolated func provider(_ provider: CXProvider, perform action: CXAnswerCallAction) {
             continuation.yield(.answered(id: action.callUUID))
+            action.fulfill()
+        }
+
+        public nonisolated func provider(_ provider: CXProvider, perform action: CXSetMutedCallAction) {
+            continuation.yield(.muted(id: action.callUUID, action.isMuted))
             action.fulfill()
         }
 

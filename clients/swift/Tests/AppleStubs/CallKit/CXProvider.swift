@@ -27,6 +27,7 @@ open class CXProviderConfiguration: NSObject {
     public var maximumCallGroups = 2
     public var maximumCallsPerCallGroup = 5
     public var supportsVideo = false
+    public var includesCallsInRecents = true
     public var supportedHandleTypes: Set<CXHandle.HandleType> = []
     public override init() {}
 }
@@ -52,11 +53,20 @@ open class CXCallAction: CXAction {
 open class CXAnswerCallAction: CXCallAction {}
 open class CXEndCallAction: CXCallAction {}
 
+open class CXSetMutedCallAction: CXCallAction {
+    public var isMuted: Bool
+    public init(call callUUID: UUID, muted: Bool) {
+        isMuted = muted
+        super.init(call: callUUID)
+    }
+}
+
 public protocol CXProviderDelegate: NSObjectProtocol {
     func providerDidReset(_ provider: CXProvider)
     // Optional at Apple's.
     func provider(_ provider: CXProvider, perform action: CXAnswerCallAction)
     func provider(_ provider: CXProvider, perform action: CXEndCallAction)
+    func provider(_ provider: CXProvider, perform action: CXSetMutedCallAction)
     func provider(_ provider: CXProvider, didActivate audioSession: AVAudioSession)
     func provider(_ provider: CXProvider, didDeactivate audioSession: AVAudioSession)
 }
@@ -64,6 +74,7 @@ public protocol CXProviderDelegate: NSObjectProtocol {
 extension CXProviderDelegate {
     public func provider(_ provider: CXProvider, perform action: CXAnswerCallAction) { action.fail() }
     public func provider(_ provider: CXProvider, perform action: CXEndCallAction) { action.fail() }
+    public func provider(_ provider: CXProvider, perform action: CXSetMutedCallAction) { action.fail() }
     public func provider(_ provider: CXProvider, didActivate audioSession: AVAudioSession) {}
     public func provider(_ provider: CXProvider, didDeactivate audioSession: AVAudioSession) {}
 }

@@ -40,6 +40,7 @@ open class UIApplication: UIResponder {
         stubTasks += 1
         let task = UIBackgroundTaskIdentifier(rawValue: stubTasks)
         stubRunningTasks.insert(task)
+        stubHandlers[task] = handler
         return task
     }
 
@@ -53,7 +54,7 @@ open class UIApplication: UIResponder {
         completion?(true)
     }
 
-    nonisolated public static let openSettingsURLString = "app-settings:"
+    nonisolated public static let openNotificationSettingsURLString = "app-settings:notifications"
     nonisolated public static let didEnterBackgroundNotification = Notification.Name(
         "UIApplicationDidEnterBackgroundNotification")
     nonisolated public static let willEnterForegroundNotification = Notification.Name(
@@ -66,6 +67,7 @@ open class UIApplication: UIResponder {
     public var stubState = State.active
     public private(set) var stubRegistrations = 0
     public private(set) var stubRunningTasks: Set<UIBackgroundTaskIdentifier> = []
+    private var stubHandlers: [UIBackgroundTaskIdentifier: @MainActor @Sendable () -> Void] = [:]
     public private(set) var stubOpened: [URL] = []
     private var stubTasks = 0
     /// What iOS answers to a registration. Nil: not yet.
@@ -94,6 +96,9 @@ open class UIApplication: UIResponder {
         stubState = .active
         NotificationCenter.default.post(name: Self.didBecomeActiveNotification, object: self)
     }
+
+    /// The app's time in the background is over.
+    public func stubExpireTasks() { for task in stubRunningTasks { stubHandlers[task]?() } }
 
     public func stubTerminate() { NotificationCenter.default.post(name: Self.willTerminateNotification, object: self) }
 }

@@ -69,6 +69,9 @@ open class UNUserNotificationCenter: NSObject {
         stub.withLock { $0.categories = categories }
     }
 
+    /// Without a trigger iOS shows it at once.
+    open func add(_ request: UNNotificationRequest) async throws { stubDeliver(request) }
+
     open func deliveredNotifications() async -> [UNNotification] { stub.withLock { $0.delivered } }
 
     open func removeDeliveredNotifications(withIdentifiers identifiers: [String]) {

@@ -106,7 +106,7 @@
             #expect(permission.status == .denied && !permission.isGranted)
             // The user changes it in Settings, and returns.
             permission.openSettings()
-            #expect(application.stubOpened.last?.absoluteString == UIApplication.openSettingsURLString)
+            #expect(application.stubOpened.last?.absoluteString == UIApplication.openNotificationSettingsURLString)
             center.stub.withLock { $0.status = .authorized }
             application.stubEnterForeground()
             try await eventually { permission.isGranted ? true : nil }
@@ -174,6 +174,22 @@
             await own.value
             await other.leave()
             await listening.value
+        }
+
+        /// Over a network that doesn't answer. iOS ends an app that goes on then.
+        @Test func aSuspensionThatTakesTooLong() async throws {
+            struct Silent: LiveConnection {
+                func suspend() async { try? await Task.sleep(for: .seconds(60)) }
+                func resume() async {}
+                func leave() async {}
+            }
+            let lifecycle = AppLifecycle(Silent())
+            application.stubEnterBackground()
+            #expect(!application.stubRunningTasks.isEmpty)
+            application.stubExpireTasks()
+            #expect(application.stubRunningTasks.isEmpty)
+            application.stubState = .active
+            withExtendedLifetime(lifecycle) {}
         }
 
         // MARK: Notifications
@@ -247,6 +263,14 @@
             #expect(shown.isEmpty)
             #expect(try await backEnd.approval(request).status == .approved)
             #expect(try await losing(true).respond("MAYFLY_DENY", to: asked) == false)
+            // iOS gives the app no time to wait.
+            let silent = ScriptedTransport { _, _ in
+                try await Task.sleep(for: .seconds(60))
+                throw MayflyError.noAnswer("lost")
+            }
+            await #expect(throws: MayflyError.self) {
+                try await broker.accounts(user, silent).respond("MAYFLY_ALLOW", to: asked, within: .milliseconds(100))
+            }
         }
 
         @Test func aSessionsNotificationsAreCleared() async throws {
@@ -424,12 +448,17 @@
 
             let calls = try #require(provider.stubDelegate)
             let (answer, end) = (CXAnswerCallAction(call: id), CXEndCallAction(call: id))
+            let mute = CXSetMutedCallAction(call: id, muted: true)
             calls.provider(provider, perform: answer)
+            calls.provider(provider, perform: mute)
             calls.provider(provider, perform: end)
-            guard case .answered(id) = await events.next(), case .hungUp(id) = await events.next() else {
-                throw Failure(description: "neither answered nor hung up")
-            }
-            #expect(answer.isComplete && end.isComplete && !answer.stubHasFailed && !end.stubHasFailed)
+            guard case .answered(id) = await events.next(), case .muted(id, true) = await events.next(),
+                case .hungUp(id) = await events.next()
+            else { throw Failure(description: "not answered, muted and hung up") }
+            #expect([answer, mute, end].allSatisfy { $0.isComplete && !$0.stubHasFailed })
+            // Buttons that nothing handles.
+            let update = provider.stubCalls[0].update
+            #expect(!update.supportsHolding && !update.supportsGrouping && !update.supportsUngrouping && !update.supportsDTMF)
             phone.end(id, .remoteEnded)
             #expect(provider.stubEnded.map(\.reason) == [.remoteEnded])
 

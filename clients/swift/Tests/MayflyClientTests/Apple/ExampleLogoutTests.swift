@@ -1,11 +1,14 @@
 #if MAYFLY_APPLE_STUBS
     import ActivityKit
+    import CallKit
     import ExampleSupport
     import Foundation
     import MayflyApple
     import PushKit
     import SocketTransport
     import Testing
+    import UIKit
+    import UserNotifications
 
     @testable import CallsSkeleton
     @testable import CompanionSkeleton
@@ -292,6 +295,90 @@
                 #expect(lines.count("nobody waits") == 1)
                 network.hold(nil)
                 try await calls.logOut()
+            }
+
+            /// Before the first unlock, for instance. Somebody may wait all the same.
+            @Test func aCallWhoseMemoryCannotBeRead() async throws {
+                try storage.save(["another": "version"], as: "kept")
+                let calls = try calls()
+                let (registry, provider) = (try #require(PKPushRegistry.stubLast), try #require(CXProvider.stubLast))
+                registry.delegate?.pushRegistry(registry, didReceiveIncomingPushWith: PKPushPayload(stub: [:]), for: .voIP) {}
+                try await eventually("the call") { lines.count("ringing for a call that can't be looked up") == 1 ? true : nil }
+                #expect(provider.stubEnded.isEmpty)
+                withExtendedLifetime(calls) {}
+            }
+
+            /// A registration fails, and the app returns to the foreground.
+            private func returning(_ delegate: any UIApplicationDelegate, _ register: () async throws -> Void) async throws {
+                network.lose("POST")
+                try? await register()
+                network.lose(nil)
+                UIApplication.shared.stubEnterForeground()
+                try await eventually("a registration") { lines.count("registered") == 1 ? true : nil }
+                withExtendedLifetime(delegate) {}
+            }
+
+            @Test func theReturnToACompanion() async throws {
+                let (companion, jwt) = (try companion(), Secret(try broker.jwt(user)))
+                try await companion.register(.random())
+                try await returning(CompanionSkeleton.AppDelegate(companion: companion, show: lines.add)) {
+                    try await companion.logIn(user, jwt)
+                }
+                try await companion.logOut()
+            }
+
+            @Test func theReturnToAMonitor() async throws {
+                let (monitor, jwt) = (try monitor(), Secret(try broker.jwt(user)))
+                try await monitor.register(.random())
+                try await returning(MonitorSkeleton.AppDelegate(monitor: monitor, show: lines.add)) {
+                    try await monitor.logIn(user, jwt)
+                }
+                try await monitor.logOut()
+            }
+
+            @Test func theReturnToCalls() async throws {
+                let (calls, jwt) = (try calls(), Secret(try broker.jwt(user)))
+                let delegate = CallsSkeleton.AppDelegate { calls }
+                _ = delegate.application(.shared, didFinishLaunchingWithOptions: nil)
+                let registry = try #require(PKPushRegistry.stubLast)
+                let token = PKPushCredentials(stub: SimulatedPhone.bytes(PushToken.random().hex))
+                registry.delegate?.pushRegistry(registry, didUpdate: token, for: .voIP)
+                try await eventually("the token") { try phone.keptText.contains("token") ? true : nil }
+                try await returning(delegate) { try await calls.logIn(user, jwt) }
+                try await calls.logOut()
+            }
+
+            /// iOS has removed the notification whose button was pressed without a network.
+            @Test func anApprovalWithoutANetwork() async throws {
+                let (companion, token) = (try companion(), PushToken.random())
+                try await companion.register(token)
+                try await companion.logIn(user, Secret(try broker.jwt(user)))
+                try await broker.backEnd().report(.approvalRequest(), in: "s", of: user)
+                let asked = ReceivedPush(try await broker.payload(to: token))
+                network.lose("POST")
+                await #expect(throws: MayflyError.unreachable("test")) {
+                    try await companion.opened(asked, action: "MAYFLY_ALLOW")
+                }
+                network.lose(nil)
+                let shown = UNUserNotificationCenter.current().stub.withLock { $0.delivered.last?.request }
+                #expect(shown?.content.categoryIdentifier == "APPROVAL_REQUEST")
+                try await companion.opened(ReceivedPush(try #require(shown)), action: "MAYFLY_ALLOW")
+                #expect(lines.count("answered") == 1)
+                try await companion.logOut()
+            }
+
+            /// The feed goes on with the JWT of the login's renewal.
+            @Test func aFeedOutlivesItsJWT() async throws {
+                let companion = try companion()
+                try await companion.logIn(user, Secret(try broker.jwt(user, until: .now + 3)))
+                try await companion.watch()
+                try await eventually("the feed") { lines.count("connected") == 1 ? true : nil }
+                try await companion.logIn(user, Secret(try broker.jwt(user)))
+                try await Task.sleep(for: .seconds(3))
+                UIApplication.shared.stubEnterBackground()
+                UIApplication.shared.stubEnterForeground()
+                try await eventually("the next feed") { lines.count("connected") == 2 ? true : nil }
+                try await companion.logOut()
             }
 
             /// Each screen may ask for the feed.
