@@ -45,7 +45,7 @@ actor Deployment {
     private nonisolated let inbox = Inbox()
     private nonisolated let schema: String
     /// A server that only this deployment uses. Nil: it shares that of `make test`, which never crashes.
-    private nonisolated let server: PostgresServer?
+    nonisolated let server: PostgresServer?
     private nonisolated var serverURI: String { server?.uri ?? TestPostgres.uri }
     /// When the server was copied for a failover.
     private var copiedAt: UInt64?
@@ -57,6 +57,7 @@ actor Deployment {
     /// The newest generation of any seal, since when, and how many seals have each.
     private nonisolated let sealed = Mutex<(newest: UInt32, since: UInt64, counts: [UInt32: Int])>((0, 0, [:]))
     private var isEnding = false
+    private var restarts = true
     private var hasFaults = false
     private var faults: [String: Int] = [:]
     private nonisolated let kinds: [Fault]
@@ -132,8 +133,10 @@ actor Deployment {
         try await end()
     }
 
-    /// Starts all nodes. Returns when they serve.
-    func begin() async throws {
+    /// Starts all nodes, and waits until they serve.
+    /// - Parameter restarts: false if a node that has ended stays away until `start`.
+    func begin(restarts: Bool = true) async throws {
+        self.restarts = restarts
         try start(nodes[0])
         // The first may have a key file, which must not come too late.
         try await pass(5_000)
@@ -211,12 +214,18 @@ actor Deployment {
         }
         life.checkAll()
         try checkSecrets(rows: TestPostgres.rows(inSchemaNamed: schema, at: serverURI))
+        try await conclude(life.facts)
+    }
+
+    /// Ends all rooms and nodes, checks what is left, and deletes it.
+    /// - Parameter facts: what the log must have.
+    func conclude(_ facts: Facts) async throws {
         try await closeAll()
         // Rooms whose creation got no answer end by themselves, and then their tokens are published.
         try await pass(world.pace.longestLifeSeconds * 1_000 + world.pace.afterlife)
         try checkRows()
         try checkPartitions()
-        try await finish()
+        try await finish(facts)
     }
 
     /// From now on nothing new begins. Closes all rooms, and deletes all phones.
@@ -228,7 +237,8 @@ actor Deployment {
     }
 
     /// Stops all nodes, and checks what they leave.
-    func finish() async throws {
+    /// - Parameter facts: what the log must have.
+    func finish(_ facts: Facts) async throws {
         isEnding = true
         for node in nodes {
             guard let run = node.run else { continue }
@@ -236,7 +246,7 @@ actor Deployment {
             try await pass(20_000)
         }
         try checkSecrets(rows: [])
-        try await check()
+        try await check(facts)
         try await remove()
     }
 
@@ -257,8 +267,7 @@ actor Deployment {
     private func upgrade() async throws {
         for node in nodes {
             guard let run = node.run else { continue }
-            absences[node.machine.number] = story.beginTrouble(isAbsence: true)
-            stop(run)
+            end(run)
             // It stays away for up to 65 s.
             try await pass(65_000 + Self.readyMs)
             try checkReady()
@@ -339,13 +348,19 @@ actor Deployment {
         machine.end()
         node.run = nil
         life.ended(run)
-        if isEnding { return }
+        if isEnding || !restarts { return }
         let (inbox, wait) = (inbox, world.pace.absence(chance))
         open.add(1)
         time.after(wait) { [open] in
             open.add(-1)
             inbox.add(.start(node))
         }
+    }
+
+    /// Stops or kills a process. Its absence is no fault of the others.
+    func end(_ run: NodeRun, isKilled: Bool = false) {
+        absences[run.machine.number] = story.beginTrouble(isAbsence: true)
+        if isKilled { run.gate.die() } else { stop(run) }
     }
 
     private func stop(_ run: NodeRun) {
@@ -593,11 +608,17 @@ actor Deployment {
 
     func checkReady() throws {
         let late = nodes.filter { $0.run?.isReady != true }
-        if late.isEmpty { return }
+        if late.isEmpty { return try checkLeader() }
         let reasons = late.map { node in
             "\(node.name) (\(node.run?.parts?.lease.reasonNotReady ?? "it does not serve"))"
         }
         throw Failure(what: "not ready: \(reasons.joined(separator: ", "))", story: story.last(40))
+    }
+
+    /// Of all nodes that serve, one leads.
+    func checkLeader() throws {
+        let leaders = nodes.filter { $0.run?.isReady == true && $0.leads }.map(\.name)
+        if leaders.count != 1 { throw Failure(what: "\(leaders.count) nodes lead: \(leaders)", story: story.last(40)) }
     }
 
     /// Nothing is left of what has ended.
@@ -630,21 +651,26 @@ actor Deployment {
         }
     }
 
+    /// The number of entries in a node's log.
+    func size(of node: SimulatedNode) throws -> UInt64 {
+        let note = try node.ledger.checkpoint().flatMap { SignedNote($0) }
+        return note?.checkpoint(signedBy: world.key.verifierKey)?.size ?? 0
+    }
+
     /// Checks each node's log with all checkpoints that were ever published.
-    private func check() async throws {
+    private func check(_ facts: Facts) async throws {
         let kept = Set(nodes.flatMap(\.kept.all))
         var largest: UInt64 = 0
+        for node in nodes { largest = try max(largest, size(of: node)) }
         for node in nodes {
-            let note = try node.ledger.checkpoint().flatMap { SignedNote($0) }
-            largest = max(largest, note?.checkpoint(signedBy: world.key.verifierKey)?.size ?? 0)
-        }
-        for node in nodes {
-            let note = try node.ledger.checkpoint().flatMap { SignedNote($0) }
-            let size = note?.checkpoint(signedBy: world.key.verifierKey)?.size ?? 0
-            let isWhole = size == largest
+            let isWhole = try size(of: node) == largest
             do {
-                let (heads, facts) = isWhole ? (Array(kept), life.facts) : (node.kept.all, Facts())
+                let (heads, facts) = isWhole ? (Array(kept), facts) : (node.kept.all, Facts())
                 let report = try await LogCheck(node.ledger, world.key.verifierKey, kept: heads, facts).run(isOver: isWhole)
+                // Each push has an opening in the log.
+                if isWhole, report.opened < world.services.accepted {
+                    throw LogCheck.Fault.unverified("\(report.opened) openings of \(world.services.accepted) pushes")
+                }
                 // The services took no push twice. After a failover the log may say so.
                 if server == nil, report.delivered > world.services.accepted {
                     throw LogCheck.Fault.unverified("\(report.delivered) deliveries of \(world.services.accepted)")

@@ -613,7 +613,7 @@ final class DeploymentLife: Sendable {
     // MARK: Checks
 
     /// A room must be as its callers know it.
-    private func status(_ room: Int, _ run: NodeRun) {
+    func status(_ room: Int, _ run: NodeRun) {
         guard let before = state.withLock({ $0.rooms[room] }) else { return }
         call(run, room) { broker in
             try await broker.rooms.status(before.id)

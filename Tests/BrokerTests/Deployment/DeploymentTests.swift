@@ -34,7 +34,7 @@ import Testing
         }
     }
 
-    private static func number(_ name: String) -> UInt64? {
+    static func number(_ name: String) -> UInt64? {
         Environment.all.first { $0.name == name }.flatMap { UInt64($0.value) }
     }
 }

@@ -187,6 +187,6 @@ extension Deployment {
         // The last outcomes and purges are published in the next window.
         try await pass(30_000)
         try checkRows()
-        try await finish()
+        try await finish(life.facts)
     }
 }
