@@ -154,7 +154,7 @@ import Testing
             try await deployment.checkReady()
             try await deployment.checkAlarm("a failover has lost commits of the last seconds")
             // The acknowledged push is lost.
-            try await deployment.conclude(Facts())
+            try await deployment.conclude(Facts(), isBrief: true)
         }
     }
 
@@ -166,6 +166,8 @@ import Testing
         nodes: Int, _ name: String = #function, _ story: (Deployment) async throws -> Void
     ) async throws {
         let (seed, start) = (DeploymentTests.number("MAYFLY_TEST_SEED") ?? 1, Clock.monotonicMs)
+        // Before it, so that a story that traps or hangs is known, too.
+        Standard.error("deployment: plays \(name), seed \(seed)\n")
         let server = try PostgresServer()
         let deployment = try Deployment(seed: seed, nodes: nodes, pace: .minutes, server: server)
         do {
@@ -247,7 +249,7 @@ extension Deployment {
         try checkReady()
         life.checkAll()
         try await pass(1_000)
-        try await conclude(life.facts)
+        try await conclude(life.facts, isBrief: true)
     }
 
     func checkIsLonger(_ node: SimulatedNode, than other: SimulatedNode) throws {
