@@ -412,7 +412,7 @@ actor Deployment {
         case .sleep: hang(sleeps: true)
         case .cut: cut()
         case .weather: weather()
-        case .deafness: deafen()
+        case .deafness: deafen(chance.pick(nodes).machine.number, for: someTime())
         case .database: troubleDatabase()
         case .clock: stepClock()
         case .databaseClock: stepDatabaseClock()
@@ -508,11 +508,11 @@ actor Deployment {
     }
 
     /// The session that listens gets nothing, as after a connection was lost without notice.
-    private func deafen() {
-        let (machine, network) = (chance.pick(nodes).machine.number, world.network)
+    func deafen(_ machine: Int, for ms: UInt64) {
+        let network = world.network
         count("deaf")
         network.set(deaf: true, at: machine)
-        trouble("node-\(machine + 1) gets no messages", for: someTime()) { network.set(deaf: false, at: machine) }
+        trouble("node-\(machine + 1) gets no messages", for: ms) { network.set(deaf: false, at: machine) }
     }
 
     private func troubleDatabase() {

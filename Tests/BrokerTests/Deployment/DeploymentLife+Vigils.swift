@@ -10,6 +10,8 @@ extension DeploymentLife {
     private static let ringMs: UInt64 = 60_000
     /// The longest time without a fault. A sign of life is believed for two seconds, and a ping may be answered for two more.
     private static let calmRingMs: UInt64 = 6_000
+    /// The same after a connection broke: its side counts as present for five seconds, and is rung at most every 30 s.
+    private static let brokenRingMs: UInt64 = 36_000
     private static let mostVigils = 12
 
     /// Two people come into a room that is theirs alone. One falls silent just before the other one comes, or leaves only a stale socket.
@@ -33,7 +35,7 @@ extension DeploymentLife {
         }
     }
 
-    private func fallSilent(_ room: Int, _ slot: Int, _ hasStaleSocket: Bool) {
+    func fallSilent(_ room: Int, _ slot: Int, _ hasStaleSocket: Bool) {
         let now = time.now
         // A fault may have kept it from coming.
         guard state.withLock({ $0.rooms[room]?.sides[slot].presentSince }) != nil else { return endVigil(room) }
@@ -92,6 +94,24 @@ extension DeploymentLife {
                 world.story.fail("room \(room) side \(slot) waits for a peer that fell silent, and which got no push")
             } else {
                 watchVigil(room, slot, socket, since: start)
+            }
+        }
+    }
+
+    /// Checks, when the report of a side lapses, whether its peer was rung whose connection broke meanwhile.
+    func watchReport(_ room: Int, _ slot: Int, since start: UInt64) {
+        time.after(Self.reportMs) { [self] in
+            let now = time.now
+            let isMissing = state.withLock { state in
+                guard let room = state.rooms[room], room.isVigil, room.isClosed == .no, let silent = room.silentSince,
+                    start < silent, silent + Self.brokenRingMs < now
+                else { return false }
+                let peer = room.sides[1 - slot]
+                guard peer.socket == nil, !peer.isJoining, peer.isTokenKnown, let token = peer.token else { return false }
+                return state.seen[token] ?? 0 < silent
+            }
+            if isMissing, isCalm(from: start - 40_000) {
+                world.story.fail("room \(room) side \(slot) reported that it waits, and its peer left and got no push")
             }
         }
     }

@@ -161,7 +161,7 @@ final class DeploymentLife: Sendable {
     /// The same for a node whose time is right, like the database's, whatever the clocks of other nodes show.
     private static let callSlackMs: UInt64 = 5_000
     /// Broker's rules: how long a report over HTTP is believed, and how long after its end a side still counts as present.
-    private static let reportMs: UInt64 = 45_000
+    static let reportMs: UInt64 = 45_000
     /// Longer than a term: from then on all nodes know who is present.
     private static let termMs: UInt64 = 12_000
     /// Within this time all nodes know of a change.
@@ -527,9 +527,9 @@ final class DeploymentLife: Sendable {
         }
     }
 
-    private func report(_ room: Int, _ slot: Int, _ run: NodeRun) {
+    func report(_ room: Int, _ slot: Int, _ run: NodeRun, leaving: Bool? = nil) {
         guard let caller = caller(room, slot) else { return }
-        let leaving = chance.upTo(3) == 0
+        let leaving = leaving ?? (chance.upTo(3) == 0)
         if leaving { change(room, slot) { $0.presentSince = nil } }
         call(run, room) { broker in
             try await broker.rooms.report(caller, leaving: leaving)
@@ -544,6 +544,7 @@ final class DeploymentLife: Sendable {
                 world.story.tell(
                     "room \(room) side \(slot) reports at \(run.node.name), leaving \(leaving): \(delivery.rawValue)")
                 if delivery == .queued { knocked(room, 1 - slot) }
+                if !leaving { watchReport(room, slot, since: now) }
             }
         }
     }
