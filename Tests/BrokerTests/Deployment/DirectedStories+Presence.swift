@@ -74,10 +74,50 @@ import Testing
         }
     }
 
+    /// Nobody comes after the last push, so nothing but its table's own end brings a sweeper.
+    @Test func aTableEndsInAQuietTime() async throws {
+        try await play(pace: .days) { story in
+            let room = try await story.pair()
+            try await story.arrive(room, Self.waiter, at: 0)
+            try await story.pass(1_000)
+            story.life.close(room, try story.run(0))
+            // The table of a push is for ten minutes, in which its deadline lies.
+            let now = story.world.time.now
+            let end = (now / 600_000 + 1) * 600_000
+            try await story.pass(end - now + 185_000)
+            try await story.checkPartitions(mayWait: true)
+        }
+    }
+
+    /// Two nodes stand still for a moment, as guests of one host do, and then sweep at once.
+    @Test func twoNodesSweepAtOnce() async throws {
+        try await play { story in
+            // Just after a window's end, since the node that leads plans its sweeps then.
+            try await story.pass(5_100 - story.world.time.now % 5_000)
+            var (before, after) = (0, 0)
+            while after >= before {
+                story.life.create(try story.run(0))
+                try await story.pass(5_000)
+                (before, after) = (after, try await story.partitions().count)
+            }
+            // It has just swept, and will in 50 s. So will the other one.
+            story.life.create(try story.run(1))
+            for _ in 0..<9 {
+                try await story.pass(5_000)
+                story.life.create(try story.run(0))
+            }
+            try await story.pass(4_500)
+            for node in story.nodes { node.machine.stop() }
+            try await story.pass(1_000)
+            for node in story.nodes { node.machine.resume() }
+            try await story.pass(20_000)
+        }
+    }
+
     private static let (waiter, sleeper) = (0, 1)
 
-    private func play(_ body: (Deployment) async throws -> Void) async throws {
-        let deployment = try Deployment(seed: 1, nodes: 2, pace: .minutes)
+    private func play(pace: Pace = .minutes, _ body: (Deployment) async throws -> Void) async throws {
+        let deployment = try Deployment(seed: 1, nodes: 2, pace: pace)
         do {
             try await deployment.begin()
             try await body(deployment)
