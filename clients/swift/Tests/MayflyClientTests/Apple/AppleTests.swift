@@ -268,7 +268,7 @@
                 try await Task.sleep(for: .seconds(60))
                 throw MayflyError.noAnswer("lost")
             }
-            await #expect(throws: MayflyError.self) {
+            await #expect(throws: MayflyError.noAnswer("no answer to the approval in 0.1 seconds")) {
                 try await broker.accounts(user, silent).respond("MAYFLY_ALLOW", to: asked, within: .milliseconds(100))
             }
         }
