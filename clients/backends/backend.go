@@ -107,11 +107,14 @@ func report(user, session, kind, id string, data object) object {
 
 // Returns `approved`, `denied`, `timed_out` or `withdrawn`. Takes a minute at most, or longer if it is told to retry later.
 func ask(user, session, id string) string {
-	request, isBroker := report(user, session, "approval_request", id, object{})["requestId"].(string)
+	request, hasID := report(user, session, "approval_request", id, object{})["requestId"].(string)
+	if !hasID {
+		log.Fatal("The answer has no requestId. Check BROKER.")
+	}
 	for {
-		status, isText := send("GET", "/api/approval/"+url.PathEscape(request), nil, "")["status"].(string)
-		if !isBroker || !isText {
-			log.Fatal("This is not the broker.")
+		status, hasStatus := send("GET", "/api/approval/"+url.PathEscape(request), nil, "")["status"].(string)
+		if !hasStatus {
+			log.Fatal("The answer has no status. Check BROKER.")
 		}
 		if status != "pending" {
 			return status

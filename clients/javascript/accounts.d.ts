@@ -187,8 +187,8 @@ export type SessionNews =
 export interface SessionFeed extends AsyncIterableIterator<SessionNews> {
   next(): Promise<IteratorResult<SessionNews, undefined>>;
   /**
-   * Makes this client the session's only active one. The device before gets a push, `session_handoff`. Waits for the connection,
-   * and is dropped if the app leaves meanwhile.
+   * Makes this client the session's only active one. The device before gets a push, `session_handoff`. Waits for the connection. It
+   * is dropped if the app leaves before that, or is away.
    * @param options `device`: the client's own name for itself. `token`: this device's, for the next handoff. `user` is for back ends.
    */
   claim(sessionId: string, options: { device: string; type?: "ios" | "desktop" | "web"; token?: PushToken; user?: string }): void;

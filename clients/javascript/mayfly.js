@@ -624,7 +624,7 @@ export class Session {
   /** Sends a text, once it is connected. */
   send(text) {
     if (this.#hasJoined && this.#socket.readyState === 1) this.#socket.send(text);
-    else if (!this.#hasEnded && this.#unsent.push(text) > MOST_EVENTS) this.#unsent.shift();
+    else if (!this.#hasEnded && !this.#isAway && this.#unsent.push(text) > MOST_EVENTS) this.#unsent.shift();
   }
 
   /** Leaves deliberately: the peer hears of it at once, and nobody is pushed to. */

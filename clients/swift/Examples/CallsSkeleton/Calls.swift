@@ -88,7 +88,7 @@ final class Calls {
 
     /// The phone rings already. The calling service knows whether somebody waits.
     private func rings(_ id: UUID, _ call: CallNotification) async {
-        // An unreadable memory doesn't say that nobody waits.
+        // A failed read doesn't prove that nobody waits.
         guard let memory = try? kept.read() else { return show("ringing for a call that can't be looked up") }
         let session = await waiting().first { session in memory.phone.map { call.isAbout(session, $0) } ?? false }
         guard let session else {
@@ -112,7 +112,7 @@ final class Calls {
         }
     }
 
-    /// With the next user's JWT the last one's phone can't be deleted.
+    /// The next user's JWT can't delete the last user's phone.
     private func leaveLastUser() async throws {
         do { try await logOutNow() } catch let error as MayflyError where error.refusal?.kind == .unauthorized {
             // The last user's login has ended, so only the broker can end the registration: when it expires.
@@ -123,7 +123,7 @@ final class Calls {
 
     func name(_ uid: String, _ name: String) throws { try kept.change { $0.names[uid] = name } }
 
-    /// Doesn't wait for it: a call that comes meanwhile must not wait for the broker.
+    /// Returns at once, so that an incoming call doesn't wait for the broker.
     private func startTurn(_ work: @escaping @Sendable @MainActor () async throws -> Void) {
         let task = turns.add(work)
         Task {

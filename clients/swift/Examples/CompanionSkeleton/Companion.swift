@@ -101,7 +101,7 @@ actor Companion {
             let device = try await accounts.registerDevice(token)
             try kept.change { $0.device.set(device) }
         } catch {
-            try kept.change { $0.device.failed(error) }
+            try kept.change { $0.device.recordFailure(error) }
             throw error
         }
     }

@@ -112,7 +112,7 @@ actor PrinterMonitor {
                 $0.device.set(device)
             }
         } catch {
-            try kept.change { $0.device.failed(error) }
+            try kept.change { $0.device.recordFailure(error) }
             throw error
         }
     }

@@ -52,7 +52,7 @@ nonisolated public struct Registered: Codable, Sendable {
     public private(set) var current: Registration?
     /// A logout needs them until the broker has deleted them.
     public private(set) var old: [Registration] = []
-    /// The token of a registration without an answer, because it was lost or the app ended. Another call returns that registration.
+    /// The token of a registration whose answer never came. Registering the token again returns that registration.
     public var unanswered: PushToken?
 
     public init() {}
@@ -66,8 +66,8 @@ nonisolated public struct Registered: Codable, Sendable {
         (current, unanswered) = (new, nil)
     }
 
-    /// A token that the broker refuses for good must not keep the user from leaving.
-    public mutating func failed(_ error: any Error) {
+    /// Drops a token that the broker refuses for good. Otherwise the user could never log out.
+    public mutating func recordFailure(_ error: any Error) {
         guard let refusal = (error as? MayflyError)?.refusal else { return }
         if refusal.kind != .unauthorized, refusal.retryAfter == nil { unanswered = nil }
     }

@@ -27,20 +27,22 @@
 
         private func didEnterBackground() {
             // iOS suspends the app within seconds. The assertion keeps it running until the broker knows.
-            endAssertion()
-            assertion = UIApplication.shared.beginBackgroundTask(withName: "Mayfly disconnects") { [weak self] in
-                // iOS ends an app that goes on.
-                self?.endAssertion()
+            end(assertion)
+            let assertion = UIApplication.shared.beginBackgroundTask(withName: "Mayfly disconnects") { [weak self] in
+                // iOS ends an app that still has an assertion when its time is up.
+                if let self { end(self.assertion) }
             }
+            self.assertion = assertion
             Task {
                 await connection.suspend()
-                endAssertion()
+                // Not a later one: the app may have returned and left again meanwhile.
+                end(assertion)
             }
         }
 
-        private func endAssertion() {
-            guard assertion != .invalid else { return }
-            UIApplication.shared.endBackgroundTask(assertion)
+        private func end(_ ended: UIBackgroundTaskIdentifier) {
+            guard ended != .invalid, ended == assertion else { return }
+            UIApplication.shared.endBackgroundTask(ended)
             assertion = .invalid
         }
 
