@@ -79,13 +79,13 @@ final class PostgresJournal: LedgerState {
     let clocks: PostgresClocks
     let interceptor: JobInterceptor?
     let limit: Int
-    /// How many of the log's last entries are kept for nodes that don't serve yet.
+    /// How many of the log's last entries are kept for nodes that don't serve yet. The default is about one window of a busy deployment.
     let keptForWaiting: Int
     private let state = Mutex(State())
     /// Held while one connection records an absence.
     private let resuming = Mutex(())
 
-    /// The defaults are for a connection of no store. A window of a busy deployment has about 65,536 entries.
+    /// The defaults are for a connection of no store.
     init(
         uri: String, resolution: UInt64 = 1, limit: Int = 1_000_000, keptForWaiting: Int = 65_536, resumption: [Entry.Op] = [],
         now: @escaping @Sendable () -> UInt64 = { 0 }, isBehind: @escaping @Sendable (UInt64) -> Void = { _ in },

@@ -273,7 +273,7 @@ extension PostgresDatabase {
             var report = NodeReport(name: row.text(0), steps: row.time(1), ledgerSize: row.time(2))
             report.silentMs = journal.unchangedMs(.report(of: report.name), stamp: row.time(3))
             report.life = journal.life(.term(of: report.name), stamp: row.time(4))
-            // A node that serves renews both at once. They are read a moment apart.
+            // A node that serves renews both in one transaction. This process may first see them a moment apart, hence the second.
             report.isWaiting = report.silentMs + 1_000 < journal.unchangedMs(.term(of: report.name), stamp: row.time(4))
             return (report, row.time(4))
         }

@@ -21,7 +21,7 @@ import Testing
         }
     }
 
-    /// A node that starts at the wrong server can't know that it is wrong. Those that know keep their terms there, so it ends nobody.
+    /// A node that starts at the wrong server can't know that. The other nodes still renew their terms there, so it must end none of them.
     @Test(.enabled(if: playsCrashes)) func aNodeThatStartsAtTheWrongServerEndsNobody() async throws {
         try await play(nodes: 2) { deployment in
             try await deployment.leave(deployment.nodes[0])
@@ -40,7 +40,8 @@ import Testing
             let (newcomer, others) = (deployment.nodes[0], deployment.nodes.dropFirst())
             try await deployment.leave(newcomer)
             try await deployment.pass(until: { others.contains(where: \.leads) })
-            guard let leader = others.first(where: \.leads), let other = others.first(where: { !$0.leads }) else { return }
+            let (first, last) = (others.first(where: \.leads), others.first { !$0.leads })
+            let (leader, other) = (try #require(first), try #require(last))
             let room = try await deployment.loseWindows(at: other)
             try await deployment.start(newcomer)
             // It needs the keys of the node that leads.
@@ -114,7 +115,7 @@ import Testing
         }
     }
 
-    /// After an outage, a node that starts reads the stamps of another one before that can renew them. They are old, but nobody is dead.
+    /// After an outage a starting node reads another node's stamps before that node can renew them. The stamps are old, but the node lives.
     @Test(.enabled(if: playsCrashes)) func anOutageEndsNobody() async throws {
         try await play(nodes: 2) { deployment in
             let (nodes, database) = (deployment.nodes, deployment.world.database)
@@ -137,7 +138,7 @@ import Testing
         try await play(nodes: 2) { deployment in
             let (node, life) = (deployment.nodes[1], deployment.life)
             let room = try await deployment.makeRoom(at: node)
-            if let run = node.run { life.accept(room, run) }
+            life.accept(room, try #require(node.run))
             try await deployment.pass(1_000)
             // For 15 s after a start pushes wait, since phones may come back.
             try await deployment.leave(node)
@@ -146,7 +147,7 @@ import Testing
             try await deployment.passToWindow()
             try await deployment.copyServer()
             try await deployment.pass(2_500)
-            if let run = node.run { life.arrive(room, 0, run) }
+            life.arrive(room, 0, try #require(node.run))
             try await deployment.pass(500)
             #expect(life.facts.pushes == 1)
             try await deployment.swapServers()
@@ -209,14 +210,14 @@ extension Deployment {
 
     /// Makes a room.
     func makeRoom(at node: SimulatedNode) async throws -> Int {
-        if let run = node.run { life.create(run, seconds: 300) }
+        life.create(try #require(node.run), seconds: 300)
         try await pass(1_000)
-        return life.state.withLock { $0.rooms.keys.max() } ?? 0
+        return try #require(life.state.withLock { $0.rooms.keys.max() })
     }
 
     /// Asks a node of a room, whether it is ready or not. If it answers, it must know the room.
     func ask(of room: Int, at node: SimulatedNode) async throws {
-        if let run = node.run { life.status(room, run) }
+        life.status(room, try #require(node.run))
         try await pass(1_000)
     }
 

@@ -116,12 +116,16 @@ import Testing
 
     private static let (waiter, sleeper) = (0, 1)
 
-    private func play(pace: Pace = .minutes, _ body: (Deployment) async throws -> Void) async throws {
+    private func play(
+        pace: Pace = .minutes, _ name: String = #function, _ body: (Deployment) async throws -> Void
+    ) async throws {
         let deployment = try Deployment(seed: 1, nodes: 2, pace: pace)
         do {
             try await deployment.begin()
             try await body(deployment)
-        } catch { Issue.record("\(error)") }
+            // `scripts/switch-off` looks for these words.
+            print("deployment: the story of \(name), seed 1")
+        } catch { Issue.record("the story of \(name), seed 1: \(error)") }
         try await deployment.remove()
     }
 }

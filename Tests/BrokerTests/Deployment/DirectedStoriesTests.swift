@@ -52,7 +52,7 @@ extension Deployment {
     /// A push is delivered while no node reaches the database. The node that sent it gets back to the database after the others.
     func playOutage() async throws {
         try await begin()
-        try await knockWhileApple(isAwayFrom: nodes[1])
+        try await knockWhileAppleIsAway(at: nodes[1])
         // Longer than a push's row is kept after the end of its attempts.
         troubleDatabase(.refuses, at: [nodes[0], nodes[2]], for: 160_000)
         troubleDatabase(.refuses, at: [nodes[1]], for: 163_000)
@@ -67,7 +67,7 @@ extension Deployment {
         try await begin()
         // Longer than a start counts as trouble.
         try await pass(10_000)
-        try await knockWhileApple(isAwayFrom: nodes[0])
+        try await knockWhileAppleIsAway(at: nodes[0])
         harm(try #require(nodes[0].run), "killed") { $0.gate.die() }
         world.services.set(isAway: false)
         // It is not noted as trouble, because a push needs no node that leads.
@@ -128,8 +128,8 @@ extension Deployment {
 
     // MARK: Parts
 
-    /// Somebody comes into a room at a node, and the node can't push to the peer, who is away.
-    private func knockWhileApple(isAwayFrom node: SimulatedNode) async throws {
+    /// Somebody enters a room at this node while Apple can't be reached, so the push to the absent peer waits.
+    private func knockWhileAppleIsAway(at node: SimulatedNode) async throws {
         let run = try #require(node.run)
         world.services.set(isAway: true)
         life.create(run, seconds: 360) { [life, world] room in
