@@ -42,7 +42,7 @@ import WebPush
 
     /// Says hello and registers a channel. Returns the browser's id and its subscription, with keys that the simulator doesn't know.
     private func register(
-        _ firefox: Firefox, _ sender: Sender, _ key: ES256.PrivateKey, _ auth: [UInt8]
+        _ firefox: Firefox, _ sender: Sender, _ key: ECDHKey, _ auth: [UInt8]
     ) async throws -> (id: String, Browser) {
         let hello = try await firefox.ask(#"{"messageType":"hello","broadcasts":{},"use_webpush":true}"#)
         #expect(hello["status"]?.wholeNumber == 200)
@@ -53,7 +53,7 @@ import WebPush
         #expect(made["channelID"]?.text == Self.channel)
         #expect(made["status"]?.wholeNumber == 200)
         let endpoint = try #require(made["pushEndpoint"]?.text)
-        let point = Base64URL.encode(try key.point())
+        let point = Base64URL.encode(key.point)
         let json =
             #"{"endpoint":"\#(endpoint)","expirationTime":null,"keys":{"p256dh":"\#(point)","auth":"\#(Base64URL.encode(auth))"}}"#
         return (try #require(hello["uaid"]?.text), try Browser(.mozilla, Array(json.utf8)))
@@ -66,7 +66,7 @@ import WebPush
 
     @Test func messagesReachTheBrowserAsTheyCame() async throws {
         try await play { world, address in
-            let (sender, key, auth) = (try Sender(), try ES256.PrivateKey(), Sodium.randomBytes(16))
+            let (sender, key, auth) = (try Sender(), try ECDHKey(), Sodium.randomBytes(16))
             let firefox = try await Firefox(world, address)
             let (_, browser) = try await register(firefox, sender, key, auth)
             #expect(try await world.post("hello", to: browser, sender, ["topic": "aaaa"]).status == 201)
@@ -101,7 +101,7 @@ import WebPush
 
     @Test func messagesWaitForTheBrowser() async throws {
         try await play { world, address in
-            let (sender, key, auth) = (try Sender(), try ES256.PrivateKey(), Sodium.randomBytes(16))
+            let (sender, key, auth) = (try Sender(), try ECDHKey(), Sodium.randomBytes(16))
             var firefox = try await Firefox(world, address)
             let (id, browser) = try await register(firefox, sender, key, auth)
             #expect(try await world.post("unacknowledged", to: browser, sender).status == 201)
@@ -130,7 +130,7 @@ import WebPush
         try await play { world, address in
             let sender = try Sender()
             let firefox = try await Firefox(world, address)
-            let (_, browser) = try await register(firefox, sender, try ES256.PrivateKey(), Sodium.randomBytes(16))
+            let (_, browser) = try await register(firefox, sender, try ECDHKey(), Sodium.randomBytes(16))
             let gone = try await firefox.ask(#"{"channelID":"\#(Self.channel)","messageType":"unregister","code":200}"#)
             #expect(gone["status"]?.wholeNumber == 200)
             let answer = try await world.post(to: browser, sender)

@@ -23,7 +23,7 @@ import WebPush
             let read = try PushEndpoint(browser.endpoint.utf8.span, try PushHosts("\(world.address) private"))
             #expect(read.origin == browser.origin)
             let point = browser.p256dh
-            let isPoint = ES256.isPoint(point.span)
+            let isPoint = ECDHKey.isPoint(point.span)
             #expect(isPoint)
             #expect(browser.auth.count == MessageEncryption.authCount)
         }
@@ -115,28 +115,14 @@ import WebPush
             Base64.url.decode(
                 "DGv6ra1nlYgDCS1FRnbzlwAAEABBBP4z9KsN6nGRTbVYI_c7VJSPQTBtkgcy27mlmlMoZIIgDll6e3vCYLocInmYWAmS6TlzAC8wEqKK6PBru3jl7A_yl95bQpu6cVPTpK4Mqgkf1CXztLVBSt2Ks3oZwbuwXPXLWyouBWLVWGNWQexSgSxsj_Qulcy4a-fN"
             ))
-        let key = try Self.receiver(
-            "q1dXpw3UpT5VOmu_cf_v6ih07Aems3njxI-JWgLcM94",
-            "BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4")
+        let number = try #require(Base64.url.decode("q1dXpw3UpT5VOmu_cf_v6ih07Aems3njxI-JWgLcM94"))
+        let key = try ECDHKey(number.span)
         let auth = try #require(Base64.url.decode("BTBZMqHH6r4Tts7J_aSIgg"))
         let text = "When I grow up, I want to be a watermelon"
         #expect(MessageOpener.open(message, key: key, auth: auth) == Array(text.utf8))
-        #expect(MessageOpener.open(message, key: try ES256.PrivateKey(), auth: auth) == nil)
+        #expect(MessageOpener.open(message, key: try ECDHKey(), auth: auth) == nil)
         #expect(MessageOpener.open(Array(message.dropLast()), key: key, auth: auth) == nil)
         #expect(MessageOpener.open([], key: key, auth: auth) == nil)
-    }
-
-    /// Makes a key from its number and point.
-    private static func receiver(_ number: String, _ point: String) throws -> ES256.PrivateKey {
-        let head: [UInt8] = [
-            0x30, 0x81, 0x87, 0x02, 0x01, 0x00, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08,
-            0x2a,
-            0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07, 0x04, 0x6d, 0x30, 0x6b, 0x02, 0x01, 0x01, 0x04, 0x20,
-        ]
-        let parts = (try #require(Base64.url.decode(number)), try #require(Base64.url.decode(point)))
-        let der = head + parts.0 + [0xa1, 0x44, 0x03, 0x42, 0x00] + parts.1
-        let pem = "-----BEGIN PRIVATE KEY-----\n\(Base64.standard.encode(der.span))\n-----END PRIVATE KEY-----\n"
-        return try ES256.PrivateKey(pem: Array(pem.utf8).span)
     }
 
     // MARK: Refusing

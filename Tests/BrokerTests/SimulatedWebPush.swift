@@ -44,7 +44,7 @@ final class SimulatedWebPush: Sendable {
     }
 
     let settings: WebPushService
-    private let browser: ES256.PrivateKey
+    private let browser: ECDHKey
     /// The `p256dh` of all subscriptions.
     let point: [UInt8]
     /// Returns the answer to a message, and after how long it comes.
@@ -56,8 +56,8 @@ final class SimulatedWebPush: Sendable {
         settings = WebPushService(
             keys: [try VAPIDKey(ES256.PrivateKey())], contact: "mailto:ops@chat.example", origin: "https://app.example",
             hosts: .public)
-        browser = try ES256.PrivateKey()
-        point = try browser.point()
+        browser = try ECDHKey()
+        point = browser.point
         self.answer = answer
     }
 

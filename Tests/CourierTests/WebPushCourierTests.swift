@@ -42,7 +42,7 @@ import WebPush
     }
 
     private func push(to host: String, key number: UInt8? = nil, withinMs: UInt64 = 2_000) throws -> Push {
-        let point = try ES256.PrivateKey().point()
+        let point = try ECDHKey().point
         let (endpoint, auth) = (Array("https://\(host)/x".utf8), Base64.url.encode(Sodium.randomBytes(16).span))
         let (pointText, authText) = (Array(Base64.url.encode(point.span).utf8), Array(auth.utf8))
         let all = try PushHosts("localhost:1\n127.0.0.1:1")

@@ -130,13 +130,13 @@ import Testing
 }
 
 @Suite struct SubscriptionTests {
-    private let key = try! ES256.PrivateKey()
+    private let key = try! ECDHKey()
     private let auth = Sodium.randomBytes(16)
 
     private func read(
         _ endpoint: String = "https://a.example/x", p256dh: String? = nil, auth: String? = nil
     ) throws -> Subscription {
-        let own = try key.point()
+        let own = key.point
         let point = p256dh ?? Base64.url.encode(own.span)
         let auth = auth ?? Base64.url.encode(self.auth.span)
         return try Subscription(
@@ -156,7 +156,7 @@ import Testing
     }
 
     @Test func keysMayBePadded() throws {
-        let own = try key.point()
+        let own = key.point
         let (point, auth) = (Base64.url.encode(own.span), Base64.url.encode(self.auth.span))
         #expect(try read(p256dh: point + "=", auth: auth + "==").secret == read().secret)
         for bad in [point + "==", point + "A", String(point.dropLast()), "", "=", point.replacingFirst(with: "C")] {
@@ -259,7 +259,7 @@ extension PushEndpointTests {
         ("https://ntfy.sh/%2561", "ntfy.sh/%2561"), ("https://ntfy.sh/a%3f", "ntfy.sh/a%3F"), ("https://ntfy.sh", "ntfy.sh/"),
     ])
     func anotherSpellingBuysNoSecondBudget(text: String, name: String) throws {
-        let (endpoint, point) = (Array(text.utf8), try ES256.PrivateKey().point())
+        let (endpoint, point) = (Array(text.utf8), try ECDHKey().point)
         let key = Array(Base64.url.encode(point.span).utf8)
         let auth = Array(Base64.url.encode(Sodium.randomBytes(16).span).utf8)
         let subscription = try Subscription(endpoint: endpoint.span, p256dh: key.span, auth: auth.span, .public)

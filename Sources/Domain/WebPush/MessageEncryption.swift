@@ -20,17 +20,17 @@ public enum MessageEncryption {
     ///   - auth: the subscription's `auth`.
     /// - Throws: `.badKey` if `point` is not on the curve.
     public static func encrypt(_ text: [UInt8], to point: Span<UInt8>, auth: Span<UInt8>) throws(TLSError) -> [UInt8] {
-        try encrypt(text, to: point, auth: auth, with: ES256.PrivateKey(), salt: Sodium.randomBytes(16), textCount: textCount)
+        try encrypt(text, to: point, auth: auth, with: ECDHKey(), salt: Sodium.randomBytes(16), textCount: textCount)
     }
 
     /// - Parameters:
     ///   - key: the sender's key of this message.
     ///   - textCount: the length of the padded text.
     static func encrypt(
-        _ text: [UInt8], to point: Span<UInt8>, auth: Span<UInt8>, with key: ES256.PrivateKey, salt: [UInt8], textCount: Int
+        _ text: [UInt8], to point: Span<UInt8>, auth: Span<UInt8>, with key: ECDHKey, salt: [UInt8], textCount: Int
     ) throws(TLSError) -> [UInt8] {
         precondition(text.count <= textCount && auth.count == authCount && salt.count == 16)
-        let own = try key.point()
+        let own = key.point
         var keys = try Keys(key, with: point, auth: auth, salt: salt, receiver: point, sender: own.span)
         defer { keys.wipe() }
         var message = [UInt8]()
@@ -50,9 +50,9 @@ public enum MessageEncryption {
     /// Opens a message as its receiver does.
     /// - Parameter key: the key whose point is the subscription's `p256dh`.
     /// - Returns: the text without padding. Nil for anything but one record for this receiver.
-    public static func decrypt(_ message: [UInt8], with key: ES256.PrivateKey, auth: Span<UInt8>) throws(TLSError) -> [UInt8]? {
+    public static func decrypt(_ message: [UInt8], with key: ECDHKey, auth: Span<UInt8>) throws(TLSError) -> [UInt8]? {
         guard message.count > headCount + AES128GCM.tagLength, message[20] == 65, auth.count == authCount else { return nil }
-        let (own, bytes) = (try key.point(), message.span)
+        let (own, bytes) = (key.point, message.span)
         let sender = bytes.extracting(21..<headCount)
         var keys: Keys
         do throws(TLSError) {
@@ -78,10 +78,10 @@ public enum MessageEncryption {
         }
 
         init(
-            _ key: ES256.PrivateKey, with peer: Span<UInt8>, auth: Span<UInt8>, salt: [UInt8], receiver: Span<UInt8>,
+            _ key: ECDHKey, with peer: Span<UInt8>, auth: Span<UInt8>, salt: [UInt8], receiver: Span<UInt8>,
             sender: Span<UInt8>
         ) throws(TLSError) {
-            var secret = [UInt8](repeating: 0, count: ES256.PrivateKey.sharedLength)
+            var secret = [UInt8](repeating: 0, count: ECDHKey.secretLength)
             defer { Sodium.wipe(&secret) }
             var span = secret.mutableSpan
             try key.agree(with: peer, into: &span)

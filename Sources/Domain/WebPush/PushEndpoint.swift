@@ -70,7 +70,7 @@ public struct PushEndpoint: Sendable, Equatable {
     /// The URL's origin (RFC 6454).
     public var origin: String { Self.scheme + authority }
 
-    private var shownHost: String { host.contains(":") ? "[\(host)]" : host }
+    private var shownHost: String { host.utf8.contains(UInt8(ascii: ":")) ? "[\(host)]" : host }
 
     private static func hostAndPort(_ authority: [UInt8]) throws(Fault) -> (String, UInt16) {
         let isBracketed = authority.first == UInt8(ascii: "[")

@@ -8,7 +8,7 @@ public struct Subscription: Sendable {
     public let secret: Secret
 
     /// The bytes before the endpoint.
-    static let keyCount = MessageEncryption.authCount + ES256.PrivateKey.pointLength
+    static let keyCount = MessageEncryption.authCount + ECDHKey.pointLength
 
     public enum Fault: Error, Sendable, Equatable {
         case endpoint(PushEndpoint.Fault)
@@ -28,7 +28,7 @@ public struct Subscription: Sendable {
     /// Reads the texts of `PushSubscription.toJSON()`. Keys may end with `=`.
     public init(endpoint: Span<UInt8>, p256dh: Span<UInt8>, auth: Span<UInt8>, _ hosts: PushHosts) throws {
         let endpoint: PushEndpoint = try Self.read(endpoint, hosts)
-        guard let point = Self.decode(p256dh, ES256.PrivateKey.pointLength), ES256.isPoint(point.span) else {
+        guard let point = Self.decode(p256dh, ECDHKey.pointLength), ECDHKey.isPoint(point.span) else {
             throw Fault.p256dh
         }
         guard let auth = Self.decode(auth, MessageEncryption.authCount) else { throw Fault.auth }

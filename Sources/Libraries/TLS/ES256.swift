@@ -31,6 +31,15 @@ public enum ES256 {
             try unsafe PEM.writing { unsafe PEM_write_bio_PUBKEY($0, pointer) == 1 }
         }
 
+        /// The public key as an uncompressed point (SEC 1, 2.3.3): 04, x and y.
+        public func point() throws(TLSError) -> [UInt8] {
+            var point: UnsafeMutablePointer<UInt8>?
+            let count = unsafe EVP_PKEY_get1_encoded_public_key(pointer, &point)
+            defer { unsafe CRYPTO_free(point, "", 0) }
+            guard let point = unsafe point, count == ECDHKey.pointLength else { throw .outOfMemory }
+            return unsafe Array(UnsafeBufferPointer(start: point, count: count))
+        }
+
         /// Returns R || S over `message`.
         public func sign(_ message: Span<UInt8>) throws(TLSError) -> [UInt8] {
             guard let context = unsafe EVP_MD_CTX_new() else { throw .outOfMemory }
@@ -149,25 +158,14 @@ private func groupName(of key: OpaquePointer) -> String? {
 
 /// Generates a P-256 key. The caller frees it.
 func makeP256() -> OpaquePointer? {
-    guard let context = unsafe EVP_PKEY_CTX_new(ES256.curve, nil) else { return nil }
+    guard let context = unsafe EVP_PKEY_CTX_new_id(EVP_PKEY_EC, nil) else { return nil }
     defer { unsafe EVP_PKEY_CTX_free(context) }
     var key: OpaquePointer?
-    guard unsafe EVP_PKEY_keygen_init(context) == 1, unsafe EVP_PKEY_keygen(context, &key) == 1 else { return nil }
+    guard unsafe EVP_PKEY_keygen_init(context) == 1,
+        unsafe EVP_PKEY_CTX_set_ec_paramgen_curve_nid(context, NID_X9_62_prime256v1) == 1,
+        unsafe EVP_PKEY_keygen(context, &key) == 1
+    else { return nil }
     return unsafe key
-}
-
-extension ES256 {
-    /// The curve's parameters without a key. Made once: that costs as much as a key.
-    nonisolated(unsafe) static let curve: OpaquePointer = {
-        let context = unsafe EVP_PKEY_CTX_new_id(EVP_PKEY_EC, nil)
-        defer { unsafe EVP_PKEY_CTX_free(context) }
-        var curve: OpaquePointer?
-        guard unsafe EVP_PKEY_paramgen_init(context) == 1,
-            unsafe EVP_PKEY_CTX_set_ec_paramgen_curve_nid(context, NID_X9_62_prime256v1) == 1,
-            unsafe EVP_PKEY_paramgen(context, &curve) == 1, let curve = unsafe curve
-        else { preconditionFailure("OpenSSL can't make P-256") }
-        return unsafe curve
-    }()
 }
 
 /// Why a text is no `ES256.PrivateKey`. Contains nothing of the text.

@@ -8,7 +8,7 @@ import WebPush
 enum MessageBench {
     static func run(_ flags: Flags) throws {
         let messages = try flags.count("messages", default: 20_000)
-        let (point, auth) = (try ES256.PrivateKey().point(), Sodium.randomBytes(MessageEncryption.authCount))
+        let (point, auth) = (try ECDHKey().point, Sodium.randomBytes(MessageEncryption.authCount))
         let text = Self.text("q1w2e3r4t5y6u7i8o9p0aa")
         let start = Clock.processNs
         for _ in 0..<messages { _ = try MessageEncryption.encrypt(text, to: point.span, auth: auth.span) }

@@ -5,7 +5,7 @@ import TLS
 ///
 /// It is separate from the broker's encryption, so that a bug there doesn't hide in tests with the simulator.
 enum MessageOpener {
-    private static let pointCount = ES256.PrivateKey.pointLength
+    private static let pointCount = ECDHKey.pointLength
     /// `salt[16] || record size u32be || length of the key id || key id`.
     static let headCount = 21 + pointCount
     /// A record with an empty text: the delimiter and the tag.
@@ -18,14 +18,14 @@ enum MessageOpener {
     }
 
     /// Returns the text without its padding. Returns nil unless the message is one record for this receiver.
-    static func open(_ message: [UInt8], key: ES256.PrivateKey, auth: [UInt8]) -> [UInt8]? {
-        guard let sender = keyID(of: message), let own = try? key.point() else { return nil }
+    static func open(_ message: [UInt8], key: ECDHKey, auth: [UInt8]) -> [UInt8]? {
+        guard let sender = keyID(of: message) else { return nil }
         let size = message[16..<20].reduce(0) { $0 << 8 | Int($1) }
         guard size >= message.count - headCount else { return nil }
-        var secret = [UInt8](repeating: 0, count: ES256.PrivateKey.sharedLength)
+        var secret = [UInt8](repeating: 0, count: ECDHKey.secretLength)
         var room = secret.mutableSpan
         do { try key.agree(with: sender.span, into: &room) } catch { return nil }
-        let material = derive(32, Array("WebPush: info\0".utf8) + own + sender, from: secret, salt: auth)
+        let material = derive(32, Array("WebPush: info\0".utf8) + key.point + sender, from: secret, salt: auth)
         let salt = Array(message[..<16])
         let content = derive(16, Array("Content-Encoding: aes128gcm\0".utf8), from: material, salt: salt)
         let nonce = derive(12, Array("Content-Encoding: nonce\0".utf8), from: material, salt: salt)

@@ -77,7 +77,7 @@ struct VAPIDVerifier {
 
     /// Reads an uncompressed point. Returns nil if the curve doesn't contain it.
     static func publicKey(_ point: [UInt8]) -> ES256.PublicKey? {
-        guard point.count == ES256.PrivateKey.pointLength, point[0] == 4 else { return nil }
+        guard point.count == ECDHKey.pointLength, point[0] == 4 else { return nil }
         return try? ES256.PublicKey(x: Array(point[1..<33]), y: Array(point[33...]))
     }
 }

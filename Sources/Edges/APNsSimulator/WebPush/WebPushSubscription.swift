@@ -30,13 +30,11 @@ final class WebPushSubscription {
     var forward: ((WebPushEntry) -> Void)?
 
     struct Keys {
-        let key: ES256.PrivateKey
-        let point: [UInt8]
+        let key: ECDHKey
         let auth: [UInt8]
 
         init() throws(TLSError) {
-            key = try ES256.PrivateKey()
-            point = try key.point()
+            key = try ECDHKey()
             auth = Sodium.randomBytes(16)
         }
     }
@@ -52,7 +50,7 @@ final class WebPushSubscription {
         var out = Array(#"{"endpoint":"#.utf8)
         JSON.append(endpoint, to: &out)
         out += #","expirationTime":null,"keys":{"p256dh":""#.utf8
-        out += Base64URL.encode(keys?.point ?? []).utf8
+        out += Base64URL.encode(keys?.key.point ?? []).utf8
         out += #"","auth":""#.utf8
         out += Base64URL.encode(keys?.auth ?? []).utf8
         out += #""}}"#.utf8
