@@ -122,11 +122,13 @@ import Vocabulary
         let script: ScriptedServer.Script = { $0.number == 1 ? [.settings(1000), .answer(200)] : [.reset(.refusedStream)] }
         try await Stage.play(script: script) { stage in
             #expect(await stage.courier.send(Push.sample(1000)) == .delivered)
-            let outcomes = await stage.send((1...500).map { Push.sample($0, deadlineInMs: 250) })
+            // Time for 500 refusals under a sanitizer.
+            let outcomes = await stage.send((1...500).map { Push.sample($0, deadlineInMs: 1_000) })
             #expect(!outcomes.contains(.delivered))
             // One burst into the open connection, and twenty a connection from then on.
-            #expect(await stage.server.requests.count <= 501 + 20 * Self.mostConnections)
-            #expect((2...Self.mostConnections).contains(await stage.server.connections))
+            let most = Self.mostConnections + 750 / 50
+            #expect(await stage.server.requests.count <= 501 + 20 * most)
+            #expect((2...most).contains(await stage.server.connections))
         }
     }
 
