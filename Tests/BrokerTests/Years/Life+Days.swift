@@ -34,6 +34,7 @@ extension Life {
             }
         }
         if chance.upTo(8) == 0 { later(chance.upTo(20 * Self.hour)) { $0.setTheClockRight() } }
+        if day % 4 == 1 { later(chance.upTo(12 * Self.hour)) { $0.thief.isWaiting = true } }
         later(22 * Self.hour) { $0.everybodyLeaves() }
         later(23 * Self.hour) { $0.isNight = true }
         if day % 7 == 3 {
@@ -120,6 +121,7 @@ extension Life {
         if let found = try search.find(inFolder: simulated.folder, isDeep: false) {
             throw Broken(description: "in the state folder, \(found)")
         }
+        try rob()
     }
 
     /// All that was acknowledged is stored until its end, and nothing else.

@@ -149,7 +149,7 @@ extension Life {
             life.meetings[number]?.isBusy = false
             switch answer {
             case .done(let made):
-                life.meetings[number]?.isAccepted = true
+                life.meetings[number]?.acceptedAt = life.machine.monotonic
                 life.meetings[number]?.joiner = Meeting.Side(
                     client: client, member: made.member, sendsMember: sendsMember, token: token)
                 if let token { life.sealed(token, made.ref, expires: made.expires) }

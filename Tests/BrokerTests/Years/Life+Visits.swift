@@ -46,7 +46,10 @@ extension Life {
     private func endVisit(_ socket: UInt64, _ number: Int, _ slot: UInt8) {
         guard let meeting = meetings[number], meeting[slot].sockets.contains(where: { $0.number == socket }) else { return }
         switch chance.upTo(6) {
-        case 0, 1: drop(socket, number, slot, isDeliberate: true)
+        case 0, 1:
+            drop(socket, number, slot, isDeliberate: true)
+            // Somebody looks once more.
+            if chance.upTo(3) == 0 { later(1_000 + chance.upTo(5_000)) { $0.visit(number, slot) } }
         case 2: drop(socket, number, slot, isDeliberate: false)
         default:
             // The phone suspends the app. Later the connection breaks, or the app goes on.
@@ -298,6 +301,13 @@ extension Life {
     private func checkID(_ token: Token, _ push: Push, _ now: UInt64) {
         if case .side = token.holder, let last = token.pushes.last, last.at + 10_000 > now, wasFresh(last.at) {
             chronicle.fail("token \(token.number) was pushed to under two apns-ids within \(now - last.at) ms")
+        }
+        // Broker time, which the throttle counts, can run a quarter faster.
+        if case .side = token.holder, let last = token.pushes.last, services.hasTaken(last.apnsID),
+            isCalm(now - last.at + 60_000),
+            now < last.at + terms.throttleMs / 2
+        {
+            chronicle.fail("token \(token.number) was pushed to \(now - last.at) ms after the push before")
         }
         if case .device = token.holder {
             let payload = String(decoding: push.payload, as: UTF8.self)

@@ -99,6 +99,7 @@ actor Life: LoopActor {
 
     var follower: LogFollower
     var search = ByteSearch()
+    var thief = LifeThief()
     var figures = Figures()
     /// The deliveries in the log at the last settled night.
     var settledDeliveries = 0
@@ -188,6 +189,7 @@ actor Life: LoopActor {
                 seed: seed, days: days, rule: "\(error)", events: events, prints: simulated.prints.all, folder: simulated.folder)
         }
         await simulated.runOut()
+        thief.forgetCopy()
         services.serve(nil)
         try simulated.remove()
     }
@@ -225,6 +227,7 @@ actor Life: LoopActor {
             noticeSteps()
             await simulated.settle()
             try await check()
+            try await copyState()
             if isNight {
                 isNight = false
                 try await lookAtNight()
@@ -346,8 +349,21 @@ actor Life: LoopActor {
             }
             try await lookAtStories(source, key)
         } catch { throw Broken(description: "the log doesn't verify: \(error)") }
+        try await checkContradiction(source)
         if let found = try search.find(inFolder: simulated.ledger.path, isDeep: true) {
             throw Broken(description: "in the log, \(found)")
+        }
+    }
+
+    /// Checks that a kept checkpoint of another log with the same key fails the verification.
+    private func checkContradiction(_ source: FolderSource) async throws {
+        let other = simulated.key.sign(size: 1, root: Digest(InlineArray(repeating: 0x5a)))
+        let verifier = Verifier(source, key: simulated.key.verifierKey, allowsGaps: true, unique: true)
+        do throws(VerificationFailure) {
+            _ = try await verifier.verify(since: Self.older([other.encoded]))
+            throw VerificationFailure(.tree, "it verifies")
+        } catch {
+            if error.code != .rewritten { throw Broken(description: "a log that contradicts a kept checkpoint: \(error)") }
         }
     }
 

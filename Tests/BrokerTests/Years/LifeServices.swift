@@ -41,6 +41,9 @@ final class LifeServices: Sendable {
     /// True while a push to this token may be tried again, or has no answer.
     func hasUnderWay(_ token: Int) -> Bool { state.withLock { $0.underWay[token, default: 0] > machine.monotonic } }
 
+    /// True if a service accepted this push at once since the last settled night.
+    func hasTaken(_ apnsID: String) -> Bool { state.withLock { $0.acceptedAtOnce[apnsID] != nil } }
+
     /// The broker may not have learned how the pushes of the last `ms` ended.
     func doubt(last ms: UInt64) {
         state.withLock { state in

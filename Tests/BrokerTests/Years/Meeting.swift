@@ -45,7 +45,8 @@ struct Meeting {
     /// Broker time, unix ms.
     let expires: UInt64
     let codeExpires: UInt64
-    var isAccepted = false
+    /// When its accept was acknowledged.
+    var acceptedAt: UInt64?
     /// False if it may be gone: a close or an accept had no answer.
     var isSure = true
     /// True while a call that changes it is under way.
@@ -59,6 +60,8 @@ struct Meeting {
         get { slot == 1 ? creator : joiner }
         _modify { if slot == 1 { yield &creator } else { yield &joiner } }
     }
+
+    var isAccepted: Bool { acceptedAt != nil }
 
     /// Broker time at which it ends.
     var ends: UInt64 { isAccepted ? expires : min(expires, codeExpires) }
