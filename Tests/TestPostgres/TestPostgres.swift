@@ -1,5 +1,6 @@
 import Linux
 import Postgres
+import Synchronization
 
 /// The PostgreSQL that `make test` starts (scripts/postgres).
 public enum TestPostgres {
@@ -53,4 +54,33 @@ public enum TestPostgres {
         try connection.send(text: sql)
         return try connection.receive(deadlineMs: 10_000).last
     }
+}
+
+/// Rows that a transaction of its own keeps locked, as that of another client may.
+public final class LockedRows: Sendable {
+    private let connection: Mutex<PostgresConnection?>
+    private let process: String
+    private let uri: String
+
+    /// - Parameter query: selects them.
+    public init(_ query: String, at uri: String) throws {
+        let made = try PostgresConnection(uri, deadlineMs: 5_000)
+        for sql in ["BEGIN", "SELECT pg_backend_pid()::text", query + " FOR UPDATE"] { try made.send(text: sql) }
+        let answers = try made.receive(deadlineMs: 10_000)
+        process = answers.count > 1 && answers[1].next() ? answers[1].text(0) : ""
+        self.uri = uri
+        connection = Mutex(made)
+    }
+
+    /// True while somebody waits for one of them.
+    public var areAwaited: Bool {
+        get throws {
+            try !TestPostgres.texts(
+                "SELECT pid::text FROM pg_stat_activity WHERE \(process) = ANY (pg_blocking_pids(pid))", at: uri
+            )
+            .isEmpty
+        }
+    }
+
+    public func release() { connection.withLock { $0 = nil } }
 }
