@@ -71,6 +71,44 @@ import Testing
         }
     }
 
+    /// Rows that somebody else has locked delay two purges, and each purge a batch. Between them the clock steps back, and a stop opens the last
+    /// window again.
+    @Test func eachBatchHasAWindowOfItsOwn() async throws {
+        try await play { story in
+            let other = story.nodes[1]
+            // A room ends half a second before a window, and the next one five seconds later. Their codes end before them.
+            try await story.pass(to: 1_500, of: 5_000)
+            let room = try await story.makePair(at: other, seconds: 603)
+            try await story.pass(to: 1_500, of: 5_000)
+            _ = try await story.makePair(at: other, seconds: 603)
+            let expires = try #require(story.life.state.withLock { $0.rooms[room]?.expires })
+            let end = (expires / 5_000 + 1) * 5_000
+            // 50 s after this accept, before the stop, the sweeper of its node comes.
+            try await story.pass(upTo: end - 39_500)
+            _ = try await story.makePair(at: other)
+            try await story.pass(upTo: end - 3_000)
+            let first = try LockedRows("SELECT 1 FROM token WHERE expires < \(end)", at: story.world.uri)
+            let second = try LockedRows(
+                "SELECT 1 FROM token WHERE expires BETWEEN \(end) AND \(end + 5_000)", at: story.world.uri)
+            // When these end, by the database's clock, the other sweeper comes: once after each release.
+            for moment in [end - 3_000, end - 800] {
+                try await story.pass(upTo: moment)
+                story.life.create(try story.run(story.nodes[0]), seconds: 10)
+            }
+            try await story.pass(upTo: end + 6_500)
+            first.release()
+            try await story.pass(upTo: end + 8_500)
+            story.world.database.step(-4_000)
+            try await story.pass(upTo: end + 11_000)
+            try await story.leave(other)
+            try await story.pass(upTo: end + 12_500)
+            second.release()
+            try await story.pass(4_000)
+            story.world.database.setRight()
+            try await story.endLogStory()
+        }
+    }
+
     /// The node that leads goes on by clocks that are 20 minutes ahead, and dies. The next one's clock was right all the time.
     @Test func theNextNodeContinuesTheLogsTime() async throws {
         try await play { story in
@@ -127,9 +165,12 @@ extension Deployment {
         try await pass((ms + period - world.time.now % period) % period)
     }
 
+    /// - Parameter moment: unix ms. If it is over, no time passes.
+    fileprivate func pass(upTo moment: UInt64) async throws { try await pass(moment - min(moment, world.time.now)) }
+
     /// Two people get a room in which nobody else acts.
-    fileprivate func makePair(at node: SimulatedNode) async throws -> Int {
-        life.create(try run(node), seconds: 300) { _ in }
+    fileprivate func makePair(at node: SimulatedNode, seconds: UInt64 = 300) async throws -> Int {
+        life.create(try run(node), seconds: seconds) { _ in }
         try await pass(100)
         let room = try #require(life.state.withLock { $0.rooms.keys.max() })
         life.accept(room, try run(node))
