@@ -64,9 +64,9 @@ actor Deployment {
     /// How many times longer than usual the times between two faults are.
     private nonisolated let rarity: UInt64
 
-    private var time: SimulatedTime { world.time }
-    private var chance: Chance { world.chance }
-    private var story: Story { world.story }
+    private nonisolated var time: SimulatedTime { world.time }
+    private nonisolated var chance: Chance { world.chance }
+    private nonisolated var story: Story { world.story }
 
     /// How long after a start or the end of a fault things may still be unusual: grace after a start, terms that run out.
     private static let recoveryMs: UInt64 = 18_000
@@ -477,7 +477,21 @@ actor Deployment {
         machine.stop()
         time.after(15_000) { if !run.gate.isDead, machine.isStopped { life.reconnect(from: run) } }
         trouble("\(run.node.name) \(sleeps ? "sleeps" : "hangs")", for: ms) {
-            if !run.gate.isDead { machine.resume(slept: sleeps ? ms : 0) }
+            if run.gate.isDead { return }
+            machine.resume(slept: sleeps ? ms : 0)
+            self.checkForgets(run, ms)
+        }
+    }
+
+    /// A process that had no contact with the database for ten minutes ends. The other nodes may have given its keys up as lost.
+    private nonisolated func checkForgets(_ run: NodeRun, _ ms: UInt64) {
+        if ms < 610_000 { return }
+        let (machine, story, stops) = (run.machine, story, run.machine.stops)
+        // Longer than a renewal under way takes if nothing is answered.
+        time.after(30_000) {
+            if run.serves, machine.stops == stops {
+                story.fail("\(run.node.name) has kept its keys through \(ms) ms without contact")
+            }
         }
     }
 
@@ -584,12 +598,23 @@ actor Deployment {
     }
 
     private func stepDatabaseClock() {
-        let (database, step) = (world.database, someStep())
         count("databaseclock")
-        let ms = shortTime()
+        stepDatabaseClock(by: someStep(), for: shortTime())
+    }
+
+    func stepDatabaseClock(by step: Int64, for ms: UInt64) {
+        let database = world.database
         database.step(step)
         life.clockStepped(at: -1, by: step, for: ms)
         trouble("the database's clock steps by \(step) ms", for: ms) { database.setRight() }
+    }
+
+    /// All clocks step together, for good.
+    func stepAllClocks(by step: Int64) {
+        world.database.step(step)
+        for node in nodes { node.machine.step(step) }
+        life.clockStepped(at: -1, by: step, for: 0)
+        trouble("all clocks step by \(step) ms", for: 1) {}
     }
 
     private func troubleApple() {
@@ -601,8 +626,8 @@ actor Deployment {
             trouble("the push services are away", for: someTime()) { services.set(isAway: false) }
         case 1:
             count("appleslow")
-            services.set(slowness: 15_000)
-            trouble("the push services are slow", for: someTime()) { services.set(slowness: 300) }
+            services.set(slowness: 5...15_000)
+            trouble("the push services are slow", for: someTime()) { services.set(slowness: 5...300) }
         default:
             count("gone")
             services.set(gone: 30)

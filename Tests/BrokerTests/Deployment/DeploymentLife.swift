@@ -160,6 +160,7 @@ final class DeploymentLife: Sendable {
     private static let clockSlackMs: UInt64 = 70_000
     /// The same for a node whose time is right, like the database's, whatever the clocks of other nodes show.
     private static let callSlackMs: UInt64 = 5_000
+    private static let clockAgreementMs: UInt64 = 60_000
     /// Broker's rules: how long a report over HTTP is believed, and how long after its end a side still counts as present.
     static let reportMs: UInt64 = 45_000
     /// Longer than a term: from then on all nodes know who is present.
@@ -265,12 +266,15 @@ final class DeploymentLife: Sendable {
     /// Calls a process.
     /// - Parameters:
     ///   - room: the room, which gets no other call meanwhile.
+    ///   - stores: true if it stores something new, for which the clocks of the node and the database must agree.
     ///   - done: gets the result, or `.shuttingDown` if the process ends before.
     func call<Answer: Sendable>(
-        _ run: NodeRun, _ room: Int?, _ body: @escaping @Sendable (Broker) async throws -> Answer,
+        _ run: NodeRun, _ room: Int?, stores: Bool = false, _ body: @escaping @Sendable (Broker) async throws -> Answer,
         done: @escaping @Sendable (Result<Answer, any Error>) -> Void
     ) {
         guard let broker = run.broker else { return }
+        let (database, machine) = (world.database, run.machine)
+        let lead = machine.lead - database.lead
         let number = state.withLock { state in
             state.count += 1
             if let room { state.rooms[room]?.isBusy = true }
@@ -283,6 +287,10 @@ final class DeploymentLife: Sendable {
                 return true
             }
             if isOpen { done(result) }
+            // If it has changed, nobody knows which clocks the call met.
+            if stores, lead.magnitude > Self.clockAgreementMs, lead == machine.lead - database.lead, case .success = result {
+                world.story.fail("\(run.node.name) has stored something while its clock and the database's differ by \(lead) ms")
+            }
         }
         state.withLock { $0.calls[number] = (run, { end(.failure(BrokerError.shuttingDown)) }) }
         time.after(1 + chance.upTo(20)) {
@@ -380,7 +388,7 @@ final class DeploymentLife: Sendable {
     func create(_ run: NodeRun, seconds: UInt64? = nil, vigil: (@Sendable (_ room: Int) -> Void)? = nil) {
         let (code, token) = (Array("code-\(facts.nextNumber())".utf8), newToken(run))
         let life = Int(seconds ?? world.pace.lifeSeconds(chance))
-        call(run, nil) { [self] broker in
+        call(run, nil, stores: true) { [self] broker in
             try await broker.rooms.create(
                 CreateRoom(
                     joinid: code, lifeSeconds: life, codeLifeSeconds: life, client: Facts.creator,
@@ -419,7 +427,7 @@ final class DeploymentLife: Sendable {
         guard let (code, isAccepted) = state.withLock({ $0.rooms[room].map { ($0.code, $0.isAccepted) } }), isAccepted == .no
         else { return }
         let token = newToken(run)
-        call(run, room) { [self] broker in
+        call(run, room, stores: true) { [self] broker in
             try await broker.rooms.accept(
                 AcceptRoom(joinid: code, client: Facts.joiner, address: try address(of: token)),
                 from: Self.address)
@@ -557,7 +565,7 @@ final class DeploymentLife: Sendable {
         // From now on either may be in use.
         change(room, slot) { $0.isTokenKnown = false }
         state.withLock { $0.owners[token] = (room, slot) }
-        call(run, room) { [self] broker in
+        call(run, room, stores: true) { [self] broker in
             try await broker.rooms.replaceToken(caller, with: try address(of: token))
         } done: { [self] result in
             let now = time.now
@@ -733,6 +741,10 @@ final class DeploymentLife: Sendable {
             let isWrong = [-1, sighting.machine].contains { now < state.wrongTimes[$0] ?? 0 }
             if let end = sighting.keptUntil, end > room.expires + (isWrong ? Self.clockSlackMs : Self.callSlackMs) {
                 return "a service may keep a message to room \(number) side \(slot) for longer than the room lives"
+            }
+            // The services' clocks are right. In calm times those of nodes and database are, too.
+            if let end = sighting.keptUntil, end + 10_000 < now, !isRepeated, world.story.isCalm(from: now, to: now) {
+                return "a message to room \(number) side \(slot) has ended \(now - end) ms before it is sent"
             }
             if now > room.expires + Self.clockSlackMs {
                 return "room \(number) side \(slot) was pushed to after the end of its life"

@@ -129,9 +129,14 @@ extension Deployment {
     // MARK: Parts
 
     /// Somebody enters a room at this node while Apple can't be reached, so the push to the absent peer waits.
-    private func knockWhileAppleIsAway(at node: SimulatedNode) async throws {
-        let run = try #require(node.run)
+    func knockWhileAppleIsAway(at node: SimulatedNode) async throws {
         world.services.set(isAway: true)
+        try await knock(at: node)
+    }
+
+    /// Somebody enters a room at this node, whose absent peer gets a push.
+    func knock(at node: SimulatedNode) async throws {
+        let run = try #require(node.run)
         life.create(run, seconds: 360) { [life, world] room in
             life.accept(room, run)
             world.time.after(500) { life.arrive(room, 1, run) }
@@ -181,7 +186,7 @@ extension Deployment {
     }
 
     /// Ends all that lives, and checks what is left.
-    private func endStory() async throws {
+    func endStory() async throws {
         life.checkAll()
         try await closeAll()
         // The last outcomes and purges are published in the next window.

@@ -56,6 +56,9 @@ actor NodeRun: LoopActor {
         return isReady && !gate.isDead && !machine.isStopped && parts?.lease.reasonNotReady == nil
     }
 
+    /// True from the end of its start until it is to stop.
+    nonisolated var serves: Bool { known.withLock(\.isReady) && !gate.isDead }
+
     /// True if it takes subscriptions.
     nonisolated var takesSubscriptions: Bool { broker?.settings.subscribable != nil }
 

@@ -28,6 +28,8 @@ final class SimulatedDatabase: Sendable {
         let now = time.now
         return state.withLock { UInt64(Int64(now) + $0.lead) }
     }
+    /// How far its clock is wrong.
+    var lead: Int64 { state.withLock(\.lead) }
     func step(_ ms: Int64) { state.withLock { $0.lead += ms } }
     func setRight() { state.withLock { $0.lead = 0 } }
 

@@ -14,14 +14,14 @@ final class SimulatedServices: Sendable {
         /// True time, unix ms.
         let at: UInt64
         let machine: Int
-        /// Until when a Web Push service may keep it, in true time, unix ms.
+        /// Until when its service may keep it, in true time, unix ms. Nil if it must not keep it at all.
         let keptUntil: UInt64?
     }
 
     private struct State {
         var isAway = false
-        /// The longest time to an answer, ms.
-        var slowness: UInt64 = 300
+        /// The times to an answer, ms.
+        var slowness: ClosedRange<UInt64> = 5...300
         /// Of 100 new tokens, how many belong to apps that are gone.
         var gone: UInt64 = 0
         var isGone: [[UInt8]: Bool] = [:]
@@ -53,7 +53,7 @@ final class SimulatedServices: Sendable {
     func tell(_ apnsID: String, to run: NodeRun) { answered.withLock(\.self)(apnsID, run) }
 
     func set(isAway: Bool) { state.withLock { $0.isAway = isAway } }
-    func set(slowness: UInt64) { state.withLock { $0.slowness = slowness } }
+    func set(slowness: ClosedRange<UInt64>) { state.withLock { $0.slowness = slowness } }
     func set(gone: UInt64) { state.withLock { $0.gone = gone } }
 
     /// - Returns: nil if Apple can't be reached.
@@ -64,10 +64,11 @@ final class SimulatedServices: Sendable {
         let isGone = isGone(token)
         // Gone before it was sealed: it has come back since.
         let isOld = isGone && chance.upTo(4) == 0
-        note(push, token, machine, mayPurge: isGone && !isOld, isTaken: !isGone)
+        note(
+            push, token, machine, mayPurge: isGone && !isOld, isTaken: !isGone, keptUntil: push.expirationS.map { $0 * 1_000 })
         let moment = isOld ? 1 : time.now + 600_000
         return (
-            5 + chance.upTo(slowness),
+            slowness.lowerBound + chance.upTo(UInt64(slowness.count)),
             isGone ? .failed(status: 410, reason: .unregistered, verdict: .purge(ifSealedBefore: moment)) : .delivered
         )
     }
@@ -99,7 +100,7 @@ final class SimulatedServices: Sendable {
         if let last, let fault = last.fault(ofRepeat: next), story.isCalm(from: last.at - 40_000, to: time.now) {
             story.fail("a message \(fault)")
         }
-        return (5 + chance.upTo(min(slowness, 9_000)), reply)
+        return (5 + chance.upTo(min(slowness.upperBound, 9_000)), reply)
     }
 
     private func isGone(_ token: [UInt8]) -> Bool {
@@ -111,7 +112,7 @@ final class SimulatedServices: Sendable {
     }
 
     private func note(
-        _ push: Push, _ token: [UInt8], _ machine: Int, mayPurge: Bool, isTaken: Bool, keptUntil: UInt64? = nil
+        _ push: Push, _ token: [UInt8], _ machine: Int, mayPurge: Bool, isTaken: Bool, keptUntil: UInt64?
     ) {
         if isTaken { state.withLock { _ = $0.accepted.insert(push.apnsID) } }
         let sighting = Sighting(
